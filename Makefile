@@ -1,0 +1,40 @@
+# Every target makes its own environment when there is none: Python 3.11 is all that must be there.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test test-slow lint bench bench-entropy figures clean
+
+demo: $(READY)  ## which handwritten digits does a model that never saw 8 and 9 not know? (runs/demo)
+	$(BIN)/python examples/digits.py --out runs/demo
+
+test: lint  ## lint, types, import direction, tests
+	$(BIN)/python -m pytest
+
+test-slow: $(READY)  ## the long statistical checks
+	$(BIN)/python -m pytest -m slow
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: bench-entropy  ## all benchmarks
+
+bench-entropy: $(READY)  ## speed and correctness of the entropies, against SciPy and the greedy pour
+	$(BIN)/python benchmarks/entropy.py
+
+figures: $(READY)  ## the figures in docs/
+	$(BIN)/python docs/figures.py
+
+clean:
+	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+# torch first and by its exact version: a range would fetch a build with gigabytes of GPU libraries.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $(READY)

@@ -1,0 +1,24 @@
+"""Mathematics of credal sets: intervals and hulls, their exact entropies, decisions. Knows nothing of graphs."""
+
+from .decisions import e_admissibility, interval_dominance, maximality, u65, u80
+from .entropy import CertifiedUncertainty, Optimum, Uncertainty, lower_entropy, uncertainty, upper_entropy
+from .hull import HullSet
+from .intervals import IntervalSet, interval_softmax, log_interval_softmax
+
+__all__ = [
+    "CertifiedUncertainty",
+    "HullSet",
+    "IntervalSet",
+    "Optimum",
+    "Uncertainty",
+    "e_admissibility",
+    "interval_dominance",
+    "interval_softmax",
+    "log_interval_softmax",
+    "lower_entropy",
+    "maximality",
+    "u65",
+    "u80",
+    "uncertainty",
+    "upper_entropy",
+]

@@ -1,0 +1,540 @@
+"""CPU solvers for interval sets: one row at a time, compiled by numba, nothing allocated inside the loop over rows.
+
+The mathematics is told in ``docs/entropy.md``; names here follow it. Entropies are in bits. The entry point releases
+the GIL, so that threads can take slices of the rows. Plain arrays with named rows stand in for records: numba passes
+every field of a tuple of arrays by value, which made each call three times slower.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+BITS = 1.0 / math.log(2.0)
+EPS = 2.0**-52
+TINY = 1e-300
+PRUNE = 1e-10  # bits: a branch that cannot gain more is closed; part of the reported gap
+PATIENCE = 1.0  # bound evaluations per class before the order-statistics bound is tried
+jit = njit(cache=True, nogil=True, error_model="numpy")
+
+SMALL = 5  # up to this many classes all vertices are tried
+
+# A class in a node of the tree: undecided, at its upper bound, at its lower bound, or the one strictly between.
+OPEN, RAISED, LOWERED, FREE = 0, 1, 2, 3
+
+# item[., i]: class i of one row, classes sorted by chord slope (the first is the first to be raised).
+LOWER, UPPER, WIDTH, RISE, SLOPE, H_LOWER, H_UPPER = range(7)  # RISE = h(u) - h(l), SLOPE = RISE / WIDTH
+
+# rank[., i]: the class that a sorted position stands for; positions by falling lower and upper bound.
+ORDER, BY_LOWER, BY_UPPER = range(3)
+
+# book[., depth] and path[., depth]: the way from the root of the tree to the current node. MASS is what is left to pour
+# when the classes before the root's break are raised and the decisions of the node are kept; COST is the entropy that
+# goes with it. In a node with a FREE class, that class is raised by an amount between START and STOP.
+MASS, COST, START, STOP, BOUND = range(5)
+WHO, PICK, CHILD = range(3)  # the FREE class or -1, the class to branch on, the next child to visit
+
+# best[.]: the incumbent vertex, with its classes in best_state; POSITION is the class that carries AMOUNT.
+VALUE, AMOUNT, POSITION = range(3)
+
+
+@jit
+def _h(x):
+    return -x * math.log(x) * BITS if x > 0.0 else 0.0
+
+
+@jit
+def slack(n):
+    """The mass that rounding may leave over or short in a sum over n classes."""
+    return 4.0 * n * EPS
+
+
+@jit
+def rounding(n):
+    """What rounding may cost an entropy: of the terms and their sum, and of mass of size ``slack`` gone astray."""
+    return n * (math.log(n) * BITS + 3.0) * EPS + 50.0 * slack(n)
+
+
+@jit
+def _sort(order, key):
+    """Sort ``order`` by falling ``key[order]``; insertion beats a library call at the sizes met here."""
+    n = order.shape[0]
+    if n > 256:
+        order[:] = order[np.argsort(-key[order], kind="mergesort")]
+        return
+    for i in range(1, n):
+        one = order[i]
+        value = key[one]
+        j = i - 1
+        while j >= 0 and key[order[j]] < value:
+            order[j + 1] = order[j]
+            j -= 1
+        order[j + 1] = one
+
+
+@jit
+def _water_level(lower, upper):
+    """The t with sum clip(t, l, u) = 1: Newton on a piecewise linear function, kept inside a bracket."""
+    n = lower.shape[0]
+    low, high = lower[0], upper[0]
+    for i in range(1, n):
+        low = min(low, lower[i])
+        high = max(high, upper[i])
+    t = min(max(1.0 / n, low), high)
+    for _ in range(200):
+        total = 0.0
+        inside = 0
+        for i in range(n):
+            total += min(max(t, lower[i]), upper[i])
+            if lower[i] < t < upper[i]:
+                inside += 1
+        short = 1.0 - total
+        if abs(short) <= 2.0 * EPS:
+            break
+        if short > 0.0:
+            low = t
+        else:
+            high = t
+        step = t + short / inside if inside > 0 else high + 1.0
+        if not low < step < high:
+            step = 0.5 * (low + high)
+            if step <= low or step >= high:
+                break
+        t = step
+    return t
+
+
+@jit
+def _try_all(item, best, best_state, mass_of, cost_of):
+    """Every vertex of a row with few classes: a set of raised classes, one more that takes what is left."""
+    n = item.shape[1]
+    mass_of[0], cost_of[0] = 1.0, 0.0
+    for i in range(n):
+        mass_of[0] -= item[LOWER, i]
+        cost_of[0] += item[H_LOWER, i]
+    best[VALUE] = np.inf
+    raised = 0
+    for i in range(n):
+        for part in range(1 << i):
+            mass_of[part | 1 << i] = mass_of[part] - item[WIDTH, i]
+            cost_of[part | 1 << i] = cost_of[part] + item[RISE, i]
+    for part in range(1 << n):
+        left = mass_of[part]
+        if left < -slack(n):
+            continue
+        for i in range(n):
+            if part >> i & 1 or left > item[WIDTH, i] + slack(n):
+                continue
+            if cost_of[part] + item[SLOPE, i] * left >= best[VALUE]:
+                continue  # even the chord, which lies below h, is no better
+            amount = min(max(left, 0.0), item[WIDTH, i])
+            value = cost_of[part] + _h(item[LOWER, i] + amount) - item[H_LOWER, i]
+            if value < best[VALUE]:
+                best[VALUE], best[AMOUNT], best[POSITION] = value, amount, i
+                raised = part
+    for i in range(n):
+        best_state[i] = RAISED if raised >> i & 1 else LOWERED
+    return best[VALUE]
+
+
+@jit
+def _decide(item, state, book, depth, root, i, choice):
+    """Fix class i at a bound. The books hold the root's choice, so only a departure from it changes them."""
+    state[depth, i] = choice
+    if choice == RAISED:
+        if i >= root:
+            book[MASS, depth] -= item[WIDTH, i]
+            book[COST, depth] += item[RISE, i]
+    elif i < root:
+        book[MASS, depth] += item[WIDTH, i]
+        book[COST, depth] -= item[RISE, i]
+
+
+@jit
+def _pour(item, state, depth, root, mass, cost):
+    """Chord relaxation: raise (or lower) undecided classes in slope order from the root's break until mass is spent.
+
+    Returns the fractional class, what it is raised by, and the entropy of the rest. The class is n or -1 when all
+    undecided classes are raised or lowered; the amount is then what none of them could take.
+    """
+    n = item.shape[1]
+    if mass >= 0.0:
+        i = root
+        while i < n and (state[depth, i] != OPEN or item[WIDTH, i] <= mass):
+            if state[depth, i] == OPEN:
+                mass -= item[WIDTH, i]
+                cost += item[RISE, i]
+            i += 1
+    else:
+        i = root - 1
+        while i >= 0:
+            if state[depth, i] == OPEN:
+                mass += item[WIDTH, i]
+                cost -= item[RISE, i]
+                if mass >= 0.0:
+                    break
+            i -= 1
+    return i, mass, cost
+
+
+@jit
+def _offer(state, depth, position, carrier, amount, value, best, best_state):
+    """Keep a vertex better than the best: undecided classes before ``position`` raised, ``carrier`` takes ``amount``."""
+    if value < best[VALUE]:
+        best[VALUE], best[AMOUNT], best[POSITION] = value, amount, carrier
+        for i in range(best_state.shape[0]):
+            s = state[depth, i]
+            best_state[i] = s if s != OPEN else (RAISED if i < position else LOWERED)
+
+
+@jit
+def _bound_any(item, state, book, depth, root, best, best_state):
+    """Bound of a node whose free class is not yet known, and the class to branch on (-1: the bound is attained)."""
+    n = item.shape[1]
+    i, rest, cost = _pour(item, state, depth, root, book[MASS, depth], book[COST, depth])
+    if i < 0 or i == n:
+        if abs(rest) > slack(n):
+            return np.inf, -1
+        _offer(state, depth, i, 0, 0.0, cost, best, best_state)
+        return cost, -1
+    value = cost + _h(item[LOWER, i] + rest) - item[H_LOWER, i]
+    _offer(state, depth, i, i, rest, value, best, best_state)
+    return cost + item[SLOPE, i] * rest, i
+
+
+@jit
+def _bound_free(item, state, book, depth, root, f, best, best_state):
+    """Bound of a node whose free class is f: the least over x of h(l_f + x) plus the relaxation of the others.
+
+    Between two break points of the relaxation the sum is concave, so the minimum is at a break point (a true vertex,
+    offered as such) or at an end of the window of x; the walk goes from x = STOP down to x = START. Returns the bound,
+    the class to branch on (-1: the bound is attained), and the smallest bound among what ``_settle`` closed.
+    """
+    n = item.shape[1]
+    base = item[LOWER, f]
+    x, start = book[STOP, depth], book[START, depth]
+    if x < start:
+        return np.inf, -1, np.inf
+    i, rest, cost = _pour(item, state, depth, root, book[MASS, depth] - x, book[COST, depth])
+    cost -= item[H_LOWER, f]
+    if i == n and rest > slack(n):
+        return np.inf, -1, np.inf
+    if i < 0:  # the others cannot give that much: x is smaller
+        x += rest
+        rest = 0.0
+        i = 0
+        if x < start - slack(n):
+            return np.inf, -1, np.inf
+    while i < n and state[depth, i] != OPEN:
+        i += 1
+    at_stop = at_start = vertex = np.inf
+    first, last = i, n
+    if i < n and rest > 0.0:
+        at_stop = cost + item[SLOPE, i] * rest + _h(base + x)
+    else:
+        vertex = cost + _h(base + x)
+        _offer(state, depth, i, f, x, vertex, best, best_state)
+    while i < n:
+        step = item[WIDTH, i] - rest
+        if x - step < start:
+            at_start = cost + item[SLOPE, i] * (rest + x - start) + _h(base + start)
+            last = i
+            break
+        x -= step
+        rest = 0.0
+        cost += item[RISE, i]
+        i += 1
+        while i < n and state[depth, i] != OPEN:
+            i += 1
+        value = cost + _h(base + x)
+        vertex = min(vertex, value)
+        _offer(state, depth, i, f, x, value, best, best_state)
+    bound = min(at_stop, at_start)
+    if bound >= best[VALUE] - PRUNE:
+        return min(bound, vertex), -1, np.inf
+    closed = _settle(item, state, book, depth, root, at_stop, first, at_start, last, best[VALUE] - PRUNE)
+    return bound, first if at_stop <= at_start else last, closed
+
+
+@jit
+def _settle(item, state, book, depth, root, at_stop, first, at_start, last, hopeless):
+    """Fix classes whose change alone would cost too much: with f free, every other class is at one of its bounds.
+
+    Turning class j over costs width * |slope - slope of the break| on top of the bound, at either end of the window.
+    Returns the smallest bound of what was closed.
+    """
+    n = item.shape[1]
+    closed = np.inf
+    stop_slope = item[SLOPE, first] if first < n else 0.0
+    start_slope = item[SLOPE, last] if last < n else 0.0
+    for j in range(n):
+        if state[depth, j] == OPEN and (j < first or j > last):
+            turned = min(
+                at_stop + item[WIDTH, j] * abs(item[SLOPE, j] - stop_slope),
+                at_start + item[WIDTH, j] * abs(item[SLOPE, j] - start_slope),
+            )
+            if turned >= hopeless:
+                closed = min(closed, turned)
+                _decide(item, state, book, depth, root, j, RAISED if j < first else LOWERED)
+    return closed
+
+
+@jit
+def _next_largest(item, rank, state, depth, at, own_order, other_order, own, other, h_own, h_other, away):
+    """One step of the merge in ``_bound_sorted``: the largest end left, its entropy, and which list it comes from.
+
+    An end is a class's own bound unless the class was decided ``away`` from it, in which case it is the other bound.
+    """
+    n = item.shape[1]
+    a, b = at[0], at[1]
+    while a < n and (state[depth, rank[own_order, a]] == away or state[depth, rank[own_order, a]] == FREE):
+        a += 1
+    while b < n and state[depth, rank[other_order, b]] != away:
+        b += 1
+    at[0], at[1] = a, b
+    if a < n and (b == n or item[own, rank[own_order, a]] >= item[other, rank[other_order, b]]):
+        return item[own, rank[own_order, a]], item[h_own, rank[own_order, a]], 0
+    if b < n:
+        return item[other, rank[other_order, b]], item[h_other, rank[other_order, b]], 1
+    return -1.0, 0.0, 2
+
+
+@jit
+def _bound_sorted(item, rank, state, book, depth, f, at):
+    """Order-statistics bound: the k-th largest p lies between the k-th largest bounds, and sorted intervals are easy.
+
+    The node is a box. Its lower ends, largest first, merge two sorted lists (classes at u in the order of u, the others
+    in the order of l); likewise its upper ends. The free class has the ends of its window.
+    """
+    n = item.shape[1]
+    rest, cost = 1.0, 0.0
+    for i in range(n):
+        if state[depth, i] == RAISED:
+            rest -= item[UPPER, i]
+            cost += item[H_UPPER, i]
+        else:
+            rest -= item[LOWER, i]
+            cost += item[H_LOWER, i]
+    floor = ceiling = -2.0
+    h_floor = h_ceiling = 0.0
+    if f >= 0:
+        floor, ceiling = item[LOWER, f] + book[START, depth], item[LOWER, f] + book[STOP, depth]
+        h_floor, h_ceiling = _h(floor), _h(ceiling)
+        rest -= book[START, depth]
+        cost += h_floor - item[H_LOWER, f]
+    at[:] = 0
+    for _ in range(n):
+        low, h_low, source = _next_largest(
+            item, rank, state, depth, at[0], BY_LOWER, BY_UPPER, LOWER, UPPER, H_LOWER, H_UPPER, RAISED
+        )
+        if floor > low:
+            low, h_low, floor = floor, h_floor, -2.0
+        else:
+            at[0, source] += 1
+        high, h_high, source = _next_largest(
+            item, rank, state, depth, at[1], BY_UPPER, BY_LOWER, UPPER, LOWER, H_UPPER, H_LOWER, LOWERED
+        )
+        if ceiling > high:
+            high, h_high, ceiling = ceiling, h_ceiling, -2.0
+        else:
+            at[1, source] += 1
+        if high - low > rest:
+            return cost + _h(low + max(rest, 0.0)) - h_low if rest > -slack(n) else np.inf
+        rest -= high - low
+        cost += h_high - h_low
+    return cost if rest <= slack(n) else np.inf
+
+
+@jit
+def _narrow(item, state, book, d, f, j):
+    """With f free at t, a class strictly inside f's interval is full if t is below it and empty if t is above it."""
+    inside = item[LOWER, j] > item[LOWER, f] and item[UPPER, j] < item[UPPER, f] and item[WIDTH, j] > 0.0
+    if inside and state[d, j] == RAISED:
+        book[STOP, d] = min(book[STOP, d], item[LOWER, j] - item[LOWER, f])
+    elif inside:
+        book[START, d] = max(book[START, d], item[UPPER, j] - item[LOWER, f])
+    return inside
+
+
+@jit
+def _branch(item, state, book, path, depth, root):
+    """Write the next child of the node at ``depth`` one level below, with what the exchange rules decide along.
+
+    A class that dominates another (both bounds at least as large) has the smaller slope and stands before it; a rule
+    that rounding of the slopes hides is only a rule not used.
+    """
+    n = item.shape[1]
+    k, f = path[PICK, depth], path[WHO, depth]
+    choice = RAISED + path[CHILD, depth]
+    path[CHILD, depth] += 1
+    d = depth + 1
+    for j in range(n):
+        state[d, j] = state[depth, j]
+    for j in range(BOUND):
+        book[j, d] = book[j, depth]
+    path[WHO, d] = f
+    low, high = item[LOWER, k], item[UPPER, k]
+    _decide(item, state, book, d, root, k, LOWERED if choice == FREE else choice)
+    if f < 0:
+        if choice != LOWERED:  # k holds mass above its lower bound, so whatever dominates k is full
+            for j in range(k):
+                if state[d, j] == OPEN and item[LOWER, j] >= low and item[UPPER, j] >= high:
+                    _decide(item, state, book, d, root, j, RAISED)
+        if choice != RAISED:  # k is not full, so whatever k dominates is empty
+            for j in range(k + 1, n):
+                if state[d, j] == OPEN and item[LOWER, j] <= low and item[UPPER, j] <= high:
+                    _decide(item, state, book, d, root, j, LOWERED)
+        if choice == FREE:
+            state[d, k] = FREE
+            path[WHO, d] = k
+            book[START, d], book[STOP, d] = 0.0, item[WIDTH, k]
+            for j in range(n):
+                if state[d, j] != OPEN:
+                    _narrow(item, state, book, d, k, j)
+    elif _narrow(item, state, book, d, f, k):
+        base, top = item[LOWER, f], item[UPPER, f]
+        for j in range(n):
+            if state[d, j] == OPEN and item[LOWER, j] > base and item[UPPER, j] < top:
+                if base + book[STOP, d] < item[UPPER, j]:
+                    _decide(item, state, book, d, root, j, RAISED)
+                elif base + book[START, d] > item[LOWER, j]:
+                    _decide(item, state, book, d, root, j, LOWERED)
+
+
+@jit
+def _search(item, rank, state, book, path, at, best, best_state, budget):
+    """Depth-first branch and bound; returns a proved lower bound of the lower entropy, with ``best`` its upper one."""
+    n = item.shape[1]
+    mass, cost, root = 1.0, 0.0, 0
+    for i in range(n):
+        mass -= item[LOWER, i]
+        cost += item[H_LOWER, i]
+    while root < n and item[WIDTH, root] <= mass:
+        mass -= item[WIDTH, root]
+        cost += item[RISE, root]
+        root += 1
+    for i in range(n):
+        state[0, i] = OPEN
+    book[MASS, 0], book[COST, 0] = mass, cost
+    path[WHO, 0] = -1
+    best[VALUE] = np.inf
+    proved = np.inf  # the smallest bound of any closed node
+    visits = tries = wins = depth = 0
+    while depth >= 0:
+        visits += 1
+        f = path[WHO, depth]
+        if f < 0:
+            bound, pick = _bound_any(item, state, book, depth, root, best, best_state)
+        else:
+            bound, pick, closed = _bound_free(item, state, book, depth, root, f, best, best_state)
+            proved = min(proved, closed)
+        hopeless = best[VALUE] - PRUNE
+        if pick >= 0 and bound < hopeless:
+            if visits == 1:
+                i = 1
+                while i < n and item[LOWER, i] <= item[LOWER, i - 1] and item[UPPER, i] <= item[UPPER, i - 1]:
+                    i += 1
+                if i == n:  # every pair of classes is comparable: the exchange rules alone prove the first vertex
+                    return best[VALUE]
+            if visits >= PATIENCE * n:
+                if tries == 0:
+                    for i in range(n):
+                        rank[BY_LOWER, i] = rank[BY_UPPER, i] = i
+                    _sort(rank[BY_LOWER], item[LOWER])
+                    _sort(rank[BY_UPPER], item[UPPER])
+                if 4 * wins >= tries or visits % 16 == 0:
+                    tries += 1
+                    bound = max(bound, _bound_sorted(item, rank, state, book, depth, f, at))
+                    if bound >= hopeless:
+                        wins += 1
+        if pick < 0 or bound >= hopeless:
+            proved = min(proved, bound)
+            depth -= 1
+        else:
+            book[BOUND, depth] = bound
+            path[PICK, depth] = pick
+            path[CHILD, depth] = 0
+            if visits >= budget:
+                for level in range(depth + 1):
+                    proved = min(proved, book[BOUND, level])
+                break
+        while depth >= 0:
+            if book[BOUND, depth] >= best[VALUE] - PRUNE:
+                proved = min(proved, book[BOUND, depth])
+            elif path[CHILD, depth] < (3 if path[WHO, depth] < 0 else 2):
+                _branch(item, state, book, path, depth, root)
+                depth += 1
+                break
+            depth -= 1
+    return min(proved, best[VALUE])
+
+
+@jit
+def interval_entropies(lower, upper, budget, high, low, high_gap, low_gap, high_point, low_point):
+    """Upper and lower entropy of each row of [N, C] bounds, written to the arrays given; empty arrays are not asked for.
+
+    Rows whose sums miss 1 by rounding are scaled onto it first.
+    """
+    rows, n = lower.shape
+    item, rank = np.empty((7, n)), np.empty((3, n), np.int64)
+    state, book, path = np.empty((n + 3, n), np.int8), np.empty((5, n + 3)), np.empty((3, n + 3), np.int64)
+    at, best, best_state = np.empty((2, 3), np.int64), np.empty(3), np.empty(n, np.int8)
+    parts = 1 << n if n <= SMALL else 0
+    mass_of, cost_of = np.empty(parts), np.empty(parts)
+    l, u, h_l, h_u, slope = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    lost = rounding(n)
+    for r in range(rows):
+        floor = ceiling = 0.0
+        for i in range(n):
+            l[i], u[i] = lower[r, i], upper[r, i]
+            floor += l[i]
+            ceiling += u[i]
+        for i in range(n):
+            if floor > 1.0:
+                l[i] /= floor
+            if ceiling < 1.0:
+                u[i] /= ceiling
+            h_l[i], h_u[i] = _h(l[i]), _h(u[i])
+        if high.shape[0] > 0:
+            t = _water_level(l, u)
+            h_t = _h(t)
+            total = value = 0.0
+            for i in range(n):
+                if l[i] >= t:
+                    total += l[i]
+                    value += h_l[i]
+                elif u[i] <= t:
+                    total += u[i]
+                    value += h_u[i]
+                else:
+                    total += t
+                    value += h_t
+                if high_point.shape[0] > 0:
+                    high_point[r, i] = min(max(t, l[i]), u[i])
+            high[r] = value
+            high_gap[r] = lost + abs(1.0 - total) * (2.0 + abs(math.log(max(t, TINY))) * BITS)
+        if low.shape[0] == 0:
+            continue
+        for i in range(n):
+            rank[ORDER, i] = i
+            width = u[i] - l[i]
+            slope[i] = (h_l[i] - h_u[i]) / width if width > 0.0 else math.log(max(u[i], TINY))
+        if n > SMALL:
+            _sort(rank[ORDER], slope)
+        for i in range(n):
+            k = rank[ORDER, i]
+            item[LOWER, i], item[UPPER, i], item[WIDTH, i] = l[k], u[k], u[k] - l[k]
+            item[H_LOWER, i], item[H_UPPER, i], item[RISE, i] = h_l[k], h_u[k], h_u[k] - h_l[k]
+            item[SLOPE, i] = -slope[k]
+        if n <= SMALL:
+            proved = _try_all(item, best, best_state, mass_of, cost_of)
+        else:
+            proved = _search(item, rank, state, book, path, at, best, best_state, budget)
+        low[r] = best[VALUE]
+        low_gap[r] = lost + max(0.0, best[VALUE] - proved)
+        if low_point.shape[0] > 0:
+            for i in range(n):
+                p = item[UPPER, i] if best_state[i] == RAISED else item[LOWER, i]
+                low_point[r, rank[ORDER, i]] = item[LOWER, i] + best[AMOUNT] if i == best[POSITION] else p
