@@ -2,7 +2,8 @@
 
 The mathematics is told in ``docs/entropy.md``; names here follow it. Entropies are in bits. The entry point releases
 the GIL, so that threads can take slices of the rows. Plain arrays with named rows stand in for records: numba passes
-every field of a tuple of arrays by value, which made each call three times slower.
+every field of a tuple of arrays by value, which made each call three times slower. And the module is one file because
+numba's cache on disk only notices changes in the file of the function called from outside.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ EPS = 2.0**-52
 TINY = 1e-300
 PRUNE = 1e-10  # bits: a branch that cannot gain more is closed; part of the reported gap
 PATIENCE = 1.0  # bound evaluations per class before the order-statistics bound is tried
-jit = njit(cache=True, nogil=True, error_model="numpy")
-
 SMALL = 5  # up to this many classes all vertices are tried
+
+jit = njit(cache=True, nogil=True, error_model="numpy")
 
 # A class in a node of the tree: undecided, at its upper bound, at its lower bound, or the one strictly between.
 OPEN, RAISED, LOWERED, FREE = 0, 1, 2, 3
@@ -49,12 +50,6 @@ def _h(x):
 def slack(n):
     """The mass that rounding may leave over or short in a sum over n classes."""
     return 4.0 * n * EPS
-
-
-@jit
-def rounding(n):
-    """What rounding may cost an entropy: of the terms and their sum, and of mass of size ``slack`` gone astray."""
-    return n * (math.log(n) * BITS + 3.0) * EPS + 50.0 * slack(n)
 
 
 @jit
@@ -181,7 +176,7 @@ def _pour(item, state, depth, root, mass, cost):
 
 @jit
 def _offer(state, depth, position, carrier, amount, value, best, best_state):
-    """Keep a vertex better than the best: undecided classes before ``position`` raised, ``carrier`` takes ``amount``."""
+    """Keep a vertex better than the best: undecided classes before ``position`` raised, ``carrier`` by ``amount``."""
     if value < best[VALUE]:
         best[VALUE], best[AMOUNT], best[POSITION] = value, amount, carrier
         for i in range(best_state.shape[0]):
@@ -473,9 +468,9 @@ def _search(item, rank, state, book, path, at, best, best_state, budget):
 
 @jit
 def interval_entropies(lower, upper, budget, high, low, high_gap, low_gap, high_point, low_point):
-    """Upper and lower entropy of each row of [N, C] bounds, written to the arrays given; empty arrays are not asked for.
+    """Upper and lower entropy of each row of [N, C] bounds, written to the arrays given; empty ones are not asked for.
 
-    Rows whose sums miss 1 by rounding are scaled onto it first.
+    Rows whose sums miss 1 by rounding are scaled onto it first. Gaps leave rounding of the entropies out.
     """
     rows, n = lower.shape
     item, rank = np.empty((7, n)), np.empty((3, n), np.int64)
@@ -484,7 +479,6 @@ def interval_entropies(lower, upper, budget, high, low, high_gap, low_gap, high_
     parts = 1 << n if n <= SMALL else 0
     mass_of, cost_of = np.empty(parts), np.empty(parts)
     l, u, h_l, h_u, slope = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-    lost = rounding(n)
     for r in range(rows):
         floor = ceiling = 0.0
         for i in range(n):
@@ -514,15 +508,14 @@ def interval_entropies(lower, upper, budget, high, low, high_gap, low_gap, high_
                 if high_point.shape[0] > 0:
                     high_point[r, i] = min(max(t, l[i]), u[i])
             high[r] = value
-            high_gap[r] = lost + abs(1.0 - total) * (2.0 + abs(math.log(max(t, TINY))) * BITS)
+            high_gap[r] = abs(1.0 - total) * (2.0 + abs(math.log(max(t, TINY))) * BITS)
         if low.shape[0] == 0:
             continue
         for i in range(n):
             rank[ORDER, i] = i
             width = u[i] - l[i]
             slope[i] = (h_l[i] - h_u[i]) / width if width > 0.0 else math.log(max(u[i], TINY))
-        if n > SMALL:
-            _sort(rank[ORDER], slope)
+        _sort(rank[ORDER], slope)
         for i in range(n):
             k = rank[ORDER, i]
             item[LOWER, i], item[UPPER, i], item[WIDTH, i] = l[k], u[k], u[k] - l[k]
@@ -533,7 +526,7 @@ def interval_entropies(lower, upper, budget, high, low, high_gap, low_gap, high_
         else:
             proved = _search(item, rank, state, book, path, at, best, best_state, budget)
         low[r] = best[VALUE]
-        low_gap[r] = lost + max(0.0, best[VALUE] - proved)
+        low_gap[r] = max(0.0, best[VALUE] - proved)
         if low_point.shape[0] > 0:
             for i in range(n):
                 p = item[UPPER, i] if best_state[i] == RAISED else item[LOWER, i]

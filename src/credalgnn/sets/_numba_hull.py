@@ -11,7 +11,8 @@ import math
 import numpy as np
 from numba import njit
 
-from ._numba import BITS, TINY, rounding
+BITS = 1.0 / math.log(2.0)
+TINY = 1e-300
 
 # Sums may be taken in any order, which lets them use vector instructions.
 jit = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
@@ -130,7 +131,6 @@ def hull_entropies(members, value, gap, weights):
     q, log_q, ratio = np.empty(n), np.empty(n), np.empty(n)
     slope, trial, w = np.empty(m), np.empty(m), np.empty(m)
     active, matrix, move = np.empty(m, np.int64), np.empty((m, m)), np.empty((2, m))
-    lost = rounding(n)
     for r in range(rows):
         for k in range(m):
             w[k] = 1.0 / m
@@ -181,4 +181,3 @@ def hull_entropies(members, value, gap, weights):
             entropy = higher
             for k in range(m):
                 w[k] = trial[k]
-        gap[r] += lost

@@ -1,7 +1,7 @@
 """The same solvers in plain torch, many rows and many tree nodes at a time: for other devices, and without numba.
 
 The mathematics is told in ``docs/entropy.md``. Float64 throughout; entropies in bits; rows are [N, C] with sums that
-admit a distribution.
+admit a distribution. Gaps leave rounding of the entropies out.
 """
 
 from __future__ import annotations
@@ -29,11 +29,6 @@ def slack(classes: int) -> float:
     return 4.0 * classes * EPS
 
 
-def rounding(classes: int) -> float:
-    """What rounding may cost an entropy: of the terms and their sum, and of mass of size ``slack`` gone astray."""
-    return classes * (math.log2(classes) + 3.0) * EPS + 50.0 * slack(classes)
-
-
 def water_level(lower: Tensor, upper: Tensor) -> Tensor:
     """The t [N, 1] with sum clip(t, l, u) = 1, from the sorted break points of that piecewise linear function."""
     points = torch.cat([lower, upper], -1)
@@ -56,7 +51,7 @@ def interval_upper(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor, Tensor
     t = water_level(lower, upper)
     p = t.clamp(lower, upper)
     short = (1.0 - p.sum(-1)).abs()
-    gap = rounding(lower.shape[-1]) + short * (2.0 + t.squeeze(-1).clamp_min(1e-300).log2().abs())
+    gap = short * (2.0 + t.squeeze(-1).clamp_min(1e-300).log2().abs())
     return bits(p).sum(-1), gap, p
 
 
@@ -78,7 +73,7 @@ class Nodes(NamedTuple):
 
 
 class Poured(NamedTuple):
-    """The chord relaxation of a batch of boxes: everything before ``position`` raised, position raised by ``amount``."""
+    """The chord relaxation of a batch of boxes: all before ``position`` raised, the class there by ``amount``."""
 
     position: Tensor  # [K, 1]
     amount: Tensor
@@ -151,7 +146,7 @@ class _Search:
             nodes = nodes.pick(keep)
             if len(nodes.row):
                 stack.extend(child for child in self._expand(nodes) if len(child.row))
-        gap = rounding(classes) + (self.best - self.proved).clamp_min(0.0)
+        gap = (self.best - self.proved).clamp_min(0.0)
         return self.best, gap, torch.zeros_like(self.point).scatter(-1, self.order, self.point)
 
     def _close(self, row: Tensor, bound: Tensor, which: Tensor) -> None:
@@ -306,21 +301,19 @@ def hull_upper(members: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     Conditions at the optimum: CE(p_m, q) + z_m equal for all m, w_m z_m = 0, w and z not negative.
     """
     p = members.transpose(0, 1)  # [N, M, C]
-    rows, m, classes = p.shape
+    rows, m = p.shape[:2]
     w = p.new_full((rows, m), 1.0 / m)
     z = torch.ones_like(w)
-    best = (p.new_full((rows,), -math.inf), p.new_full((rows,), math.inf), w)
+    value, gap, weights = p.new_full((rows,), -math.inf), p.new_full((rows,), math.inf), w
     for _ in range(STEPS):
         q = (w[:, None] @ p).squeeze(1).clamp_min(1e-300)
         slope = -(p @ q.log2()[..., None]).squeeze(-1)
         entropy = (w * slope).sum(-1)
         excess = (slope.amax(-1) - entropy).clamp_min(0.0)
-        better = excess < best[1]
-        best = tuple(
-            torch.where(better.view(-1, *[1] * (new.dim() - 1)), new, old)
-            for new, old in zip((entropy, excess, w), best, strict=True)
-        )
-        if bool((best[1] <= CLOSE).all()):
+        better = excess < gap
+        value, gap = torch.where(better, entropy, value), torch.where(better, excess, gap)
+        weights = torch.where(better[:, None], w, weights)
+        if bool((gap <= CLOSE).all()):
             break
         target = 0.1 * (w * z).mean(-1, keepdim=True)
         curvature = (p / q[:, None]) @ p.mT / math.log(2.0) + torch.diag_embed(z / w)
@@ -329,8 +322,12 @@ def hull_upper(members: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         level = solved[..., 0].sum(-1, keepdim=True) / solved[..., 1].sum(-1, keepdim=True)
         move = solved[..., 0] - level * solved[..., 1]
         dual = target / w - z - z / w * move
-        for value, change in ((w, move), (z, dual)):
-            reach = torch.where(change < 0, -value / change, math.inf).amin(-1, keepdim=True)
-            value += (0.99 * reach).clamp_max(1.0) * change
-        w /= w.sum(-1, keepdim=True)
-    return best[0], best[1] + rounding(classes), best[2]
+        w, z = _inside(w, move), _inside(z, dual)
+        w = w / w.sum(-1, keepdim=True)
+    return value, gap, weights
+
+
+def _inside(value: Tensor, change: Tensor) -> Tensor:
+    """A step that keeps all numbers positive."""
+    reach = torch.where(change < 0, -value / change, math.inf).amin(-1, keepdim=True)
+    return value + (0.99 * reach).clamp_max(1.0) * change

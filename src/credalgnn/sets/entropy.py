@@ -6,6 +6,7 @@ uncertainty their difference; all in bits. The solvers work in float64 whatever 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from . import _torch
-from ._torch import bits
+from ._torch import bits, slack
 from .hull import HullSet
 from .intervals import IntervalSet, onto_simplex
 
@@ -86,7 +87,7 @@ def lower_entropy(
 ) -> Tensor | Optimum:
     """The smallest entropy of any distribution in the set: AU of Equation 1.
 
-    For intervals this is a concave problem, solved by branch and bound. ``budget`` limits the bound evaluations per row;
+    For intervals this is a concave problem, solved by branch and bound. ``budget`` limits the bound evaluations a row;
     rows still open share a reserve of ``RESERVE`` times that. Whatever is left open shows in the certified gap.
     """
     _, lower = _solve(credal, False, True, certify, budget, backend)
@@ -105,9 +106,10 @@ def uncertainty(
 def uncertainty(
     credal: CredalSet, *, certify: bool = False, budget: int = BUDGET, backend: Backend | None = None
 ) -> Uncertainty | CertifiedUncertainty:
-    """Total, aleatoric and epistemic uncertainty (Equation 1), in one pass over the set; see the two functions above."""
+    """Total, aleatoric and epistemic uncertainty (Equation 1) in one pass; see ``upper_entropy``, ``lower_entropy``."""
     upper, lower = _solve(credal, True, True, certify, budget, backend)
-    assert upper is not None and lower is not None
+    assert upper is not None
+    assert lower is not None
     epistemic = (upper.entropy - lower.entropy).clamp_min(0.0)
     if certify:
         return CertifiedUncertainty(upper.entropy, lower.entropy, epistemic, upper, lower)
@@ -137,12 +139,10 @@ def _solve(
 
 def _restore(credal: CredalSet, found: Optimum) -> Optimum:
     """Back to the set's dtype, device and batch shape; the gap stays float64."""
-    batch = credal.shape[:-1]
+    batch, point = credal.shape[:-1], found.distribution.to(credal.device, credal.dtype)
     return Optimum(
         found.entropy.to(credal.device, credal.dtype).reshape(batch),
-        found.distribution.to(credal.device, credal.dtype).reshape(
-            credal.shape if found.distribution.numel() else (0,)
-        ),
+        point.reshape(credal.shape) if point.shape[-1] == credal.shape[-1] else point,  # or empty, not asked for
         found.gap.to(credal.device).reshape(batch),
     )
 
@@ -159,6 +159,12 @@ def _choose(backend: Backend | None, device: torch.device) -> Backend:
             "backend 'numba' works on the CPU only: leave the backend out, or move the set with .to('cpu')"
         )
     return backend
+
+
+def rounding(classes: int) -> float:
+    """What float64 may cost an entropy: in the terms and their sum, and through mass lost to the rounding of sums."""
+    eps = torch.finfo(torch.float64).eps
+    return classes * (math.log2(classes) + 3.0) * eps + 50.0 * slack(classes)
 
 
 def _rows(tensor: Tensor) -> Tensor:
@@ -182,21 +188,22 @@ def _solve_intervals(
         raw_low = _Raw(*_torch.interval_lower(l, u, budget)) if low else None
     if raw_low is not None:
         raw_low = _second_try(l, u, raw_low, budget, backend)
+    if graph:
+        lower, upper = onto_simplex(lower, upper)
+    return _finish(raw_high, _water_filled, lower, upper, graph), _finish(raw_low, _vertex, lower, upper, graph)
+
+
+def _finish(
+    raw: _Raw | None, rebuild: Callable[[Tensor, Tensor, Tensor], Tensor], lower: Tensor, upper: Tensor, graph: bool
+) -> Optimum | None:
+    """The solver's answer with what rounding may have cost it, and, if asked for, as a function of the bounds."""
+    if raw is None:
+        return None
+    gap = raw.gap + rounding(lower.shape[-1])
     if not graph:
-        return raw_high and Optimum(*_optimum(raw_high)), raw_low and Optimum(*_optimum(raw_low))
-    lower, upper = onto_simplex(lower, upper)
-    found = []
-    for raw, rebuild in ((raw_high, _water_filled), (raw_low, _vertex)):
-        if raw is not None:
-            p = rebuild(lower, upper, raw.point)
-            found.append(Optimum(bits(p).sum(-1), p, raw.gap))
-        else:
-            found.append(None)
-    return found[0], found[1]
-
-
-def _optimum(raw: _Raw) -> tuple[Tensor, Tensor, Tensor]:
-    return raw.entropy, raw.point, raw.gap
+        return Optimum(raw.entropy, raw.point, gap)
+    p = rebuild(lower, upper, raw.point)
+    return Optimum(bits(p).sum(-1), p, gap)
 
 
 def _water_filled(lower: Tensor, upper: Tensor, point: Tensor) -> Tensor:
@@ -268,18 +275,18 @@ def _solve_hulls(
             from ._numba_hull import hull_entropies
 
             array = flat.transpose(0, 1).contiguous().numpy()
-            value, gap, weight = np.empty(rows), np.empty(rows), np.empty((rows, count))
-            _spread(lambda part: hull_entropies(array[part], value[part], gap[part], weight[part]), rows)
-            raw = _Raw(*map(torch.from_numpy, (value, gap, weight)))
+            outs = np.empty(rows), np.empty(rows), np.empty((rows, count))
+            _spread(lambda part: hull_entropies(array[part], *(out[part] for out in outs)), rows)
+            raw = _Raw(*map(torch.from_numpy, outs))
         else:
             raw = _Raw(*_torch.hull_upper(flat))
         mixture = torch.einsum("nm,mnc->nc", raw.point, members)
-        upper = Optimum(bits(mixture).sum(-1), mixture, raw.gap)
+        upper = Optimum(bits(mixture).sum(-1), mixture, raw.gap + rounding(classes))
     if low:  # entropy is concave, so its minimum over a hull is at a member
         entropies = bits(members).sum(-1)
         best = entropies.argmin(0)
         node = torch.arange(rows, device=members.device)
-        gap = torch.full((rows,), _torch.rounding(classes), dtype=torch.float64, device=members.device)
+        gap = torch.full_like(entropies[0], rounding(classes))
         lower = Optimum(entropies[best, node], members[best, node], gap)
     return upper, lower
 

@@ -13,9 +13,9 @@ from .intervals import IntervalSet
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class HullSet:
-    """The convex hull of M distributions for each node of a batch; ``members`` is ``[M, ..., C]``, usually ``[M, N, C]``.
+    """The convex hull of M distributions for each node of a batch: members ``[M, ..., C]``, usually ``[M, N, C]``.
 
-    Members that miss 1 by rounding are normalised; whatever is not a distribution raises a ``ValueError`` that names it.
+    Members that miss 1 by rounding are normalised; what is not a distribution raises a ``ValueError`` that names it.
     """
 
     members: Tensor
@@ -52,7 +52,8 @@ class HullSet:
         return IntervalSet(self.members.amin(0), self.members.amax(0))
 
     def __repr__(self) -> str:
-        return f"HullSet(members={self.members.shape[0]}, shape={list(self.shape)}, dtype={self.dtype}, device={self.device})"
+        size = f"members={self.members.shape[0]}, shape={list(self.shape)}"
+        return f"HullSet({size}, dtype={self.dtype}, device={self.device})"
 
 
 def _checked(members: Tensor) -> Tensor:

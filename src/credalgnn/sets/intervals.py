@@ -118,17 +118,17 @@ def _checked(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
             index, where = located(bad)
             raise ValueError(f"{where}: " + words.format(l=low[index].item(), u=up[index].item()))
     floor, ceiling = low.sum(-1), up.sum(-1)
-    for total, bad, name, side, least in (
-        (floor, floor > 1.0 + slack, "lower", "more", low),
-        (ceiling, ceiling < 1.0 - slack, "upper", "less", -up),
+    for total, bad, name, side, extreme, at in (
+        (floor, floor > 1.0 + slack, "lower", "more", "largest", low.argmax(-1)),
+        (ceiling, ceiling < 1.0 - slack, "upper", "less", "smallest", up.argmin(-1)),
     ):
         if bool(bad.any()):
             index = first(bad)
-            where = place(index) or "the set"
-            worst = int(least[index].argmax())
+            which = int(at[index])
+            value = (low if name == "lower" else up)[index][which].item()
             raise ValueError(
-                f"{where}: the {name} bounds sum to {total[index].item():.6g}, {side} than 1, so no distribution fits "
-                f"(the {'largest' if side == 'more' else 'smallest'} is class {worst} with {abs(least[index][worst].item()):.6g})"
+                f"{place(index) or 'the set'}: the {name} bounds sum to {total[index].item():.6g}, {side} than 1, "
+                f"so no distribution fits (the {extreme} is {value:.6g}, class {which})"
             )
     if bool((low < 0).any()) or bool((up > 1).any()):
         lower, upper = lower.clamp_min(0.0), upper.clamp_max(1.0)
@@ -189,8 +189,9 @@ def _logsumexp_of_others(logits: Tensor) -> Tensor:
     For all but the largest logit the sum over everybody, less oneself, keeps the largest; the largest has a sum of its
     own, shifted by the second largest.
     """
-    (largest, second), at = logits.detach().topk(2, -1)[0].split(1, -1), logits.argmax(-1, keepdim=True)
-    is_largest = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, at, True)
+    top, at = logits.topk(2, -1)
+    largest, second = top[..., :1].detach(), top[..., 1:].detach()
+    is_largest = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, at[..., :1], True)
     shifted = (logits - largest).exp()
     rest = (shifted.sum(-1, keepdim=True) - shifted).masked_fill(is_largest, 1.0)
     beside_largest = (logits - second).masked_fill(is_largest, -torch.inf).exp().sum(-1, keepdim=True)
