@@ -9,13 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import (
-    Polytope,
-    lp_e_admissibility,
-    lp_interval_dominance,
-    lp_maximality,
-    regimes,
-)
 
 from credalgnn.sets import (
     HullSet,
@@ -25,6 +18,13 @@ from credalgnn.sets import (
     maximality,
     u65,
     u80,
+)
+from oracles import (
+    Polytope,
+    lp_e_admissibility,
+    lp_interval_dominance,
+    lp_maximality,
+    regimes,
 )
 
 RULES = {

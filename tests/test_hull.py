@@ -12,6 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+
+from credalgnn.sets import HullSet, lower_entropy, uncertainty, upper_entropy
 from oracles import (
     HullOptimum,
     brute_upper_entropy,
@@ -20,8 +22,6 @@ from oracles import (
     hull_lower_entropy,
     hull_upper_entropy,
 )
-
-from credalgnn.sets import HullSet, lower_entropy, uncertainty, upper_entropy
 
 no_numba = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed")
 BACKENDS = [pytest.param("numba", marks=no_numba), "torch"]

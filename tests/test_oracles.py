@@ -6,6 +6,8 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
+
 from oracles import (
     Polytope,
     brute_lower_entropy,
@@ -22,7 +24,6 @@ from oracles import (
     regimes,
     water_level,
 )
-from scipy.optimize import minimize
 
 
 @pytest.mark.parametrize("classes", [2, 3, 4, 5])
