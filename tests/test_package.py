@@ -1,0 +1,145 @@
+"""The package from outside: what starting it costs, and what the command line says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import credalgnn
+from credalgnn.cli import main
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_import_costs_little_more_than_torch() -> None:
+    code = (
+        "import time, torch; begin = time.perf_counter(); import credalgnn; credalgnn.uncertainty; "
+        "import sys; print(time.perf_counter() - begin, *sorted(sys.modules))"
+    )
+    runs = [run("-c", code).stdout.split() for _ in range(3)]
+    assert min(float(seconds) for seconds, *_ in runs) < 0.5
+    heavy = {"numba", "scipy", "sklearn", "matplotlib", "torch_geometric", "optuna", "ray"}
+    assert not heavy & set(runs[0][1:])
+
+
+def test_help_answers_within_a_second_and_without_torch() -> None:
+    times = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        answer = run("-X", "importtime", "-m", "credalgnn", "--help")
+        times.append(time.perf_counter() - begin)
+    assert min(times) < 1.0
+    assert answer.returncode == 0
+    assert "uncertainty" in answer.stdout
+    imported = {line.rsplit("|", 1)[-1].strip() for line in answer.stderr.splitlines()}
+    assert "credalgnn.cli" in imported
+    assert not {"torch", "numpy"} & imported
+
+
+def test_public_names_exist_and_are_typed() -> None:
+    for name in credalgnn.__all__:
+        assert getattr(credalgnn, name) is not None
+        assert name in dir(credalgnn)
+    assert (files("credalgnn") / "py.typed").is_file()
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = credalgnn.nonsense
+
+
+def test_kernels_are_cached_on_disk(tmp_path: Path) -> None:
+    """A second process finds the compiled hull kernel (the smaller of the two) where the first has put it."""
+    code = (
+        "import os, sys; os.environ['NUMBA_CACHE_DIR'] = sys.argv[1]\n"
+        "import torch, credalgnn as cg; cg.upper_entropy(cg.HullSet(torch.eye(2)[:, None]))\n"
+        "from credalgnn.sets._numba_hull import hull_entropies; print(sum(hull_entropies.stats.cache_hits.values()))"
+    )
+    first, second = (run("-c", code, str(tmp_path)).stdout.strip() for _ in range(2))
+    assert (first, second) == ("0", "1")
+
+
+BOUNDS = (
+    "id,lower_cat,lower_dog,lower_owl,upper_cat,upper_dog,upper_owl\nn1,0.1,0.2,0.1,0.5,0.6,0.7\nn2,.9,0,0,1,.1,.05\n"
+)
+
+
+def test_uncertainty_of_a_csv_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = tmp_path / "bounds.csv", tmp_path / "out.csv"
+    path.write_text(BOUNDS)
+    assert main(["uncertainty", str(path)]) == 0
+    header, first, second = (line.split(",") for line in capsys.readouterr().out.splitlines())
+    assert header == ["id", "total", "aleatoric", "epistemic", "gap", "prediction", "kept"]
+    assert first[0] == "n1"
+    assert first[-2:] == ["dog", "cat|dog|owl"]
+    assert float(first[1]) == pytest.approx(np.log2(3), abs=1e-8)  # the uniform distribution is in the set
+    lowest = np.array([0.1, 0.2, 0.7])
+    assert float(first[2]) == pytest.approx(-(lowest * np.log2(lowest)).sum(), abs=1e-8)
+    assert float(first[3]) == pytest.approx(float(first[1]) - float(first[2]), abs=1e-8)
+    assert second[-2:] == ["cat", "cat"]
+    assert main(["uncertainty", str(path), "--out", str(out), "--rule", "interval-dominance"]) == 0
+    assert "2 credal sets measured" in capsys.readouterr().out
+    assert out.read_text().splitlines()[0] == ",".join(header)
+    assert [file.name for file in tmp_path.iterdir()].count("out.csv.part") == 0
+
+
+def test_uncertainty_of_an_npz_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    members = np.array([[[0.5, 0.5]], [[1.0, 0.0]]])
+    np.savez(tmp_path / "members.npz", members=members)
+    np.savez(tmp_path / "bounds.npz", lower=members.min(0), upper=members.max(0))
+    for name in ("members", "bounds"):
+        assert main(["uncertainty", str(tmp_path / f"{name}.npz")]) == 0
+        row = capsys.readouterr().out.splitlines()[1].split(",")
+        assert [float(value) for value in row[:3]] == pytest.approx([1.0, 0.0, 1.0], abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("no.csv", None, "no such file"),
+        ("x.txt", "hello", "a .csv or .npz file is wanted"),
+        ("x.csv", "", "not a CSV file with a header"),
+        ("x.csv", "a,b\n1,2\n", "no columns lower_NAME"),
+        ("x.csv", "lower_a,lower_b,upper_a\n0,0,1\n", "column upper_b is missing"),
+        ("x.csv", "lower_a,lower_a,upper_a\n0,0,1\n", "stands twice"),
+        ("x.csv", "lower_a,upper_a\n0,1\n0\n", "line 3: 1 fields where the header has 2"),
+        ("x.csv", "lower_a,upper_a\n0,one\n", "line 2, column upper_a: 'one' is not a number"),
+        ("x.csv", "lower_a,lower_b,upper_a,upper_b\n0.7,0.1,0.2,0.9\n", "row 0, class 0: lower 0.7 > upper 0.2"),
+        ("x.csv", "lower_a,lower_b,upper_a,upper_b\n0.7,0.6,0.8,0.9\n", "row 0: the lower bounds sum to 1.3"),
+        ("x.npz", "not a zip", "not a readable npz file"),
+    ],
+)
+def test_bad_files_give_one_line_and_exit_2(tmp_path: Path, name: str, content: str | None, message: str) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_text(content)
+    answer = run("-m", "credalgnn", "uncertainty", str(path))
+    assert answer.returncode == 2
+    assert message in answer.stderr
+    assert answer.stderr.count("\n") == 1
+    assert answer.stdout == ""
+
+
+def test_bad_npz_and_bad_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, lower=np.zeros((2, 3)))
+    assert main(["uncertainty", str(path)]) == 2
+    assert "no array 'upper'" in capsys.readouterr().err
+    np.savez(path, lower=np.zeros(3), upper=np.ones(3))
+    assert main(["uncertainty", str(path)]) == 2
+    assert "2 dimensions are wanted" in capsys.readouterr().err
+    np.savez(path, lower=np.array([["a"]], dtype=object), upper=np.ones((1, 1)))
+    assert main(["uncertainty", str(path)]) == 2
+    assert "not a readable npz" in capsys.readouterr().err  # a pickle is never loaded
+    assert main(["uncertainty", str(path), "--out", str(tmp_path / "no" / "out.csv")]) == 2
+    assert "its folder does not exist" in capsys.readouterr().err
+    for words in ([], ["nonsense"], ["uncertainty"], ["uncertainty", str(path), "--rule", "coin"]):
+        with pytest.raises(SystemExit) as stopped:
+            main(words)
+        assert stopped.value.code == 2
+        assert capsys.readouterr().err.count("\n") == 1
