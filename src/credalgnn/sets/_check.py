@@ -14,8 +14,8 @@ TensorLike: TypeAlias = Tensor | NDArray[np.floating]
 
 def float_tensor(value: TensorLike, name: str) -> Tensor:
     """``value`` as a tensor of a floating dtype, without a copy where possible."""
-    if isinstance(value, np.ndarray) and not value.flags.writeable:
-        value = value.copy()  # torch would warn that it cannot protect the memory
+    if isinstance(value, np.ndarray) and not (value.flags.writeable and min(value.strides, default=0) >= 0):
+        value = value.copy()  # torch cannot share memory that is read-only or runs backwards
     tensor = value if isinstance(value, Tensor) else torch.as_tensor(value)
     if not tensor.is_floating_point():
         raise TypeError(f"{name} must hold floating-point numbers, not {tensor.dtype}: convert it, e.g. with .double()")

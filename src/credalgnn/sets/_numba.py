@@ -37,7 +37,7 @@ ORDER, BY_LOWER, BY_UPPER = range(3)
 MASS, COST, START, STOP, BOUND = range(5)
 WHO, PICK, CHILD = range(3)  # the FREE class or -1, the class to branch on, the next child to visit
 
-# best[.]: the incumbent vertex, with its classes in best_state; POSITION is the class that carries AMOUNT.
+# best[.]: the incumbent vertex, with its classes in best_state; POSITION is the class that carries AMOUNT, or -1.
 VALUE, AMOUNT, POSITION = range(3)
 
 
@@ -176,7 +176,10 @@ def _pour(item, state, depth, root, mass, cost):
 
 @jit
 def _offer(state, depth, position, carrier, amount, value, best, best_state):
-    """Keep a vertex better than the best: undecided classes before ``position`` raised, ``carrier`` by ``amount``."""
+    """Keep a vertex better than the best: undecided classes before ``position`` raised, ``carrier`` by ``amount``.
+
+    The carrier is -1 where all classes are at bounds.
+    """
     if value < best[VALUE]:
         best[VALUE], best[AMOUNT], best[POSITION] = value, amount, carrier
         for i in range(best_state.shape[0]):
@@ -192,7 +195,7 @@ def _bound_any(item, state, book, depth, root, best, best_state):
     if i < 0 or i == n:
         if abs(rest) > slack(n):
             return np.inf, -1
-        _offer(state, depth, i, 0, 0.0, cost, best, best_state)
+        _offer(state, depth, i, -1, 0.0, cost, best, best_state)
         return cost, -1
     value = cost + _h(item[LOWER, i] + rest) - item[H_LOWER, i]
     _offer(state, depth, i, i, rest, value, best, best_state)

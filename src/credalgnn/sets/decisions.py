@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ._check import first, place
 from .hull import HullSet
-from .intervals import IntervalSet, onto_simplex
+from .intervals import IntervalSet
 
 LP_BLOCKS = 256  # linear programs solved in one call
 LP_TOLERANCE = 1e-9
@@ -100,7 +100,7 @@ def _probability_range(credal: IntervalSet | HullSet) -> tuple[Tensor, Tensor]:
         return members.amin(0), members.amax(0)
     if credal.shape.numel() == 0:
         return credal.lower.double(), credal.upper.double()
-    tight = IntervalSet(*onto_simplex(credal.lower.double(), credal.upper.double())).reachable()
+    tight = credal.to(torch.float64).reachable()
     return tight.lower, tight.upper
 
 

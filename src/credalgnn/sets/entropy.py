@@ -129,8 +129,8 @@ def _solve(
 ) -> tuple[Optimum | None, Optimum | None]:
     if not isinstance(credal, IntervalSet | HullSet):
         raise TypeError(f"expected an IntervalSet or a HullSet, not {type(credal).__name__}")
-    if budget < 1:
-        raise ValueError(f"budget must be at least 1, not {budget}")
+    if not isinstance(budget, int) or budget < 1:
+        raise ValueError(f"budget must be a whole number, at least 1, not {budget!r}")
     chosen = _choose(backend, credal.device)
     solve = _solve_intervals if isinstance(credal, IntervalSet) else _solve_hulls
     upper, lower = solve(credal, high, low, certify, budget, chosen)  # type: ignore[arg-type]
@@ -209,7 +209,8 @@ def _finish(
 def _water_filled(lower: Tensor, upper: Tensor, point: Tensor) -> Tensor:
     """The optimum clip(t, l, u) as a function of the bounds, t included: by the envelope theorem its entropy has the
     gradient of the upper entropy."""
-    at_lower, at_upper = point <= lower, point >= upper
+    near = slack(point.shape[-1])  # the solver may have scaled the bounds by an ulp more
+    at_lower, at_upper = point <= lower + near, point >= upper - near
     fixed = torch.where(at_lower, lower, torch.where(at_upper, upper, 0.0))
     inside = ~(at_lower | at_upper)
     level = (1.0 - fixed.sum(-1, keepdim=True)) / inside.sum(-1, keepdim=True).clamp_min(1)
@@ -236,9 +237,12 @@ def _second_try(l: Tensor, u: Tensor, raw: _Raw, budget: int, backend: Backend) 
         assert again is not None
     else:
         again = _Raw(*_torch.interval_lower(l[left], u[left], share))
-    for old, new in zip(raw, again, strict=True):
-        if old.numel():
-            old[left] = new
+    bound = torch.maximum(raw.entropy[left] - raw.gap[left], again.entropy - again.gap)
+    lower = again.entropy < raw.entropy[left]
+    raw.entropy[left] = torch.where(lower, again.entropy, raw.entropy[left])
+    raw.gap[left] = (raw.entropy[left] - bound).clamp_min(0.0)
+    if raw.point.numel():
+        raw.point[left] = torch.where(lower[:, None], again.point, raw.point[left])
     return raw
 
 

@@ -41,7 +41,9 @@ class HullSet:
 
     def to(self, target: torch.dtype | torch.device | str) -> HullSet:
         """The set in another dtype or on another device."""
-        return HullSet(self.members.to(target))
+        members = self.members.double()
+        keep = self.dtype if not isinstance(target, torch.dtype) else target
+        return HullSet((members / members.sum(-1, keepdim=True)).to(target).to(keep))
 
     def mean(self) -> Tensor:
         """The members' average, which is what a classical ensemble predicts."""

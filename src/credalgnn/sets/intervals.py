@@ -57,14 +57,20 @@ class IntervalSet:
 
     def to(self, target: torch.dtype | torch.device | str) -> IntervalSet:
         """The set in another dtype or on another device."""
-        return IntervalSet(self.lower.to(target), self.upper.to(target))
+        low, up = self._exact()
+        keep = self.dtype if not isinstance(target, torch.dtype) else target
+        return IntervalSet(low.to(target).to(keep), up.to(target).to(keep))
+
+    def _exact(self) -> tuple[Tensor, Tensor]:
+        """The bounds in float64, free of what rounding to the set's dtype did to their sums."""
+        return onto_simplex(self.lower.double(), self.upper.double())
 
     def reachable(self) -> IntervalSet:
         """The tightest intervals of the same set: every bound is attained by some distribution in it.
 
         A class holds at least what the others cannot (1 - sum of their upper bounds), and at most what they leave.
         """
-        low, up = self.lower.double(), self.upper.double()
+        low, up = self._exact()
         others_up = up.sum(-1, keepdim=True) - up
         others_low = low.sum(-1, keepdim=True) - low
         tight_low = torch.maximum(low, 1.0 - others_up)
@@ -92,7 +98,8 @@ class IntervalSet:
 
         It spends the same share of every interval, and stays defined where all intervals are points.
         """
-        low, width = self.lower.double(), self.width.double()
+        low, up = self._exact()
+        width = up - low
         slack = width.sum(-1, keepdim=True)
         beta = (1.0 - low.sum(-1, keepdim=True)) / torch.where(slack > 0, slack, 1.0)
         return (low + beta.clamp(0.0, 1.0) * width).to(self.dtype)
@@ -118,17 +125,17 @@ def _checked(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
             index, where = located(bad)
             raise ValueError(f"{where}: " + words.format(l=low[index].item(), u=up[index].item()))
     floor, ceiling = low.sum(-1), up.sum(-1)
-    for total, bad, name, side, extreme, at in (
-        (floor, floor > 1.0 + slack, "lower", "more", "largest", low.argmax(-1)),
-        (ceiling, ceiling < 1.0 - slack, "upper", "less", "smallest", up.argmin(-1)),
+    for bad, name, side, extreme, bound in (
+        (floor > 1.0 + slack, "lower", "more", "largest", low),
+        (ceiling < 1.0 - slack, "upper", "less", "smallest", up),
     ):
         if bool(bad.any()):
             index = first(bad)
-            which = int(at[index])
-            value = (low if name == "lower" else up)[index][which].item()
+            values = bound[index]
+            which = int(values.argmax() if name == "lower" else values.argmin())
             raise ValueError(
-                f"{place(index) or 'the set'}: the {name} bounds sum to {total[index].item():.6g}, {side} than 1, "
-                f"so no distribution fits (the {extreme} is {value:.6g}, class {which})"
+                f"{place(index) or 'the set'}: the {name} bounds sum to {values.sum().item():.6g}, {side} than 1, "
+                f"so no distribution fits (the {extreme} is {values[which].item():.6g}, class {which})"
             )
     if bool((low < 0).any()) or bool((up > 1).any()):
         lower, upper = lower.clamp_min(0.0), upper.clamp_max(1.0)
@@ -155,39 +162,45 @@ def log_interval_softmax(lower_logits: Tensor, upper_logits: Tensor) -> tuple[Te
     way round for its upper one: the exact range of softmax over the box of logits. Finite, with finite gradients, for
     any finite logits.
     """
-    if lower_logits.shape != upper_logits.shape:
-        raise ValueError(
-            f"lower_logits has shape {list(lower_logits.shape)} but upper_logits has {list(upper_logits.shape)}"
-        )
-    if lower_logits.dim() == 0 or lower_logits.shape[-1] < 2:
-        raise ValueError(
-            f"logits of shape {list(lower_logits.shape)}: the last dimension must hold two classes or more"
-        )
-    log_lower = -torch.nn.functional.softplus(_logsumexp_of_others(upper_logits) - lower_logits)
-    log_upper = -torch.nn.functional.softplus(_logsumexp_of_others(lower_logits) - upper_logits)
+    _check_logits(lower_logits, upper_logits)
+    log_lower = torch.nn.functional.logsigmoid(-_lead_of_others(upper_logits, lower_logits))
+    log_upper = torch.nn.functional.logsigmoid(-_lead_of_others(lower_logits, upper_logits))
     return log_lower, log_upper
 
 
 def interval_softmax(lower_logits: Tensor, upper_logits: Tensor) -> IntervalSet:
     """The credal set of Equation 3: reachable by construction, as each bound is attained inside the box of logits."""
+    _check_logits(lower_logits, upper_logits)
     with torch.no_grad():
         for name, logits in (("lower_logits", lower_logits), ("upper_logits", upper_logits)):
-            if not bool(torch.isfinite(logits).all()):
-                _, where = located(~torch.isfinite(logits))
-                raise ValueError(f"{where}: {name} is not finite")
+            bad = ~torch.isfinite(logits)
+            if bool(bad.any()):
+                index, where = located(bad)
+                raise ValueError(f"{where}: {name} is {logits[index].item()}")
         crossed = lower_logits > upper_logits
         if bool(crossed.any()):
             index, where = located(crossed)
-            raise ValueError(f"{where}: lower logit {lower_logits[index]:.6g} > upper logit {upper_logits[index]:.6g}")
+            low, up = lower_logits[index].item(), upper_logits[index].item()
+            raise ValueError(f"{where}: lower logit {low:.6g} > upper logit {up:.6g}")
     log_lower, log_upper = log_interval_softmax(lower_logits, upper_logits)
     return IntervalSet(log_lower.exp(), log_upper.exp())
 
 
-def _logsumexp_of_others(logits: Tensor) -> Tensor:
-    """log sum_{k != i} exp(a_k) for every i, without cancellation.
+def _check_logits(lower: Tensor, upper: Tensor) -> None:
+    for name, logits in (("lower_logits", lower), ("upper_logits", upper)):
+        if not logits.is_floating_point():
+            raise TypeError(f"{name} must hold floating-point numbers, not {logits.dtype}")
+    if lower.shape != upper.shape:
+        raise ValueError(f"lower_logits has shape {list(lower.shape)} but upper_logits has {list(upper.shape)}")
+    if lower.dim() == 0 or lower.shape[-1] < 2:
+        raise ValueError(f"logits of shape {list(lower.shape)}: the last dimension must hold two classes or more")
+
+
+def _lead_of_others(logits: Tensor, own: Tensor) -> Tensor:
+    """log sum_{k != i} exp(a_k) - own_i for every i, without cancellation.
 
     For all but the largest logit the sum over everybody, less oneself, keeps the largest; the largest has a sum of its
-    own, shifted by the second largest.
+    own, shifted by the second largest. Differences of logits are taken first, so that a common offset costs no digits.
     """
     top, at = logits.topk(2, -1)
     largest, second = top[..., :1].detach(), top[..., 1:].detach()
@@ -195,4 +208,4 @@ def _logsumexp_of_others(logits: Tensor) -> Tensor:
     shifted = (logits - largest).exp()
     rest = (shifted.sum(-1, keepdim=True) - shifted).masked_fill(is_largest, 1.0)
     beside_largest = (logits - second).masked_fill(is_largest, -torch.inf).exp().sum(-1, keepdim=True)
-    return torch.where(is_largest, beside_largest.log() + second, rest.log() + largest)
+    return torch.where(is_largest, beside_largest.log() + (second - own), rest.log() + (largest - own))
