@@ -33,7 +33,7 @@ def train(images: np.ndarray, labels: np.ndarray, tests: np.ndarray) -> np.ndarr
     rng = np.random.default_rng(0)
     members = []
     for k in range(MEMBERS):
-        print(f"\rtraining member {k + 1} of {MEMBERS}", end="", flush=True)
+        print(f"\rtraining network {k + 1} of {MEMBERS}", end="", flush=True)
         sample = rng.integers(0, len(images), len(images))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -98,7 +98,7 @@ def main() -> None:
     print(f"{len(train_part)} training images of 0..7; {len(truth)} test images, {stranger.sum()} of them 8 or 9")
 
     credal = cg.HullSet(train(images[train_part], labels[train_part], images[test_part]))
-    print("measuring (the first time, the solvers are compiled, which takes half a minute)", flush=True)
+    print("measuring (the first time, the solver is compiled, which takes a few seconds)", flush=True)
     begin = time.perf_counter()
     certified = cg.uncertainty(credal, certify=True)
     measures = Uncertainty(*certified[:3])

@@ -13,7 +13,6 @@ import math
 import numpy as np
 from numba import njit
 
-BITS = 1.0 / math.log(2.0)
 EPS = 2.0**-52
 TINY = 1e-300
 PRUNE = 1e-10  # bits: a branch that cannot gain more is closed; part of the reported gap
@@ -43,7 +42,7 @@ VALUE, AMOUNT, POSITION = range(3)
 
 @jit
 def _h(x):
-    return -x * math.log(x) * BITS if x > 0.0 else 0.0
+    return -x * math.log2(x) if x > 0.0 else 0.0
 
 
 @jit
@@ -511,13 +510,13 @@ def interval_entropies(lower, upper, budget, high, low, high_gap, low_gap, high_
                 if high_point.shape[0] > 0:
                     high_point[r, i] = min(max(t, l[i]), u[i])
             high[r] = value
-            high_gap[r] = abs(1.0 - total) * (2.0 + abs(math.log(max(t, TINY))) * BITS)
+            high_gap[r] = abs(1.0 - total) * (2.0 + h_t / max(t, TINY))  # mass astray times the slope of h
         if low.shape[0] == 0:
             continue
         for i in range(n):
             rank[ORDER, i] = i
             width = u[i] - l[i]
-            slope[i] = (h_l[i] - h_u[i]) / width if width > 0.0 else math.log(max(u[i], TINY))
+            slope[i] = (h_l[i] - h_u[i]) / width if width > 0.0 else math.log2(max(u[i], TINY))
         _sort(rank[ORDER], slope)
         for i in range(n):
             k = rank[ORDER, i]

@@ -38,7 +38,7 @@ def _mix(members, r, weights, q, log_q):
             for c in range(n):
                 q[c] += weights[k] * members[r, k, c]
     for c in range(n):
-        log_q[c] = math.log(max(q[c], TINY)) * BITS
+        log_q[c] = math.log2(max(q[c], TINY))
         entropy -= q[c] * log_q[c]
     return entropy
 

@@ -202,10 +202,11 @@ def _lead_of_others(logits: Tensor, own: Tensor) -> Tensor:
     For all but the largest logit the sum over everybody, less oneself, keeps the largest; the largest has a sum of its
     own, shifted by the second largest. Differences of logits are taken first, so that a common offset costs no digits.
     """
-    top, at = logits.topk(2, -1)
-    largest, second = top[..., :1].detach(), top[..., 1:].detach()
-    is_largest = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, at[..., :1], True)
+    with torch.no_grad():
+        largest, at = logits.max(-1, keepdim=True)
+        second = logits.scatter(-1, at, -torch.inf).amax(-1, keepdim=True)
     shifted = (logits - largest).exp()
-    rest = (shifted.sum(-1, keepdim=True) - shifted).masked_fill(is_largest, 1.0)
-    beside_largest = (logits - second).masked_fill(is_largest, -torch.inf).exp().sum(-1, keepdim=True)
-    return torch.where(is_largest, beside_largest.log() + (second - own), rest.log() + (largest - own))
+    rest = (shifted.sum(-1, keepdim=True) - shifted).scatter(-1, at, 1.0)
+    beside_largest = (logits - second).scatter(-1, at, -torch.inf).exp().sum(-1, keepdim=True)
+    lead = rest.log() + (largest - own)
+    return lead.scatter(-1, at, beside_largest.log() + (second - own.gather(-1, at)))
