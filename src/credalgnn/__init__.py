@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .graphs import Graph, Task, load_graph, load_task
     from .sets import (
         HullSet,
         IntervalSet,
@@ -24,12 +25,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Graph",
     "HullSet",
     "IntervalSet",
+    "Task",
     "__version__",
     "e_admissibility",
     "interval_dominance",
     "interval_softmax",
+    "load_graph",
+    "load_task",
     "lower_entropy",
     "maximality",
     "u65",
@@ -39,9 +44,12 @@ __all__ = [
 ]
 
 
+_IN_GRAPHS = {"Graph", "Task", "load_graph", "load_task"}
+
+
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(import_module(".sets", __name__), name)
+        return getattr(import_module(".graphs" if name in _IN_GRAPHS else ".sets", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; 0 if all went well, 2 for an error of the user's."""
     args = _parser().parse_args(argv)
     try:
-        _uncertainty(args)
+        args.run(args)
     except UserError as error:
         print(f"credalgnn: {error}", file=sys.stderr)
         return 2
@@ -56,7 +56,60 @@ def _parser() -> argparse.ArgumentParser:
     measure.add_argument("file", type=Path, metavar="FILE")
     measure.add_argument("--out", type=Path, metavar="FILE", help="write the CSV here instead of to the terminal")
     measure.add_argument("--rule", choices=RULES, default=RULES[-1], help="which classes stay (default: %(default)s)")
+    measure.set_defaults(run=_uncertainty)
+    listing = commands.add_parser("datasets", help="the graphs that have a name, and whether they are on this disk")
+    listing.set_defaults(run=_datasets)
+    telling = commands.add_parser("describe", help="a named graph and its task, next to the paper's counts")
+    telling.add_argument("name", metavar="NAME")
+    telling.add_argument("--split-seed", type=int, default=0, metavar="K", help="public split, or seed (default: 0)")
+    telling.set_defaults(run=_describe)
+    for command in (listing, telling):
+        command.add_argument("--mirror", type=Path, metavar="DIR", help="raw files in PyG's layout, looked at first")
+        command.add_argument("--data-root", type=Path, metavar="DIR", help="where graphs are kept once read")
     return parser
+
+
+def _datasets(args: argparse.Namespace) -> None:
+    from .graphs.named import DATASETS, cached, load_graph, paper_table
+
+    paper = {row["dataset"]: row for row in paper_table()}
+    print(f"{'name':10s} {'nodes':>10s} {'edges':>11s} {'classes':>7s} {'homophily':>9s}  on disk")
+    for name, dataset in DATASETS.items():
+        embedded = dataset.make is not None
+        if embedded or cached(name, args.data_root):
+            seen = load_graph(name, data_root=args.data_root).describe()
+            numbers = f"{seen.nodes:10,d} {seen.edges:11,d} {len(seen.class_counts):7d} {seen.homophily:9.3f}"
+            where = "embedded" if embedded else "yes"
+        else:
+            row = paper[name]
+            low_high = {"He": "low", "Ho": "high"}[str(row["homophily"])]
+            numbers = f"{row['nodes']:10,d} {row['edges']:11,d} {row['classes']:7d} {low_high:>9s}"
+            where = "no (the paper's numbers)"
+        print(f"{name:10s} {numbers}  {where:25s} {dataset.about}")
+
+
+def _describe(args: argparse.Namespace) -> None:
+    from .graphs import GraphError, load_task, paper_table
+
+    try:
+        task = load_task(args.name, args.split_seed, mirror=args.mirror, data_root=args.data_root)
+    except GraphError as error:
+        raise UserError(error) from None
+    print(task.graph.describe())
+    left_out = ", ".join(task.graph.class_names[k] for k in task.ood_classes)
+    print(f"{'left out':15s} {left_out}\n{'fingerprint':15s} {task.fingerprint}\n")
+    paper = next((row for row in paper_table() if row["dataset"] == args.name), None)
+    ours = {
+        "nodes": task.graph.num_nodes,
+        "edges": task.graph.num_edges,
+        "classes": task.graph.num_classes,
+    } | task.counts
+    print(f"{'':15s} {'here':>12s}" + (f"{'paper':>12s}" if paper else ""))
+    for key, value in ours.items():
+        print(f"{key:15s} {value:12,d}" + (f"{paper[key]:12,d}" if paper else ""))
+    pairs = task.graph.num_pairs
+    if paper and ours["edges"] != paper["edges"] == pairs:
+        print(f"\nThe paper counts the edges of {args.name} as pairs of nodes, whatever their direction: {pairs:,}.")
 
 
 def _uncertainty(args: argparse.Namespace) -> None:

@@ -1,0 +1,91 @@
+"""ArXiv and Patents with the year as label, as PyG data sets; neither needs the ``ogb`` package."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch_geometric.data import Data, InMemoryDataset
+
+from .graph import GraphError
+from .sources import even_quantiles
+
+
+class _YearDataset(InMemoryDataset):  # type: ignore[misc]
+    """One graph whose labels are years, in five classes by even quantiles."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.load(self.processed_paths[0])
+
+    @property
+    def processed_file_names(self) -> str:
+        return "data.pt"
+
+    def process(self) -> None:
+        self.save([self.read()], self.processed_paths[0])
+
+    def read(self) -> Data:
+        raise NotImplementedError
+
+
+class ArxivYear(_YearDataset):
+    """ogbn-arxiv from OGB's raw CSV files; the label is the year of publication."""
+
+    @property
+    def raw_file_names(self) -> list[str]:
+        return ["edge.csv.gz", "node-feat.csv.gz", "node_year.csv.gz", "num-node-list.csv.gz", "num-edge-list.csv.gz"]
+
+    def read(self) -> Data:
+        edges, features, years, nodes, edge_count = (_read_csv(Path(path)) for path in self.raw_paths)
+        count = int(nodes.sum())
+        if len(features) != count or len(years) != count or len(edges) != int(edge_count.sum()):
+            raise GraphError(f"{self.raw_dir}: the raw files do not belong together; download them again")
+        return Data(
+            x=torch.from_numpy(features.astype(np.float32)),
+            edge_index=torch.from_numpy(np.ascontiguousarray(edges.T).astype(np.int64)),
+            y=even_quantiles(years.reshape(-1)),
+        )
+
+
+class SnapPatents(_YearDataset):
+    """snap-patents from LINKX's MATLAB file; the label is the year of the grant. Features stay sparse."""
+
+    @property
+    def raw_file_names(self) -> list[str]:
+        return ["snap_patents.mat"]
+
+    def read(self) -> Data:
+        from scipy.io import loadmat
+        from scipy.io.matlab import MatReadError
+
+        try:
+            content = loadmat(self.raw_paths[0], variable_names=["edge_index", "node_feat", "years"])
+            features, years, edges = content["node_feat"].tocsr(), content["years"].reshape(-1), content["edge_index"]
+        except (MatReadError, KeyError, ValueError, OSError) as error:
+            raise GraphError(f"{self.raw_paths[0]}: not LINKX's snap_patents.mat ({error}); remove it") from None
+        matrix = torch.sparse_csr_tensor(
+            torch.from_numpy(features.indptr.astype(np.int64)),
+            torch.from_numpy(features.indices.astype(np.int64)),
+            torch.from_numpy(features.data.astype(np.float32)),
+            features.shape,
+            check_invariants=False,
+        )
+        return Data(x=matrix, edge_index=torch.from_numpy(edges.astype(np.int64)), y=even_quantiles(years))
+
+
+def _read_csv(path: Path) -> np.ndarray:
+    """A gzipped CSV of numbers without a header, [rows, columns]."""
+    try:
+        import pyarrow.csv
+
+        options = pyarrow.csv.ReadOptions(autogenerate_column_names=True)
+        table = pyarrow.csv.read_csv(path, read_options=options)
+        return np.stack([column.to_numpy() for column in table.columns], 1)
+    except ImportError:
+        with gzip.open(path, "rt") as file:
+            return np.loadtxt(file, delimiter=",", ndmin=2)
+    except (OSError, ValueError) as error:
+        raise GraphError(f"{path}: cannot be read ({error}); remove it and load again") from None

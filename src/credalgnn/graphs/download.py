@@ -1,0 +1,60 @@
+"""Downloads that arrive whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from .graph import GraphError
+
+BLOCK = 1 << 20
+TIMEOUT = 60.0  # seconds without a byte
+
+
+class DownloadError(GraphError):
+    """A file could not be fetched; the message says why and where to put it by hand."""
+
+
+def fetch(url: str, path: Path, size: int | None = None, sha256: str | None = None) -> None:
+    """Download ``url`` to ``path``; a reply that is cut short or not the expected file is removed and said."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    digest = hashlib.sha256()
+    received = 0
+    print(f"downloading {url}", file=sys.stderr, flush=True)
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT) as reply, part.open("wb") as file:
+            promised = reply.headers.get("Content-Length")
+            while block := reply.read(BLOCK):
+                file.write(block)
+                digest.update(block)
+                received += len(block)
+                _progress(received, promised)
+        wanted = size if size is not None else int(promised) if promised else None
+        if wanted is not None and received != wanted:
+            raise DownloadError(_words(url, path, f"{received:,} of {wanted:,} bytes arrived; the rest is missing"))
+        if sha256 is not None and digest.hexdigest() != sha256:
+            raise DownloadError(_words(url, path, "the file is not the expected one (its SHA-256 differs)"))
+        part.replace(path)
+    except (OSError, urllib.error.URLError, ValueError) as error:
+        if isinstance(error, DownloadError):
+            raise
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
+        raise DownloadError(_words(url, path, str(getattr(error, "reason", None) or error))) from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _words(url: str, path: Path, reason: str) -> str:
+    return f"{url} could not be downloaded: {reason}. Try again, or put the file at {path} by hand"
+
+
+def _progress(received: int, promised: str | None) -> None:
+    if sys.stderr.isatty():
+        total = f" of {int(promised) / 2**20:,.0f}" if promised else ""
+        print(f"\r  {received / 2**20:,.0f}{total} MB", end="" if str(received) != promised else "\n", file=sys.stderr)

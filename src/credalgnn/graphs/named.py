@@ -1,0 +1,142 @@
+"""Graphs and tasks by name: the paper's six, and two that need no files."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .graph import Graph, GraphError, _arrays, graph_from_arrays, read_arrays, write_arrays
+from .sources import SOURCES, TEST, TRAIN, VAL
+from .synthetic import csbm, digits
+from .task import Split, Task
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A graph with a name: what it is, and which classes the paper leaves out."""
+
+    name: str
+    about: str
+    ood_classes: tuple[int, ...]
+    make: Callable[[], Graph] | None = None  # None: from files
+
+
+DATASETS: dict[str, Dataset] = {
+    one.name: one
+    for one in (
+        Dataset("chameleon", "Wikipedia pages on chameleons, linked; monthly traffic in five classes", (0, 1)),
+        Dataset("squirrel", "Wikipedia pages on squirrels, linked; monthly traffic in five classes", (0, 1)),
+        Dataset("arxiv", "citations of arXiv papers; year of publication in five classes", (0, 1)),
+        Dataset("patents", "citations of US patents; year of the grant in five classes", (0, 1)),
+        Dataset("coauthor", "co-authors in computer science; field of study", tuple(range(4))),
+        Dataset("reddit2", "Reddit posts joined by a common commenter; subreddit", tuple(range(11))),
+        Dataset("digits", "handwritten digits joined to their nearest neighbours (embedded)", (8, 9), digits),
+        Dataset("csbm", "contextual stochastic block model (generated)", (0,), partial(csbm, classes=4)),
+    )
+}
+
+
+def paper_table() -> list[dict[str, str | int]]:
+    """The paper's table of data sets: counts as numbers, class ranges as text."""
+    with (files("credalgnn.graphs") / "paper_datasets.csv").open() as file:
+        return [{key: int(v) if v.isdigit() else v for key, v in row.items()} for row in csv.DictReader(file)]
+
+
+def load_graph(
+    name: str, *, mirror: str | os.PathLike[str] | None = None, data_root: str | os.PathLike[str] | None = None
+) -> Graph:
+    """A graph by name; read from raw files the first time, from the cache afterwards."""
+    return _load(name, mirror, data_root)[0]
+
+
+def load_task(
+    name: str,
+    split_seed: int = 0,
+    ood_classes: Sequence[int] | None = None,
+    *,
+    mirror: str | os.PathLike[str] | None = None,
+    data_root: str | os.PathLike[str] | None = None,
+) -> Task:
+    """The leave-out-class task of a named graph, by default with the classes that the paper leaves out.
+
+    ``split_seed`` chooses the public split where there are some (ten for Chameleon and Squirrel, one for Reddit2), and
+    seeds a random 60/20/20 elsewhere.
+    """
+    graph, roles = _load(name, mirror, data_root)
+    left_out = DATASETS[name].ood_classes if ood_classes is None else ood_classes
+    split = None
+    if roles is not None:
+        if not 0 <= split_seed < roles.shape[1]:
+            raise GraphError(f"{name} has the public splits 0..{roles.shape[1] - 1}; there is no split {split_seed}")
+        role = torch.from_numpy(roles[:, split_seed].copy())
+        split = Split.from_masks(role == TRAIN, role == VAL, role == TEST)
+    return Task.leave_out(graph, left_out, split, split_seed, name)
+
+
+def cached(name: str, data_root: str | os.PathLike[str] | None = None) -> Path | None:
+    """The cached file of a graph that is read from files, if it is there."""
+    path = _data_root(data_root) / name / "graph.npz"
+    return path if path.is_file() else None
+
+
+def _data_root(given: str | os.PathLike[str] | None) -> Path:
+    if given is not None:
+        return Path(given)
+    if os.environ.get("CREDALGNN_DATA"):
+        return Path(os.environ["CREDALGNN_DATA"])
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "credalgnn"
+
+
+def _load(
+    name: str, mirror: str | os.PathLike[str] | None, data_root: str | os.PathLike[str] | None
+) -> tuple[Graph, NDArray[np.int8] | None]:
+    if name not in DATASETS:
+        raise GraphError(f"there is no data set {name!r}; there are {', '.join(DATASETS)}")
+    make = DATASETS[name].make
+    if make is not None:
+        return make(), None
+    folder = _data_root(data_root) / name
+    path = folder / "graph.npz"
+    if path.is_file():
+        try:
+            arrays = read_arrays(path)
+            roles = arrays.pop("roles", None)
+            return graph_from_arrays(arrays, path), roles
+        except GraphError as error:
+            print(f"{error}; it is made anew", file=sys.stderr)
+            path.unlink()
+    given = mirror if mirror is not None else os.environ.get("CREDALGNN_MIRROR")
+    if given and not Path(given).is_dir():
+        raise GraphError(f"the mirror {given} is not a folder; check --mirror and CREDALGNN_MIRROR")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix="work-", dir=folder))
+    except OSError as error:
+        raise GraphError(f"{folder} cannot be written ({error.strerror}); choose another with --data-root") from None
+    try:
+        SOURCES[name].locate(Path(given) if given else None, _data_root(data_root) / "raw", work)
+        try:
+            graph, roles = SOURCES[name].read(work)
+        except (OSError, ValueError, LookupError, EOFError, RuntimeError, zipfile.BadZipFile) as error:
+            raw = "\n  ".join(str((work / file).resolve()) for file in SOURCES[name].files)
+            raise GraphError(
+                f"{name}: its raw files cannot be read ({error}); replace the broken one of\n  {raw}"
+            ) from None
+        arrays = _arrays(graph)
+        write_arrays(path, arrays if roles is None else arrays | {"roles": roles})
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return graph, roles

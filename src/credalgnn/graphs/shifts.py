@@ -1,0 +1,100 @@
+"""Shifts beyond leave-out-class, for tests of what uncertainty responds to; seeded, and part of the fingerprint."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .graph import GraphError
+from .task import Split, Task
+
+
+def fewer_labels(task: Task, share: float, seed: int) -> Task:
+    order = _order(len(task.split.train), share, seed)
+    labels = task.train_labels[order]
+    wanted = max(1, round(share * len(order)))
+    place = torch.arange(len(order))
+    first = torch.full((task.num_classes,), len(order)).scatter_reduce(0, labels, place, "amin")
+    chosen = place < wanted
+    chosen[first[first < len(order)]] = True  # at least one of each class that has any
+    kept = order[chosen].sort().values
+    split = Split(task.split.train[kept], task.split.val, task.split.test)
+    return task.shifted(f"fewer_labels({share}, seed={seed})", split=split, train_labels=task.train_labels[kept])
+
+
+def label_noise(task: Task, share: float, seed: int) -> Task:
+    chosen, generator = _chosen(len(task.split.train), share, seed)
+    labels = task.train_labels.clone()
+    step = torch.randint(1, task.num_classes, (len(chosen),), generator=generator)
+    labels[chosen] = (labels[chosen] + step) % task.num_classes
+    return task.shifted(f"label_noise({share}, seed={seed})", train_labels=labels)
+
+
+def feature_noise(task: Task, share: float, std: float, seed: int) -> Task:
+    if not 0.0 < std < float("inf"):
+        raise GraphError(f"std must be a positive number, not {std}")
+    nodes, generator = _test_nodes(task, share, seed)
+    features = _dense(task)
+    features[nodes] += std * torch.randn(len(nodes), features.shape[1], generator=generator)
+    return _with_features(task, features, nodes, f"feature_noise({share}, std={std}, seed={seed})")
+
+
+def feature_removal(task: Task, share: float, seed: int) -> Task:
+    nodes, _ = _test_nodes(task, share, seed)
+    words = f"feature_removal({share}, seed={seed})"
+    matrix = task.graph.features
+    if matrix.layout != torch.sparse_csr:
+        features = matrix.clone()
+        features[nodes] = 0.0
+        return _with_features(task, features, nodes, words)
+    rows = torch.repeat_interleave(torch.arange(matrix.shape[0]), matrix.crow_indices().diff())
+    gone = torch.zeros(matrix.shape[0], dtype=torch.bool)
+    gone[nodes] = True
+    values = matrix.values().masked_fill(gone[rows], 0.0)
+    emptied = torch.sparse_csr_tensor(
+        matrix.crow_indices(), matrix.col_indices(), values, matrix.shape, check_invariants=False
+    )
+    return _with_features(task, emptied, nodes, words)
+
+
+def rewired(task: Task, share: float, seed: int) -> Task:
+    nodes, generator = _test_nodes(task, share, seed)
+    chosen = torch.zeros(task.graph.num_nodes, dtype=torch.bool)
+    chosen[nodes] = True
+    edges = task.graph.edge_index.clone()
+    at_source, at_target = chosen[edges[0]], chosen[edges[1]]
+    for end, moved in ((1, at_source), (0, at_target & ~at_source)):
+        edges[end, moved] = torch.randint(0, task.graph.num_nodes, (int(moved.sum()),), generator=generator)
+    graph = task.graph.replace(edge_index=edges)
+    return task.shifted(f"rewired({share}, seed={seed})", graph=graph, shifted_nodes=_union(task, nodes))
+
+
+def _order(count: int, share: float, seed: int) -> Tensor:
+    if not 0.0 < share <= 1.0:
+        raise GraphError(f"share must be above 0 and at most 1, not {share}")
+    return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+
+
+def _chosen(count: int, share: float, seed: int) -> tuple[Tensor, torch.Generator]:
+    """A random share of 0..count-1, and a generator for what else is random."""
+    order = _order(count, share, seed)
+    return order[: max(1, round(share * count))].sort().values, torch.Generator().manual_seed(seed + 2**32)
+
+
+def _test_nodes(task: Task, share: float, seed: int) -> tuple[Tensor, torch.Generator]:
+    chosen, generator = _chosen(len(task.split.test), share, seed)
+    return task.split.test[chosen], generator
+
+
+def _dense(task: Task) -> Tensor:
+    matrix = task.graph.features
+    return matrix.to_dense() if matrix.layout == torch.sparse_csr else matrix.clone()
+
+
+def _with_features(task: Task, features: Tensor, nodes: Tensor, words: str) -> Task:
+    return task.shifted(words, graph=task.graph.replace(features=features), shifted_nodes=_union(task, nodes))
+
+
+def _union(task: Task, nodes: Tensor) -> Tensor:
+    both: Tensor = torch.unique(torch.cat([task.shifted_nodes, nodes]))
+    return both

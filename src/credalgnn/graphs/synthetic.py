@@ -1,0 +1,99 @@
+"""Graphs that need no files: handwritten digits, and the contextual stochastic block model."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .graph import Graph, GraphError
+
+
+def digits(neighbours: int = 5) -> Graph:
+    """Scikit-learn's 1,797 handwritten digits, each joined in both directions to its nearest neighbours by pixels."""
+    from sklearn.datasets import load_digits
+    from sklearn.neighbors import kneighbors_graph
+
+    if neighbours < 1:
+        raise GraphError(f"neighbours must be at least 1, not {neighbours}")
+    pixels, labels = load_digits(return_X_y=True)
+    near = kneighbors_graph(pixels, neighbours)
+    edges = near.maximum(near.T).tocoo()
+    order = np.lexsort((edges.col, edges.row))
+    index = np.stack([edges.row[order], edges.col[order]]).astype(np.int64)
+    return Graph((pixels / 16.0).astype(np.float32), index, labels.astype(np.int64))
+
+
+def csbm(
+    nodes: int = 1000,
+    classes: int = 4,
+    homophily: float = 0.8,
+    degree: float = 10.0,
+    features: int = 16,
+    signal: float = 1.0,
+    seed: int = 0,
+) -> Graph:
+    """Contextual stochastic block model: classes known, edges and features drawn given the classes.
+
+    A node's class is uniform. Its features are normal with unit variance around the class's mean, a random direction of
+    length ``signal`` times sqrt(2). Of ``nodes * degree / 2`` undirected edges a share ``homophily`` joins nodes of one
+    class, the others nodes of two; both ends uniform. ``csbm_posterior`` has what the features alone can tell.
+    """
+    for name, value, good in (
+        ("nodes", nodes, nodes >= 2 * classes),
+        ("classes", classes, classes >= 2),
+        ("homophily", homophily, 0.0 <= homophily <= 1.0),
+        ("degree", degree, nodes * degree / 2 >= 1),
+        ("features", features, features >= 1),
+        ("signal", signal, signal >= 0),
+    ):
+        if not good:
+            raise GraphError(f"csbm: {name} = {value} makes no graph")
+    labels, matrix, _ = _contextual(nodes, classes, features, signal, seed)
+    rng = np.random.default_rng([seed, 1])
+    count = round(nodes * degree / 2)
+    same = rng.random(count) < homophily
+    source = rng.integers(0, nodes, count)
+    order = np.argsort(labels, kind="stable")
+    sizes = np.bincount(labels, minlength=classes)
+    first = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    own = labels[source]
+    # The other end: a position among the nodes of the same class (not oneself), or among those of the others.
+    inside = rng.random(count)
+    place = np.empty(count, np.int64)
+    rank = np.empty(nodes, np.int64)
+    rank[order] = np.arange(nodes)
+    alike = np.maximum(sizes[own] - 1, 1)
+    step = (inside * alike).astype(np.int64)
+    here = rank[source] - first[own]
+    place_same = first[own] + (here + 1 + step) % sizes[own]
+    others = nodes - sizes[own]
+    jump = (inside * others).astype(np.int64)
+    place_other = np.where(jump < first[own], jump, jump + sizes[own])
+    place = np.where(same, place_same, place_other)
+    target = order[place]
+    edges = np.stack([np.concatenate([source, target]), np.concatenate([target, source])])
+    return Graph(matrix, edges[:, np.lexsort((edges[1], edges[0]))], labels)
+
+
+def csbm_posterior(
+    nodes: int = 1000, classes: int = 4, features: int = 16, signal: float = 1.0, seed: int = 0
+) -> Tensor:
+    """The true probability [N, C] of each class given a node's own features, for ``csbm`` with the same arguments."""
+    _, matrix, means = _contextual(nodes, classes, features, signal, seed)
+    distance = ((matrix[:, None, :].astype(np.float64) - means) ** 2).sum(-1)
+    return torch.from_numpy(-0.5 * distance).softmax(-1)
+
+
+def _contextual(
+    nodes: int, classes: int, features: int, signal: float, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float64]]:
+    """Labels, features and class means; the same for every homophily and degree."""
+    rng = np.random.default_rng([seed, 0])
+    labels = rng.integers(0, classes, nodes)
+    labels[:classes] = np.arange(classes)  # no class is empty
+    means = rng.normal(size=(classes, features))
+    means *= signal * np.sqrt(2.0) / np.linalg.norm(means, axis=1, keepdims=True)
+    matrix = means[labels] + rng.normal(size=(nodes, features))
+    return labels, matrix.astype(np.float32), means

@@ -1,0 +1,474 @@
+"""One graph: what it accepts, what it refuses and how it says so, and that disk and other formats lose nothing."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+import scipy.sparse as sp
+import torch
+
+from credalgnn.graphs import Graph, GraphError
+from pyg import Data
+
+FEATURES = np.array([[1.0, 0.5], [0.0, 0.0], [2.0, -1.0], [0.25, 0.0]], dtype=np.float32)
+EDGES = np.array([[0, 0, 2, 0], [1, 1, 2, 2]])
+LABELS = np.array([0, 1, 0, -1])
+
+
+def complains(call: Callable[[], object], *words: str) -> None:
+    with pytest.raises(GraphError) as caught:
+        call()
+    text = str(caught.value)
+    missing = [word for word in words if word.lower() not in text.lower()]
+    assert not missing, f"{missing} not in: {text}"
+
+
+def make(**changes: Any) -> Graph:
+    return Graph(**{"features": FEATURES, "edge_index": EDGES, "labels": LABELS} | changes)
+
+
+def dense(graph: Graph) -> torch.Tensor:
+    return graph.features.to_dense() if graph.features.layout != torch.strided else graph.features
+
+
+def same(first: Graph, second: Graph) -> None:
+    assert first.features.layout == second.features.layout
+    assert torch.equal(dense(first), dense(second))
+    assert torch.equal(first.edge_index, second.edge_index)
+    assert torch.equal(first.labels, second.labels)
+    assert first.class_names == second.class_names
+    assert (first.node_ids is None) == (second.node_ids is None)
+    if first.node_ids is not None and second.node_ids is not None:
+        assert first.node_ids.tolist() == second.node_ids.tolist()
+    assert first.fingerprint == second.fingerprint
+
+
+def test_a_graph_is_what_was_given() -> None:
+    graph = make(node_ids=["a", "b", "c", "d"], class_names=["cat", "dog", "owl"])
+    assert (graph.num_nodes, graph.num_edges, graph.num_features, graph.num_classes) == (4, 4, 2, 3)
+    assert graph.features.dtype == torch.float32
+    assert graph.edge_index.dtype == graph.labels.dtype == torch.int64
+    assert graph.features.tolist() == FEATURES.tolist()
+    assert graph.edge_index.tolist() == EDGES.tolist()  # duplicate and self-loop kept, in their order
+    assert graph.labels.tolist() == LABELS.tolist()
+    assert graph.node_ids is not None
+    assert graph.node_ids.tolist() == ["a", "b", "c", "d"]
+    assert graph.class_names == ("cat", "dog", "owl")
+    assert make().class_names == ("0", "1")
+    assert make(labels=None).labels.tolist() == [-1] * 4
+
+
+def test_features_are_kept_in_the_smaller_form() -> None:
+    thin = sp.random(50, 200, density=0.01, random_state=0, dtype=np.float32, format="csr")
+    edges = np.array([[0], [1]])
+    for given in (thin, thin.tocoo(), thin.toarray(), torch.from_numpy(thin.toarray()).to_sparse_coo()):
+        graph = Graph(given, edges)
+        assert graph.features.layout == torch.sparse_csr
+        assert np.array_equal(dense(graph).numpy(), thin.toarray())
+    full = np.random.default_rng(0).random((50, 20)).astype(np.float32)
+    for given in (full, sp.csr_matrix(full), torch.from_numpy(full).to_sparse_coo()):
+        graph = Graph(given, edges)
+        assert graph.features.layout == torch.strided
+        assert np.array_equal(graph.features.numpy(), full)
+
+
+def test_a_graph_cannot_be_changed() -> None:
+    features, edges, labels = FEATURES.copy(), torch.from_numpy(EDGES.copy()), LABELS.copy()
+    ids = np.array([5, 6, 7, 8])
+    graph = Graph(features, edges, labels, node_ids=ids)
+    before = graph.fingerprint
+    with pytest.raises(FrozenInstanceError):
+        graph.labels = graph.labels  # type: ignore[misc]
+    features[:], labels[:], ids[:] = 9, 1, 0
+    edges.zero_()
+    same(graph, make(node_ids=[5, 6, 7, 8]))
+    assert graph.fingerprint == before
+
+
+def test_the_fingerprint_is_of_the_content_however_given() -> None:
+    base = make().fingerprint
+    assert isinstance(base, str)
+    int(base, 16)
+    for features in (
+        FEATURES.astype(np.float64),
+        torch.from_numpy(FEATURES),
+        torch.from_numpy(FEATURES).to_sparse_coo(),
+        sp.csr_matrix(FEATURES),
+        sp.coo_matrix(FEATURES),
+        np.asfortranarray(FEATURES),
+    ):
+        assert make(features=features).fingerprint == base
+    assert make(edge_index=torch.from_numpy(EDGES), labels=torch.from_numpy(LABELS)).fingerprint == base
+    assert make(edge_index=EDGES.astype(np.int32), labels=LABELS.astype(np.int8)).fingerprint == base
+    assert make(class_names=["0", "1"]).fingerprint == base
+
+
+def test_sparse_fingerprints_ignore_order_and_stored_zeros() -> None:
+    thin = sp.random(30, 100, density=0.02, random_state=1, dtype=np.float32, format="coo")
+    order = np.random.default_rng(1).permutation(thin.nnz)
+    shuffled = sp.coo_matrix((thin.data[order], (thin.row[order], thin.col[order])), thin.shape)
+    row, col = np.argwhere(thin.toarray() == 0)[0]
+    padded = sp.coo_matrix(
+        (np.append(thin.data, np.float32(0)), (np.append(thin.row, row), np.append(thin.col, col))), thin.shape
+    )
+    edges = np.array([[0], [1]])
+    prints = {Graph(given, edges).fingerprint for given in (thin, shuffled, padded, thin.toarray())}
+    assert len(prints) == 1
+
+
+def test_the_form_is_chosen_by_content_not_by_stored_zeros() -> None:
+    """Near the size where sparse and dense cost the same, zeros that are stored must not tip the choice."""
+    rng = np.random.default_rng(2)
+    values = np.where(rng.random((40, 12)) < 0.2, rng.random((40, 12)), 0).astype(np.float32)
+    rows, columns = np.indices(values.shape).reshape(2, -1)
+    stored = sp.coo_matrix((values.reshape(-1), (rows, columns)), values.shape)
+    graphs = [Graph(given, [[0], [1]]) for given in (values, stored, sp.csr_matrix(values))]
+    assert {graph.features.layout for graph in graphs} == {torch.sparse_csr}
+    assert len({graph.fingerprint for graph in graphs}) == 1
+
+
+def test_ids_are_hashed_by_content_not_by_width() -> None:
+    wide = make(node_ids=np.array(["a", "b", "c", "d"], dtype="U30"))
+    assert wide.fingerprint == make(node_ids=["a", "b", "c", "d"]).fingerprint
+
+
+def test_the_fingerprint_changes_with_any_content() -> None:
+    changed = FEATURES.copy()
+    changed[3, 1] = 1e-6
+    graphs = [
+        make(),
+        make(features=changed),
+        make(features=FEATURES[:, ::-1].copy()),
+        make(features=np.hstack([FEATURES, np.zeros((4, 1), np.float32)])),
+        make(edge_index=EDGES[::-1].copy()),
+        make(edge_index=EDGES[:, ::-1].copy()),
+        make(edge_index=EDGES[:, :3]),
+        make(labels=[0, 1, 1, -1]),
+        make(labels=None),
+        make(node_ids=["a", "b", "c", "d"]),
+        make(node_ids=["a", "b", "d", "c"]),
+        make(node_ids=[1, 2, 3, 4]),
+        make(node_ids=["1", "2", "3", "4"]),
+        make(class_names=["a", "b"]),
+        make(class_names=["ab", ""]),
+    ]
+    assert len({graph.fingerprint for graph in graphs}) == len(graphs)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"features": np.where(FEATURES == -1, np.nan, FEATURES)}, ["row 2", "column 1", "nan"]),
+        ({"features": np.where(FEATURES == 0.25, np.inf, FEATURES)}, ["row 3", "column 0", "inf"]),
+        ({"features": np.where(FEATURES == 0.25, -np.inf, FEATURES)}, ["row 3", "column 0", "inf"]),
+        ({"features": sp.csr_matrix(np.where(FEATURES == -1, np.nan, FEATURES))}, ["row 2", "column 1"]),
+        ({"features": np.where(FEATURES == -1, 1e39, FEATURES.astype(np.float64))}, ["row 2", "column 1"]),
+        ({"features": np.array([["a", "b"]] * 4)}, ["feature"]),
+        ({"features": FEATURES[0]}, ["features", "shape"]),
+        ({"features": FEATURES[:, :0]}, ["feature"]),
+        ({"features": FEATURES[:0], "labels": None}, ["node"]),
+        ({"features": FEATURES.astype(complex)}, ["feature"]),
+        ({"edge_index": np.array([[0, 1], [1, 7]])}, ["edge 1", "7"]),
+        ({"edge_index": np.array([[0, 1, -3], [1, 2, 0]])}, ["edge 2", "-3"]),
+        ({"edge_index": np.array([[0, 1, 4], [1, 2, 0]])}, ["edge 2", "4"]),
+        ({"edge_index": np.zeros((2, 0), np.int64)}, ["edge"]),
+        ({"edge_index": np.array([[0, 1], [1, 2], [2, 3]])}, ["edge_index", "[3, 2]"]),
+        ({"edge_index": np.array([0, 1])}, ["edge_index"]),
+        ({"edge_index": np.array([[0.0], [1.5]])}, ["edge_index", "integer"]),
+        ({"edge_index": np.array([[False], [True]])}, ["edge_index", "bool"]),
+        ({"labels": [0, 1, 0]}, ["labels", "[3]", "4 nodes"]),
+        ({"labels": ["cat", "dog", "cat", "dog"]}, ["labels", "<U3"]),
+        ({"labels": [0.5, 1.0, 0.0, 1.0]}, ["labels", "integer"]),
+        ({"labels": np.array([[0, 1], [1, 0], [0, 1], [1, 0]])}, ["labels"]),
+        ({"labels": np.array([True, False, True, False])}, ["labels", "bool"]),
+        ({"node_ids": ["a", "b", "a", "c"]}, ["id a ", "rows 0 and 2"]),
+        ({"node_ids": [4, 9, 7, 9]}, ["id 9 ", "rows 1 and 3"]),
+        ({"node_ids": ["a", "b"]}, ["node ids", "2", "4"]),
+        ({"class_names": ["only"]}, ["class names", "1"]),
+        ({"class_names": ["x", "x"]}, ["class names", "differ"]),
+    ],
+)
+def test_bad_content_is_refused_with_place_and_remedy(changes: dict[str, Any], words: list[str]) -> None:
+    complains(lambda: make(**changes), *words)
+
+
+def test_graph_errors_are_value_errors() -> None:
+    assert issubclass(GraphError, ValueError)
+
+
+def test_describe_counts_by_hand() -> None:
+    features = np.array([[1, 0], [0, 0], [1, 1], [0, 1], [1, 0], [0, 0]], dtype=np.float32)
+    edges = np.array([[0, 0, 2, 0, 3, 2], [1, 1, 2, 2, 1, 3]])  # 0->1 twice, loop at 2; nodes 4 and 5 stand alone
+    graph = Graph(features, edges, [0, 0, 1, 1, 0, -1], class_names=["cat", "dog", "owl"])
+    told = graph.describe()
+    assert (told.nodes, told.edges, told.features) == (6, 6, 2)
+    assert told.density == pytest.approx(5 / 12)
+    assert told.class_counts == {"cat": 3, "dog": 2, "owl": 0}
+    assert told.unlabelled == 1
+    assert (told.isolated, told.self_loops, told.duplicate_edges, told.empty_features) == (2, 1, 1, 2)
+    assert told.directed
+    text = str(told)
+    for word in ("cat", "dog", "isolated", "homophily", "self-loop", "duplicate"):
+        assert word in text.lower()
+
+
+@pytest.mark.parametrize(
+    ("edges", "labels", "homophily"),
+    [
+        ([[0, 1, 2, 0], [1, 2, 3, 3]], [0, 0, 1, 1], 0.5),
+        ([[0, 1], [1, 0]], [0, 0, 1, 1], 1.0),
+        ([[0, 1, 0], [2, 3, 1]], [0, 0, 1, 1], 1 / 3),
+        ([[0, 1, 2], [1, 2, 3]], [0, 0, -1, 1], 1.0),  # an edge counts when both ends are labelled
+    ],
+)
+def test_homophily_by_hand(edges: list[list[int]], labels: list[int], homophily: float) -> None:
+    assert make(edge_index=edges, labels=labels).describe().homophily == pytest.approx(homophily)
+
+
+def test_direction_is_told() -> None:
+    assert not make(edge_index=[[0, 1, 1, 2, 3], [1, 0, 2, 1, 3]]).describe().directed
+    assert make(edge_index=[[0, 1, 1], [1, 0, 2]]).describe().directed
+
+
+def test_an_unlabelled_graph_is_described() -> None:
+    told = make(labels=None).describe()
+    assert told.unlabelled == 4
+    assert told.class_counts == {}
+    assert told.homophily is None or np.isnan(told.homophily)
+    assert str(told)
+
+
+def test_pyg_and_back() -> None:
+    data = Data(x=torch.tensor(FEATURES), edge_index=torch.tensor(EDGES), y=torch.tensor(LABELS))
+    graph = Graph.from_pyg(data)
+    same(graph, make())
+    back = graph.to_pyg()
+    assert isinstance(back, Data)
+    assert torch.equal(back.x, data.x)
+    assert torch.equal(back.edge_index, data.edge_index)
+    assert torch.equal(back.y, data.y)
+    same(Graph.from_pyg(back), graph)
+    assert data.y is not None
+    data.y.zero_()
+    same(graph, make())  # the graph does not share memory with what it came from
+    column = Data(x=data.x, edge_index=data.edge_index, y=torch.from_numpy(LABELS)[:, None])
+    same(Graph.from_pyg(column), make())  # OGB gives labels as one column
+    same(Graph.from_pyg(Data(x=data.x, edge_index=data.edge_index)), make(labels=None))
+
+
+def test_changing_the_pyg_data_leaves_the_graph_alone() -> None:
+    graph = make()
+    data = graph.to_pyg()
+    for tensor in (data.x, data.edge_index, data.y):
+        assert tensor is not None
+        tensor.zero_()
+    same(graph, make())
+
+
+def test_sparse_features_survive_pyg() -> None:
+    graph = Graph(sp.random(20, 100, density=0.02, random_state=0, format="csr"), EDGES)
+    same(Graph.from_pyg(graph.to_pyg()), graph)
+
+
+def test_pyg_data_without_parts_is_refused() -> None:
+    complains(lambda: Graph.from_pyg(Data(edge_index=torch.from_numpy(EDGES), num_nodes=4)), "x")
+    complains(lambda: Graph.from_pyg(Data(x=torch.from_numpy(FEATURES))), "edge_index")
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {"labels": None},
+        {"node_ids": ["a", "ü", "日本", ""], "class_names": ["Katze", "犬", ""]},
+        {"node_ids": np.array([2**62, -1, 0, 7])},
+        {"features": sp.random(4, 400, density=0.01, random_state=0, format="csr", dtype=np.float32)},
+    ],
+)
+def test_save_and_load_give_the_same_bits(tmp_path: Path, extra: dict[str, Any]) -> None:
+    graph, path = make(**extra), tmp_path / "graph.npz"
+    graph.save(path)
+    loaded = Graph.load(path)
+    same(graph, loaded)
+    if graph.node_ids is not None and loaded.node_ids is not None:
+        assert loaded.node_ids.dtype.kind == graph.node_ids.dtype.kind
+    assert [file.name for file in tmp_path.iterdir()] == ["graph.npz"]
+    np.load(path, allow_pickle=False).close()
+
+
+def test_saving_over_a_file_and_into_no_folder(tmp_path: Path) -> None:
+    path = tmp_path / "graph.npz"
+    make().save(path)
+    make(labels=None).save(path)
+    same(Graph.load(path), make(labels=None))
+    with pytest.raises((GraphError, OSError)):
+        make().save(tmp_path / "no" / "such" / "graph.npz")
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (Path("exploded"),))
+
+
+def test_load_runs_no_pickle_and_refuses_foreign_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "graph.npz"
+    make().save(path)
+    good = path.read_bytes()
+    with np.load(path) as arrays:
+        content = dict(arrays)
+    bomb = np.empty((), dtype=object)
+    bomb[()] = Bomb()
+    for name in content:
+        np.savez(path, **content | {name: bomb})  # type: ignore[arg-type]
+        complains(lambda: Graph.load(path), "graph.npz")
+    path.write_bytes(pickle.dumps(Bomb()))
+    complains(lambda: Graph.load(path), "graph.npz")
+    torch.save({"x": 1}, path)
+    complains(lambda: Graph.load(path), "graph.npz")
+    np.savez(path, a=np.zeros(3))
+    complains(lambda: Graph.load(path), "graph.npz")
+    for cut in (0, 10, len(good) // 2, len(good) - 30):
+        path.write_bytes(good[:cut])
+        complains(lambda: Graph.load(path), "graph.npz")
+    complains(lambda: Graph.load(tmp_path / "none.npz"), "none.npz")
+    assert not (tmp_path / "exploded").exists()
+    gc.collect()  # a file left open would warn here
+
+
+def test_a_loaded_file_is_checked_again(tmp_path: Path) -> None:
+    path = tmp_path / "graph.npz"
+    make().save(path)
+    with np.load(path) as arrays:
+        content = dict(arrays)
+    edges = next(name for name, array in content.items() if array.shape == EDGES.shape and array.dtype == np.int64)
+    content[edges] = content[edges] + 10
+    np.savez(path, **content)  # type: ignore[arg-type]
+    with pytest.raises(GraphError):
+        Graph.load(path)
+
+
+# tables
+
+NODES = {
+    "id": ["n3", "n1", "n2", "n9"],
+    "label": ["dog", None, "cat", "dog"],
+    "age": [1, 2, 3, 4],
+    "weight": [0.5, 0.0, -1.0, 2.0],
+    "tame": [True, False, False, True],
+}
+LINKS = {"source": ["n1", "n9", "n3"], "target": ["n2", "n3", "n3"]}
+
+
+def table(kind: str, folder: Path, name: str, columns: dict[str, Any]) -> Any:
+    content, path = pa.table(columns), folder / f"{name}.{kind}"
+    if kind == "csv":
+        pyarrow.csv.write_csv(content, path)
+    elif kind == "parquet":
+        pyarrow.parquet.write_table(content, path)
+    return content if kind == "table" else path
+
+
+def tables(kind: str, folder: Path, nodes: dict[str, Any], edges: dict[str, Any], **options: Any) -> Graph:
+    return Graph.from_tables(table(kind, folder, "nodes", nodes), table(kind, folder, "edges", edges), **options)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "table"])
+class TestTables:
+    def test_string_ids(self, kind: str, tmp_path: Path) -> None:
+        graph = tables(kind, tmp_path, NODES, LINKS)
+        assert graph.node_ids is not None
+        assert graph.node_ids.tolist() == NODES["id"]
+        assert dense(graph).tolist() == [[1, 0.5, 1], [2, 0, 0], [3, -1, 0], [4, 2, 1]]
+        assert graph.edge_index.tolist() == [[1, 3, 0], [2, 0, 0]]
+        assert graph.class_names == ("cat", "dog")
+        assert graph.labels.tolist() == [1, -1, 0, 1]
+
+    def test_integer_ids_and_labels(self, kind: str, tmp_path: Path) -> None:
+        nodes = {"id": [30, 10, 20], "label": [10, 9, 10], "x": [1.0, 2.0, 3.0]}
+        graph = tables(kind, tmp_path, nodes, {"source": [10, 20], "target": [20, 30]})
+        assert graph.node_ids is not None
+        assert graph.node_ids.tolist() == [30, 10, 20]
+        assert graph.node_ids.dtype == np.int64
+        assert graph.edge_index.tolist() == [[1, 2], [2, 0]]
+        assert [graph.class_names[label] for label in graph.labels.tolist()] == ["10", "9", "10"]
+
+    def test_shuffled_rows_give_the_same_graph_by_id(self, kind: str, tmp_path: Path) -> None:
+        order = [2, 0, 3, 1]
+        one = tables(kind, tmp_path, NODES, LINKS)
+        two = tables(kind, tmp_path, {key: [column[i] for i in order] for key, column in NODES.items()}, LINKS)
+        assert one.node_ids is not None
+        assert two.node_ids is not None
+        assert one.node_ids[one.edge_index.numpy()].tolist() == two.node_ids[two.edge_index.numpy()].tolist()
+        assert dense(two).tolist() == dense(one)[order].tolist()
+        assert two.labels.tolist() == one.labels[order].tolist()
+
+    def test_named_columns(self, kind: str, tmp_path: Path) -> None:
+        nodes = {"key": [1, 2], "kind": ["a", "b"], "x": [1.0, 2.0], "y": [3.0, 4.0], "note": ["p", "q"]}
+        edges = {"from": [1], "to": [2], "source": [7]}
+        names = {"id": "key", "label": "kind", "source": "from", "target": "to"}
+        assert tables(kind, tmp_path, nodes, edges, features=["y"], **names).features.tolist() == [[3.0], [4.0]]
+        assert tables(kind, tmp_path, nodes, edges, features=["y", "x"], **names).features.tolist() == [[3, 1], [4, 2]]
+        graph = tables(kind, tmp_path, nodes, edges, features=["x"], **names | {"label": None})
+        assert graph.labels.tolist() == [-1, -1]
+        assert graph.edge_index.tolist() == [[0], [1]]
+
+    def test_text_columns_are_no_features_by_default(self, kind: str, tmp_path: Path) -> None:
+        graph = tables(kind, tmp_path, NODES | {"note": list("pqrs")}, LINKS)
+        same(graph, tables(kind, tmp_path, NODES, LINKS))
+
+    @pytest.mark.parametrize(
+        ("nodes", "edges", "options", "words"),
+        [
+            ({"id": ["n1", "n2", "n1", "n3"]}, {"source": ["n1", "n2", "n3"]}, {}, ["id n1 ", "rows 0 and 2"]),
+            ({}, {"target": ["n2", "n8", "n3"]}, {}, ["row 1", "target", "n8"]),
+            ({}, {"source": ["n1", "n3", "zz"]}, {}, ["row 2", "source", "zz"]),
+            ({}, {}, {"id": "key"}, ["key", "age"]),
+            ({}, {}, {"label": "kind"}, ["kind"]),
+            ({}, {}, {"source": "from"}, ["from", "target"]),
+            ({}, {}, {"target": "to"}, ["to"]),
+            ({}, {}, {"features": ["age", "height"]}, ["height"]),
+            ({}, {}, {"features": ["label"]}, ["label"]),
+            ({}, {}, {"features": []}, ["feature"]),
+            ({"note": list("abcd")}, {}, {"features": ["age", "note"]}, ["note"]),
+            ({"age": [1, None, 3, 4]}, {}, {}, ["row 1", "age"]),
+            ({"weight": [0.0, 1.0, float("nan"), 4.0]}, {}, {}, ["row 2", "weight"]),
+            ({"weight": [0.0, 1.0, float("inf"), 4.0]}, {}, {}, ["row 2", "weight"]),
+            ({"label": [0.5, 1.5, 2.5, 3.5]}, {}, {}, ["label"]),
+            ({"id": ["n1", None, "n2", "n3"]}, {}, {}, ["row 1", "id"]),
+            ({}, {"source": ["n1", None, "n3"]}, {}, ["row 1", "source"]),
+        ],
+    )
+    def test_bad_tables(
+        self, kind: str, tmp_path: Path, nodes: Any, edges: Any, options: dict[str, Any], words: list[str]
+    ) -> None:
+        complains(lambda: tables(kind, tmp_path, NODES | nodes, LINKS | edges, **options), *words)
+
+    def test_tables_without_content(self, kind: str, tmp_path: Path) -> None:
+        bare = {"id": NODES["id"], "label": NODES["label"]}
+        complains(lambda: tables(kind, tmp_path, bare, LINKS), "feature")
+        none = {"source": pa.array([], pa.string()), "target": pa.array([], pa.string())}
+        complains(lambda: tables(kind, tmp_path, NODES, none), "edge")
+
+
+def test_files_that_are_no_tables(tmp_path: Path) -> None:
+    edges = table("csv", tmp_path, "edges", LINKS)
+    complains(lambda: Graph.from_tables(tmp_path / "none.csv", edges), "none.csv")
+    (tmp_path / "nodes.xlsx").write_text("x")
+    complains(lambda: Graph.from_tables(tmp_path / "nodes.xlsx", edges), "nodes.xlsx", ".csv", ".parquet")
+    (tmp_path / "nodes.parquet").write_text("id,label\n")
+    complains(lambda: Graph.from_tables(tmp_path / "nodes.parquet", edges), "nodes.parquet")
+    (tmp_path / "nodes.csv").write_text("id,label,x\na,b\n")
+    complains(lambda: Graph.from_tables(tmp_path / "nodes.csv", edges), "nodes.csv")
+    (tmp_path / "nodes.csv").write_text("")
+    complains(lambda: Graph.from_tables(tmp_path / "nodes.csv", edges), "nodes.csv")
