@@ -70,8 +70,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _datasets(args: argparse.Namespace) -> None:
-    from .graphs.named import DATASETS, cached, load_graph, paper_table
+    from .graphs import GraphError
+    from .graphs.named import DATASETS, cached, in_mirror, load_graph, paper_table
 
+    try:
+        mirrored = {name for name, dataset in DATASETS.items() if dataset.make is None and in_mirror(name, args.mirror)}
+    except GraphError as error:
+        raise UserError(error) from None
     paper = {row["dataset"]: row for row in paper_table()}
     print(f"{'name':10s} {'nodes':>10s} {'edges':>11s} {'classes':>7s} {'homophily':>9s}  on disk")
     for name, dataset in DATASETS.items():
@@ -84,8 +89,9 @@ def _datasets(args: argparse.Namespace) -> None:
             row = paper[name]
             low_high = {"He": "low", "Ho": "high"}[str(row["homophily"])]
             numbers = f"{row['nodes']:10,d} {row['edges']:11,d} {row['classes']:7d} {low_high:>9s}"
-            where = "no (the paper's numbers)"
-        print(f"{name:10s} {numbers}  {where:25s} {dataset.about}")
+            where = "raw files in the mirror" if name in mirrored else "no"
+        print(f"{name:10s} {numbers}  {where:24s} {dataset.about}")
+    print("\nWhat is not on disk yet is shown with the paper's numbers; credalgnn describe NAME fetches and reads it.")
 
 
 def _describe(args: argparse.Namespace) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import os
 import sys
 import urllib.error
@@ -40,7 +41,7 @@ def fetch(url: str, path: Path, size: int | None = None, sha256: str | None = No
         if sha256 is not None and digest.hexdigest() != sha256:
             raise DownloadError(_words(url, path, "the file is not the expected one (its SHA-256 differs)"))
         part.replace(path)
-    except (OSError, urllib.error.URLError, ValueError) as error:
+    except (OSError, http.client.HTTPException, ValueError) as error:
         if isinstance(error, DownloadError):
             raise
         if isinstance(error, urllib.error.HTTPError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import platform
 import shutil
 import sys
 import tempfile
@@ -86,6 +87,19 @@ def load_task(
     return Task.leave_out(graph, left_out, split, split_seed, name)
 
 
+def in_mirror(name: str, mirror: str | os.PathLike[str] | None = None) -> bool:
+    """Whether the mirror has all raw files of a graph."""
+    given = _mirror(mirror)
+    return given is not None and all((given / file).is_file() for file in SOURCES[name].files)
+
+
+def _mirror(given: str | os.PathLike[str] | None) -> Path | None:
+    chosen = given if given is not None else os.environ.get("CREDALGNN_MIRROR")
+    if chosen and not Path(chosen).is_dir():
+        raise GraphError(f"the mirror {chosen} is not a folder; check --mirror and CREDALGNN_MIRROR")
+    return Path(chosen) if chosen else None
+
+
 def cached(name: str, data_root: str | os.PathLike[str] | None = None) -> Path | None:
     """The cached file of a graph that is read from files, if it is there."""
     path = _data_root(data_root) / name / "graph.npz"
@@ -98,6 +112,25 @@ def _data_root(given: str | os.PathLike[str] | None) -> Path:
     if os.environ.get("CREDALGNN_DATA"):
         return Path(os.environ["CREDALGNN_DATA"])
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "credalgnn"
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what processes of this machine that were killed have left behind."""
+    for work in folder.glob(f"work-{platform.node()}-*"):
+        number = work.name.removeprefix(f"work-{platform.node()}-").split("-")[0]
+        if number.isdigit() and not _alive(int(number)):
+            shutil.rmtree(work, ignore_errors=True)
+            folder.joinpath(f"graph.npz.{number}.part").unlink(missing_ok=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _load(
@@ -118,16 +151,15 @@ def _load(
         except GraphError as error:
             print(f"{error}; it is made anew", file=sys.stderr)
             path.unlink()
-    given = mirror if mirror is not None else os.environ.get("CREDALGNN_MIRROR")
-    if given and not Path(given).is_dir():
-        raise GraphError(f"the mirror {given} is not a folder; check --mirror and CREDALGNN_MIRROR")
+    given = _mirror(mirror)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix="work-", dir=folder))
+        _sweep(folder)
+        work = Path(tempfile.mkdtemp(prefix=f"work-{platform.node()}-{os.getpid()}-", dir=folder))
     except OSError as error:
         raise GraphError(f"{folder} cannot be written ({error.strerror}); choose another with --data-root") from None
     try:
-        SOURCES[name].locate(Path(given) if given else None, _data_root(data_root) / "raw", work)
+        SOURCES[name].locate(given, _data_root(data_root) / "raw", work)
         try:
             graph, roles = SOURCES[name].read(work)
         except (OSError, ValueError, LookupError, EOFError, RuntimeError, zipfile.BadZipFile) as error:

@@ -59,12 +59,20 @@ def feature_removal(task: Task, share: float, seed: int) -> Task:
 
 def rewired(task: Task, share: float, seed: int) -> Task:
     nodes, generator = _test_nodes(task, share, seed)
-    chosen = torch.zeros(task.graph.num_nodes, dtype=torch.bool)
+    count = task.graph.num_nodes
+    chosen = torch.zeros(count, dtype=torch.bool)
     chosen[nodes] = True
     edges = task.graph.edge_index.clone()
-    at_source, at_target = chosen[edges[0]], chosen[edges[1]]
-    for end, moved in ((1, at_source), (0, at_target & ~at_source)):
-        edges[end, moved] = torch.randint(0, task.graph.num_nodes, (int(moved.sum()),), generator=generator)
+    low, high = edges.min(0).values, edges.max(0).values
+    # One draw for a pair of nodes, whatever its direction: an edge in both directions stays one.
+    pairs, pair = torch.unique(low * count + high, return_inverse=True)
+    drawn = torch.randint(0, count, (len(pairs),), generator=generator)[pair]
+    kept = torch.where(chosen[low], low, high)  # the end at a chosen node
+    moved = chosen[low] | chosen[high]
+    for end, other in ((0, 1), (1, 0)):
+        edges[end] = torch.where(moved & (task.graph.edge_index[other] == kept), drawn, edges[end])
+    loops = moved & (task.graph.edge_index[0] == task.graph.edge_index[1])
+    edges[0] = torch.where(loops, kept, edges[0])
     graph = task.graph.replace(edge_index=edges)
     return task.shifted(f"rewired({share}, seed={seed})", graph=graph, shifted_nodes=_union(task, nodes))
 

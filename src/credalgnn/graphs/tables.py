@@ -83,18 +83,21 @@ def _table(value: Any, role: str) -> tuple[Any, str]:
         if path.suffix == ".csv":
             import pyarrow.csv
 
-            convert = pyarrow.csv.ConvertOptions(strings_can_be_null=True)
-            return pyarrow.csv.read_csv(path, convert_options=convert).combine_chunks(), str(path)
+            return pyarrow.csv.read_csv(path).combine_chunks(), str(path)
     except (pa.ArrowException, OSError) as error:
         raise GraphError(f"{path}: cannot be read ({error})") from None
     raise GraphError(f"{path}: a .csv or .parquet file is wanted")
 
 
 def _plain(column: Any) -> Any:
-    """One array, dictionaries decoded."""
-    pa, _ = _pyarrow()
+    """One array, dictionaries decoded, empty text as null (a CSV file cannot tell them apart)."""
+    pa, pc = _pyarrow()
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        array = pc.if_else(pc.equal(array, ""), pa.scalar(None, array.type), array)
+    return array
 
 
 def _ids(column: Any, name: str) -> Any:
