@@ -527,6 +527,52 @@ def test_batching_does_not_matter(backend: str) -> None:
     assert_same(tuple(map(torch.stack, zip(*alone, strict=True))), tuple(part[picked] for part in together), backend)
 
 
+@both
+def test_rows_left_open_share_a_reserve(backend: str) -> None:
+    """A small budget is enough for rows that are easy, and hard rows among them are proved all the same."""
+    rows = 40 if backend == "numba" else 6
+    credal = logit_set(3, rows, 30, 0.1, (0.0, 1.0))
+    thrifty = lower_entropy(credal, certify=True, budget=60, backend=backend)
+    assert thrifty.gap.max() <= 1e-9
+    assert torch.allclose(thrifty.entropy, lower_entropy(credal), rtol=0, atol=1e-9)
+
+
+@both
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_epistemic_is_rounded_once(dtype: torch.dtype, backend: str) -> None:
+    logits = torch.randn(500, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    narrow = interval_softmax(logits - 0.002, logits + 0.002).to(dtype)
+    exact = uncertainty(narrow.to(torch.float64), backend=backend).epistemic
+    found = uncertainty(narrow, backend=backend).epistemic
+    assert found.dtype == dtype
+    assert torch.allclose(found.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-7)
+
+
+def test_bounds_below_zero_by_rounding_leave_a_valid_set() -> None:
+    lower = torch.full((1, 50), -5e-6, dtype=torch.float64)
+    upper = torch.full((1, 50), -1e-9, dtype=torch.float64)
+    lower[0, 0], upper[0, 0] = 0.9, 1.0
+    credal = IntervalSet(lower, upper)
+    assert bool((credal.lower >= 0).all())
+    assert bool((credal.lower <= credal.upper).all())
+    for backend in ("numba", "torch"):
+        found = uncertainty(credal, certify=True, backend=backend)
+        assert float(found.total) == pytest.approx(0.0, abs=1e-12)
+        assert bool((found.upper.distribution >= 0).all())
+
+
+def test_gradient_of_a_row_does_not_depend_on_its_neighbours() -> None:
+    row = torch.tensor([0.2, 0.3, 0.5, 0.2, 0.3, 0.6], dtype=torch.float64)
+    crossed = torch.tensor([0.2, 0.3, 0.5, 0.2 - 1e-8, 0.3, 0.6], dtype=torch.float64)
+    gradients = []
+    for batch in (row[None], torch.stack([row, crossed])):
+        leaf = batch.clone().requires_grad_()
+        lower_entropy(IntervalSet(leaf[:, :3], leaf[:, 3:]))[0].backward()
+        assert leaf.grad is not None
+        gradients.append(leaf.grad[0])
+    assert torch.equal(*gradients)
+
+
 WITHOUT_NUMBA = """
 import sys
 sys.modules["numba"] = None  # as if it were not installed

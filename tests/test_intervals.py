@@ -527,8 +527,8 @@ def test_bad_logits_are_named(lower: list[float], upper: list[float], words: str
 def test_bad_shapes_and_dtypes_of_logits(function: Callable[[torch.Tensor, torch.Tensor], object]) -> None:
     with pytest.raises(ValueError, match=r"\[2, 3\].*\[2, 4\]"):
         function(torch.zeros(2, 3), torch.zeros(2, 4))
-    for shape in ((), (2, 1)):
-        with pytest.raises(ValueError, match="two classes"):
+    for shape, words in (((), "the last dimension must be the classes"), ((2, 1), "two classes")):
+        with pytest.raises(ValueError, match=words):
             function(torch.zeros(shape), torch.zeros(shape))
     with pytest.raises(TypeError, match="int64"):
         function(torch.zeros(2, 3, dtype=torch.int64), torch.ones(2, 3, dtype=torch.int64))

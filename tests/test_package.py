@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -109,9 +110,13 @@ def test_uncertainty_of_an_npz_file(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("x.csv", "lower_a,lower_a,upper_a\n0,0,1\n", "stands twice"),
         ("x.csv", "lower_a,upper_a\n0,1\n0\n", "line 3: 1 fields where the header has 2"),
         ("x.csv", "lower_a,upper_a\n0,one\n", "line 2, column upper_a: 'one' is not a number"),
-        ("x.csv", "lower_a,lower_b,upper_a,upper_b\n0.7,0.1,0.2,0.9\n", "row 0, class 0: lower 0.7 > upper 0.2"),
-        ("x.csv", "lower_a,lower_b,upper_a,upper_b\n0.7,0.6,0.8,0.9\n", "row 0: the lower bounds sum to 1.3"),
+        ("x.csv", "lower_a,lower_b,upper_a,upper_b\n0.7,0.1,0.2,0.9\n", "line 2, class 0: lower 0.7 > upper 0.2"),
+        ("x.csv", "lower_a,lower_b,upper_a,upper_b\n0.7,0.6,0.8,0.9\n", "line 2: the lower bounds sum to 1.3"),
+        ("x.csv", "upper_a,lower_b,upper_b\n1,0,1\n", "column lower_a is missing beside upper_a"),
+        ("x.csv", "lower_a|b,upper_a|b\n1,1\n", "has a | in it"),
+        ("x.csv", "lower_a,upper_a\n0," + "1" * 200_000, "not a CSV file with a header (field larger"),
         ("x.npz", "not a zip", "not a readable npz file"),
+        ("x.npz", "", "not a readable npz file"),
     ],
 )
 def test_bad_files_give_one_line_and_exit_2(tmp_path: Path, name: str, content: str | None, message: str) -> None:
@@ -125,11 +130,34 @@ def test_bad_files_give_one_line_and_exit_2(tmp_path: Path, name: str, content: 
     assert answer.stdout == ""
 
 
+def test_readme_code_runs() -> None:
+    """Every Python block of the README, one after the other."""
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", readme, flags=re.S)
+    assert blocks
+    answer = run("-c", "\n".join(blocks))
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_input_is_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "bounds.csv"
+    path.write_text(BOUNDS)
+    assert main(["uncertainty", str(path), "--out", str(path)]) == 2
+    assert "would overwrite the input" in capsys.readouterr().err
+    assert path.read_text() == BOUNDS
+    assert main(["uncertainty", str(tmp_path)]) == 2
+    assert "not a file" in capsys.readouterr().err
+
+
 def test_bad_npz_and_bad_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "x.npz"
     np.savez(path, lower=np.zeros((2, 3)))
     assert main(["uncertainty", str(path)]) == 2
     assert "no array 'upper'" in capsys.readouterr().err
+    with path.open("wb") as file:
+        np.save(file, np.zeros((2, 3)))
+    assert main(["uncertainty", str(path)]) == 2
+    assert "a single array" in capsys.readouterr().err
     np.savez(path, lower=np.zeros(3), upper=np.ones(3))
     assert main(["uncertainty", str(path)]) == 2
     assert "2 dimensions are wanted" in capsys.readouterr().err

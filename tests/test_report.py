@@ -15,7 +15,7 @@ import torch
 from credalgnn import HullSet, IntervalSet, uncertainty
 from credalgnn.report import plot_ternary
 from credalgnn.report.ternary import _corners
-from oracles import entropy, interval_vertices
+from oracles import interval_vertices
 
 matplotlib.use("Agg")
 ROOT = Path(__file__).parent.parent
@@ -29,6 +29,8 @@ def test_polygon_has_the_vertices_of_the_set() -> None:
     assert len(_corners(HullSet(torch.eye(3).double()[:2]))) == 2
     inner = torch.cat([torch.eye(3), torch.full((1, 3), 1 / 3)]).double()
     assert len(_corners(HullSet(inner))) == 3  # the middle is no corner
+    points = torch.randn(200, 3, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    assert all(len(_corners(IntervalSet(p, p))) >= 1 for p in points)  # float32 points whose sums miss 1
 
 
 def test_plot_marks_the_optima() -> None:
@@ -43,6 +45,9 @@ def test_plot_marks_the_optima() -> None:
     assert {"D", "o"} <= marks
     figure.canvas.draw()
     plt.close(figure)
+    with pytest.raises(TypeError, match="not ternary"):
+        plot_ternary(credal, plt.figure().add_subplot())
+    plt.close("all")
     with pytest.raises(ValueError, match="three classes"):
         plot_ternary(IntervalSet(torch.zeros(2), torch.ones(2)), ax)
 
@@ -79,4 +84,3 @@ def test_docs_example_of_the_decomposition() -> None:
     unknown = IntervalSet(torch.zeros(2).double(), torch.ones(2).double())
     assert [round(float(x), 9) for x in uncertainty(fair)] == [1.0, 1.0, 0.0]
     assert [round(float(x), 9) for x in uncertainty(unknown)] == [1.0, 0.0, 1.0]
-    assert entropy([0.5, 0.5]) == 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,9 +50,9 @@ def _parser() -> argparse.ArgumentParser:
         "uncertainty",
         help="exact total, aleatoric and epistemic uncertainty of credal sets in a file",
         description="Exact total, aleatoric and epistemic uncertainty (bits) of the credal sets in FILE, one a row, "
-        "with the certified gap, the point prediction and the classes that stay in question. FILE is a CSV with the "
-        "columns lower_NAME and upper_NAME for every class NAME (others, such as an id, are passed through), or an npz "
-        "with the arrays lower and upper [N, C], or members [M, N, C].",
+        "with a bound of their error (gap), the point prediction and the classes that stay in question. FILE is a CSV "
+        "with columns lower_NAME and upper_NAME for every class NAME (others, like an id, are passed through), or an "
+        "npz with the arrays lower and upper [N, C], or members [M, N, C].",
     )
     measure.add_argument("file", type=Path, metavar="FILE")
     measure.add_argument("--out", type=Path, metavar="FILE", help="write the CSV here instead of to the terminal")
@@ -120,23 +121,26 @@ def _describe(args: argparse.Namespace) -> None:
 
 def _uncertainty(args: argparse.Namespace) -> None:
     if not args.file.is_file():
-        raise UserError(f"{args.file}: no such file")
+        raise UserError(f"{args.file}: {'not a file' if args.file.exists() else 'no such file'}")
+    if args.out is not None and args.out.resolve() == args.file.resolve():
+        raise UserError(f"{args.out}: the result would overwrite the input; name another file")
     if args.out is not None and not args.out.resolve().parent.is_dir():
         raise UserError(f"{args.out}: its folder does not exist; make it first")
-    lower_upper_or_members, classes, header, extra = _read(args.file)
+    arrays, classes, header, extra = _read(args.file)
 
     from . import sets
 
     try:
-        credal: IntervalSet | HullSet = (sets.HullSet if len(lower_upper_or_members) == 1 else sets.IntervalSet)(
-            *lower_upper_or_members
-        )
+        credal: IntervalSet | HullSet = sets.HullSet(*arrays) if len(arrays) == 1 else sets.IntervalSet(*arrays)
     except (ValueError, TypeError) as error:
-        raise UserError(f"{args.file}: {error}") from None
+        words = str(error)
+        if args.file.suffix == ".csv":  # a person counts lines from 1, the header among them
+            words = re.sub(r"\brow (\d+)", lambda row: f"line {int(row[1]) + 2}", words)
+        raise UserError(f"{args.file}: {words}") from None
     measures = sets.uncertainty(credal, certify=True)
     point = credal.mean() if isinstance(credal, sets.HullSet) else credal.intersection_probability()
     kept = getattr(sets, args.rule.replace("-", "_"))(credal)
-    gap = measures.upper.gap.maximum(measures.lower.gap)
+    gap = measures.upper.gap + measures.lower.gap  # bounds the error of all three
     numbers = zip(measures.total, measures.aleatoric, measures.epistemic, gap, point.argmax(-1), kept, strict=True)
     rows: list[list[str]] = [[*header, "total", "aleatoric", "epistemic", "gap", "prediction", "kept"]]
     for k, (total, aleatoric, epistemic, row_gap, best, row_kept) in enumerate(numbers):
@@ -177,7 +181,10 @@ def _read_npz(path: Path) -> tuple[list[np.ndarray], list[str], list[str], list[
     import numpy as np
 
     try:
-        with np.load(path, allow_pickle=False) as file:
+        loaded = np.load(path, allow_pickle=False)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            raise ValueError("it holds a single array")
+        with loaded as file:
             names = ["members"] if "members" in file else ["lower", "upper"]
             missing = [name for name in names if name not in file]
             if missing:
@@ -185,7 +192,7 @@ def _read_npz(path: Path) -> tuple[list[np.ndarray], list[str], list[str], list[
                     f"{path}: no array {missing[0]!r}; it needs lower and upper [N, C], or members [M, N, C]"
                 )
             arrays = [file[name] for name in names]
-    except (zipfile.BadZipFile, ValueError, OSError) as error:
+    except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
         raise UserError(f"{path}: not a readable npz file ({error})") from None
     wanted = 3 if names == ["members"] else 2
     for name, array in zip(names, arrays, strict=True):
@@ -199,8 +206,8 @@ def _read_csv(path: Path) -> tuple[list[np.ndarray], list[str], list[str], list[
 
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            header, *rows = csv.reader(file)
-    except ValueError as error:  # no header, or not text
+            header, *rows = (row for row in csv.reader(file) if row)
+    except (ValueError, OSError, csv.Error) as error:  # no header, not text, not readable
         raise UserError(f"{path}: not a CSV file with a header ({error})") from None
     classes = [name.removeprefix("lower_") for name in header if name.startswith("lower_")]
     if not classes:
@@ -208,9 +215,13 @@ def _read_csv(path: Path) -> tuple[list[np.ndarray], list[str], list[str], list[
     if len(set(header)) < len(header):
         raise UserError(f"{path}: a column name stands twice in the header")
     columns = {name: k for k, name in enumerate(header)}
-    for name in classes:
-        if f"upper_{name}" not in columns:
-            raise UserError(f"{path}: column upper_{name} is missing beside lower_{name}")
+    for side, other in (("lower", "upper"), ("upper", "lower")):
+        for column in header:
+            name = column.removeprefix(f"{side}_")
+            if column.startswith(f"{side}_") and f"{other}_{name}" not in columns:
+                raise UserError(f"{path}: column {other}_{name} is missing beside {column}")
+    if any("|" in name for name in classes):
+        raise UserError(f"{path}: a class name has a | in it, which separates the classes kept; rename the columns")
     arrays = []
     for side in ("lower", "upper"):
         values = np.empty((len(rows), len(classes)))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ..sets import HullSet, IntervalSet, uncertainty
@@ -21,6 +22,8 @@ def plot_ternary(credal: IntervalSet | HullSet, ax: Any, classes: Sequence[str] 
     """
     if tuple(credal.shape) not in {(3,), (1, 3)}:
         raise ValueError(f"plot_ternary draws one set of three classes; this one has shape {list(credal.shape)}")
+    if not hasattr(ax, "set_tlabel"):
+        raise TypeError("ax is not ternary: import mpltern, and make it with add_subplot(projection='ternary')")
     top, left, right = _grid(120)
     weights = np.stack([top, left, right])
     entropy = -(weights * np.log2(np.maximum(weights, 1e-300))).sum(0)
@@ -51,7 +54,8 @@ def _corners(credal: IntervalSet | HullSet) -> NDArray[np.float64]:
     if isinstance(credal, HullSet):
         points: NDArray[np.float64] = credal.members.detach().double().reshape(-1, 3).numpy()
     else:
-        low, up = (bound.detach().double().reshape(3).numpy() for bound in (credal.lower, credal.upper))
+        exact = credal.to(torch.float64)
+        low, up = (bound.detach().reshape(3).numpy() for bound in (exact.lower, exact.upper))
         found = []
         for free in range(3):
             a, b = (free + 1) % 3, (free + 2) % 3

@@ -304,17 +304,20 @@ def hull_upper(members: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     rows, m = p.shape[:2]
     w = p.new_full((rows, m), 1.0 / m)
     z = torch.ones_like(w)
-    value, gap, weights = p.new_full((rows,), -math.inf), p.new_full((rows,), math.inf), w
+    value, gap, weights = p.new_full((rows,), -math.inf), p.new_full((rows,), math.inf), w.clone()
+    left = torch.arange(rows, device=p.device)  # rows not yet solved; the others would run into singular matrices
     for _ in range(STEPS):
         q = (w[:, None] @ p).squeeze(1).clamp_min(1e-300)
         slope = -(p @ q.log2()[..., None]).squeeze(-1)
         entropy = (w * slope).sum(-1)
         excess = (slope.amax(-1) - entropy).clamp_min(0.0)
-        better = excess < gap
-        value, gap = torch.where(better, entropy, value), torch.where(better, excess, gap)
-        weights = torch.where(better[:, None], w, weights)
-        if bool((gap <= CLOSE).all()):
+        better = excess < gap[left]
+        won = left[better]
+        value[won], gap[won], weights[won] = entropy[better], excess[better], w[better]
+        go = gap[left] > CLOSE
+        if not bool(go.any()):
             break
+        left, p, q, slope, w, z = (each[go] for each in (left, p, q, slope, w, z))
         target = 0.1 * (w * z).mean(-1, keepdim=True)
         curvature = (p / q[:, None]) @ p.mT / math.log(2.0) + torch.diag_embed(z / w)
         sides = torch.stack([slope + target / w, torch.ones_like(w)], -1)

@@ -2,7 +2,7 @@
 
 Three rules, from the most to the least cautious. A class is kept unless
 
-- ``interval_dominance``: another class is certainly at least as probable as this one can ever be,
+- ``interval_dominance``: another class is certainly more probable than this one can ever be,
 - ``maximality``: another class is more probable under *every* distribution of the set,
 - ``e_admissibility``: under *no* distribution of the set it is a most probable class.
 
@@ -11,8 +11,11 @@ Each keeps a part of what the one above it keeps, and never nothing. Ties keep t
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ._check import first, place
@@ -25,6 +28,8 @@ LP_TOLERANCE = 1e-9
 
 def interval_dominance(credal: IntervalSet | HullSet) -> Tensor:
     """Classes whose upper probability reaches every other class's lower probability; boolean ``[..., C]``."""
+    if not isinstance(credal, IntervalSet | HullSet):
+        raise TypeError(f"expected an IntervalSet or a HullSet, not {type(credal).__name__}")
     lower, upper = _probability_range(credal)
     return upper >= lower.amax(-1, keepdim=True) - _rounding(credal)
 
@@ -38,7 +43,7 @@ def maximality(credal: IntervalSet | HullSet) -> Tensor:
     """
     kept = interval_dominance(credal)
     if isinstance(credal, HullSet):
-        members = credal.members.double()
+        members = credal.to(torch.float64).members
         for j in range(members.shape[-1]):
             margin = (members[..., j, None] - members).amin(0)  # how far j is ahead, at least
             kept &= margin <= _rounding(credal)
@@ -50,8 +55,8 @@ def e_admissibility(credal: IntervalSet | HullSet) -> Tensor:
 
     For intervals: give class i all it can have, u_i. It is then a most probable class of some distribution exactly if
     no other class must exceed it (l_j <= u_i) and the others, held at u_i or below, can take the rest:
-    sum_j min(u_j, u_i) >= 1. For a hull it takes a linear program in the weights of the members, which is only set up
-    for classes that no member puts first and that maximality does not rule out.
+    sum_j min(u_j, u_i) >= 1. For a hull it takes a linear program in the weights of the members (to 1e-9), which is
+    only set up for classes that no member and no mixture of two puts first and that maximality does not rule out.
     """
     kept = maximality(credal)
     if isinstance(credal, IntervalSet):
@@ -61,14 +66,18 @@ def e_admissibility(credal: IntervalSet | HullSet) -> Tensor:
         above = torch.arange(upper.shape[-1], 0, -1, device=upper.device)  # how many are at least as large
         room = torch.empty_like(upper).scatter(-1, order, below + above * level)
         return kept & (room >= 1.0 - _rounding(credal))
-    members = credal.members.double()
+    members = credal.to(torch.float64).members
     top = members >= members.amax(-1, keepdim=True) - _rounding(credal)
     sure = top.any(0)
     doubtful = (kept & ~sure).reshape(-1, kept.shape[-1])
     if members.shape[0] > 1 and bool(doubtful.any()):
         rows = members.reshape(members.shape[0], -1, members.shape[-1])
         node, label = doubtful.nonzero(as_tuple=True)
-        doubtful[node, label] = _can_lead(rows[:, node].detach().cpu().numpy(), label.cpu().numpy()).to(doubtful.device)
+        leads = _lead_of_two(rows.detach(), node, label)
+        left = ~leads
+        arrays = (rows.detach(), node[left], label[left])
+        leads[left] = _lead_of_many(*(each.cpu().numpy() for each in arrays)).to(leads.device)
+        doubtful[node, label] = leads
     else:
         doubtful[:] = False
     return sure & kept | doubtful.reshape(kept.shape)
@@ -96,7 +105,7 @@ def _rounding(credal: IntervalSet | HullSet) -> float:
 def _probability_range(credal: IntervalSet | HullSet) -> tuple[Tensor, Tensor]:
     """Lower and upper probability of each class over the set, in float64."""
     if isinstance(credal, HullSet):
-        members = credal.members.double()
+        members = credal.to(torch.float64).members
         return members.amin(0), members.amax(0)
     if credal.shape.numel() == 0:
         return credal.lower.double(), credal.upper.double()
@@ -104,42 +113,57 @@ def _probability_range(credal: IntervalSet | HullSet) -> tuple[Tensor, Tensor]:
     return tight.lower, tight.upper
 
 
-def _can_lead(members: np.ndarray, label: np.ndarray) -> Tensor:
-    """Whether some mixture of members [M, K, C] makes class ``label[k]`` a most probable one, for each k.
+def _lead_of_two(rows: Tensor, node: Tensor, label: Tensor) -> Tensor:
+    """Whether some mixture of two of the members [M, N, C] makes class ``label[k]`` of ``node[k]`` a most probable one.
 
-    Maximise z subject to z <= sum_m w_m (p_m[label] - p_m[j]) for all other j: many small programs in one sparse one.
+    w a + (1 - w) b >= 0 for all other classes leaves an interval of w for each pair of members.
+    """
+    found = torch.zeros_like(node, dtype=torch.bool)
+    for pair in combinations(range(rows.shape[0]), 2):
+        a, b = (rows[m, node].gather(-1, label[:, None]) - rows[m, node] for m in pair)
+        turn = torch.where(a == b, 1.0, -b / torch.where(a == b, 1.0, a - b))
+        low = torch.where(a > b, turn, 0.0).amax(-1).clamp_min(0.0)
+        high = torch.where(a < b, turn, 1.0).amin(-1).clamp_max(1.0)
+        found |= (low <= high) & ((a != b) | (b >= 0)).all(-1)
+    return found
+
+
+def _lead_of_many(rows: NDArray[np.float64], node: NDArray[np.int64], label: NDArray[np.int64]) -> Tensor:
+    """The same for mixtures of all members: many small linear programs in one sparse one.
+
+    Maximise z subject to z <= sum_m w_m (p_m[label] - p_m[j]) for all other j.
     """
     from scipy.optimize import linprog
     from scipy.sparse import block_diag
 
-    m, count, classes = members.shape
-    leads = np.empty(count, dtype=bool)
-    for begin in range(0, count, LP_BLOCKS):
-        part = slice(begin, min(begin + LP_BLOCKS, count))
-        size = part.stop - begin
+    m, _, classes = rows.shape
+    leads = np.empty(len(node), dtype=bool)
+    for begin in range(0, len(node), LP_BLOCKS):
+        part = range(begin, min(begin + LP_BLOCKS, len(node)))
         blocks = []
-        for k in range(begin, part.stop):
-            ahead = members[:, k, label[k], None] - members[:, k]
+        for k in part:
+            ahead = rows[:, node[k], label[k], None] - rows[:, node[k]]
             others = np.delete(-ahead.T, label[k], axis=0)
             blocks.append(np.hstack([others, np.ones((classes - 1, 1))]))
         solved = linprog(
-            np.tile(np.r_[np.zeros(m), -1.0], size),
+            np.tile(np.r_[np.zeros(m), -1.0], len(part)),
             A_ub=block_diag(blocks, format="csr"),
-            b_ub=np.zeros(size * (classes - 1)),
-            A_eq=block_diag([np.r_[np.ones(m), 0.0][None]] * size, format="csr"),
-            b_eq=np.ones(size),
-            bounds=([(0, None)] * m + [(None, None)]) * size,
+            b_ub=np.zeros(len(part) * (classes - 1)),
+            A_eq=block_diag([np.r_[np.ones(m), 0.0][None]] * len(part), format="csr"),
+            b_eq=np.ones(len(part)),
+            bounds=([(0, None)] * m + [(None, None)]) * len(part),
             method="highs",
             options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
         )
         if not solved.success:
             raise RuntimeError(f"the linear program for E-admissibility failed: {solved.message}")
-        leads[part] = solved.x.reshape(size, m + 1)[:, -1] >= -LP_TOLERANCE
+        leads[part.start : part.stop] = solved.x.reshape(len(part), m + 1)[:, -1] >= -LP_TOLERANCE
     return torch.from_numpy(leads)
 
 
 def _discounted_accuracy(kept: Tensor, labels: Tensor) -> Tensor:
     """1/size of each kept set that has the true class, else 0."""
+    kept, labels = torch.as_tensor(kept), torch.as_tensor(labels)
     if kept.dtype != torch.bool:
         raise TypeError(f"kept must be boolean [..., C], the classes not ruled out; it is {kept.dtype}")
     if labels.is_floating_point() or labels.dtype == torch.bool:

@@ -7,6 +7,7 @@ uncertainty their difference; all in bits. The solvers work in float64 whatever 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -25,9 +26,11 @@ CredalSet: TypeAlias = IntervalSet | HullSet
 Backend: TypeAlias = Literal["numba", "torch"]
 
 BUDGET = 20_000  # bound evaluations a row before the first try at its lower entropy gives up
-RESERVE = 2_500  # times the budget: what all rows still open then share
+RESERVE = 2_500  # times the budget, what rows still open then share,
+RESERVE_A_ROW = 8  # and as much more for every row of the batch
 PROVED = 5e-10  # bits: a smaller gap is not worth a second try
-SLICE = 1024  # rows handed to a thread at a time
+SLICE = 1024  # rows handed to a thread at a time, at most
+FEW = 64  # rows that are not worth a thread
 
 
 class Optimum(NamedTuple):
@@ -71,7 +74,8 @@ def upper_entropy(credal: CredalSet, *, certify: bool = False, backend: Backend 
     """
     upper, _ = _solve(credal, True, False, certify, BUDGET, backend)
     assert upper is not None
-    return upper if certify else upper.entropy
+    found = _restore(credal, upper)
+    return found if certify else found.entropy
 
 
 @overload
@@ -88,11 +92,12 @@ def lower_entropy(
     """The smallest entropy of any distribution in the set: AU of Equation 1.
 
     For intervals this is a concave problem, solved by branch and bound. ``budget`` limits the bound evaluations a row;
-    rows still open share a reserve of ``RESERVE`` times that. Whatever is left open shows in the certified gap.
+    rows still open share a reserve of up to 100 times that a row. Whatever is left open shows in the certified gap.
     """
     _, lower = _solve(credal, False, True, certify, budget, backend)
     assert lower is not None
-    return lower if certify else lower.entropy
+    found = _restore(credal, lower)
+    return found if certify else found.entropy
 
 
 @overload
@@ -110,7 +115,9 @@ def uncertainty(
     upper, lower = _solve(credal, True, True, certify, budget, backend)
     assert upper is not None
     assert lower is not None
-    epistemic = (upper.entropy - lower.entropy).clamp_min(0.0)
+    difference = (upper.entropy - lower.entropy).clamp_min(0.0)  # in float64: rounding first would leave little of it
+    epistemic = difference.to(credal.dtype).reshape(credal.shape[:-1])
+    upper, lower = _restore(credal, upper), _restore(credal, lower)
     if certify:
         return CertifiedUncertainty(upper.entropy, lower.entropy, epistemic, upper, lower)
     return Uncertainty(upper.entropy, lower.entropy, epistemic)
@@ -129,32 +136,36 @@ def _solve(
 ) -> tuple[Optimum | None, Optimum | None]:
     if not isinstance(credal, IntervalSet | HullSet):
         raise TypeError(f"expected an IntervalSet or a HullSet, not {type(credal).__name__}")
-    if not isinstance(budget, int) or budget < 1:
-        raise ValueError(f"budget must be a whole number, at least 1, not {budget!r}")
+    try:
+        budget = operator.index(budget)
+    except TypeError:
+        raise TypeError(f"budget must be a whole number, not {budget!r}") from None
+    if not 1 <= budget <= 2**40:
+        raise ValueError(f"budget must be at least 1 and at most 2**40, not {budget}")
     chosen = _choose(backend, credal.device)
-    solve = _solve_intervals if isinstance(credal, IntervalSet) else _solve_hulls
-    upper, lower = solve(credal, high, low, certify, budget, chosen)  # type: ignore[arg-type]
-    return upper and _restore(credal, upper), lower and _restore(credal, lower)
+    if isinstance(credal, HullSet):
+        return _solve_hulls(credal, high, low, chosen)
+    return _solve_intervals(credal, high, low, certify, budget, chosen)
 
 
 def _restore(credal: CredalSet, found: Optimum) -> Optimum:
-    """Back to the set's dtype, device and batch shape; the gap stays float64."""
-    batch, point = credal.shape[:-1], found.distribution.to(credal.device, credal.dtype)
+    """Back to the set's dtype and batch shape; the gap stays float64."""
+    batch, point = credal.shape[:-1], found.distribution.to(credal.dtype)
     return Optimum(
-        found.entropy.to(credal.device, credal.dtype).reshape(batch),
+        found.entropy.to(credal.dtype).reshape(batch),
         point.reshape(credal.shape) if point.shape[-1] == credal.shape[-1] else point,  # or empty, not asked for
-        found.gap.to(credal.device).reshape(batch),
+        found.gap.reshape(batch),
     )
 
 
 def _choose(backend: Backend | None, device: torch.device) -> Backend:
     if backend is None:
-        return "numba" if device.type in ("cpu", "mps") and find_spec("numba") is not None else "torch"
+        return "numba" if device.type == "cpu" and find_spec("numba") is not None else "torch"
     if backend not in ("numba", "torch"):
         raise ValueError(f"unknown backend {backend!r}: choose 'numba' or 'torch', or leave it out")
     if backend == "numba" and find_spec("numba") is None:
         raise ImportError("backend 'numba' is not installed: pip install numba, or leave the backend out")
-    if backend == "numba" and device.type == "cuda":
+    if backend == "numba" and device.type != "cpu":
         raise ValueError(
             "backend 'numba' works on the CPU only: leave the backend out, or move the set with .to('cpu')"
         )
@@ -168,9 +179,8 @@ def rounding(classes: int) -> float:
 
 
 def _rows(tensor: Tensor) -> Tensor:
-    """[..., C] as float64 [N, C], on a device that has float64."""
-    where = "cpu" if tensor.device.type == "mps" else tensor.device
-    return tensor.to(where, torch.float64).reshape(-1, tensor.shape[-1])
+    """[..., C] as float64 [N, C]."""
+    return tensor.double().reshape(-1, tensor.shape[-1])
 
 
 def _solve_intervals(
@@ -187,7 +197,7 @@ def _solve_intervals(
         raw_high = _Raw(*_torch.interval_upper(l, u)) if high else None
         raw_low = _Raw(*_torch.interval_lower(l, u, budget)) if low else None
     if raw_low is not None:
-        raw_low = _second_try(l, u, raw_low, budget, backend)
+        raw_low = _more_tries(l, u, raw_low, budget, backend)
     if graph:
         lower, upper = onto_simplex(lower, upper)
     return _finish(raw_high, _water_filled, lower, upper, graph), _finish(raw_low, _vertex, lower, upper, graph)
@@ -226,23 +236,26 @@ def _vertex(lower: Tensor, upper: Tensor, point: Tensor) -> Tensor:
     return p.scatter(-1, free, 1.0 - p.sum(-1, keepdim=True))
 
 
-def _second_try(l: Tensor, u: Tensor, raw: _Raw, budget: int, backend: Backend) -> _Raw:
-    """Rows that the budget left open share a reserve: few get much, many get little, so that time stays bounded."""
-    left = (raw.gap > PROVED).nonzero().squeeze(-1)
-    share = min(RESERVE * budget // max(len(left), 1), 100 * budget)
-    if not len(left) or share <= budget:
-        return raw
-    if backend == "numba":
-        _, again = _numba_intervals(l[left], u[left], False, True, raw.point.numel() > 0, share)
-        assert again is not None
-    else:
-        again = _Raw(*_torch.interval_lower(l[left], u[left], share))
-    bound = torch.maximum(raw.entropy[left] - raw.gap[left], again.entropy - again.gap)
-    lower = again.entropy < raw.entropy[left]
-    raw.entropy[left] = torch.where(lower, again.entropy, raw.entropy[left])
-    raw.gap[left] = (raw.entropy[left] - bound).clamp_min(0.0)
-    if raw.point.numel():
-        raw.point[left] = torch.where(lower[:, None], again.point, raw.point[left])
+def _more_tries(l: Tensor, u: Tensor, raw: _Raw, budget: int, backend: Backend) -> _Raw:
+    """Rows that the budget left open get four times as much, and again, while a reserve lasts: time stays bounded."""
+    share, reserve = budget, (RESERVE + RESERVE_A_ROW * len(l)) * budget
+    while share < 100 * budget:
+        left = (raw.gap > PROVED).nonzero().squeeze(-1)
+        share = min(4 * share, 100 * budget)
+        reserve -= share * len(left)
+        if not len(left) or reserve < 0:
+            break
+        if backend == "numba":
+            _, again = _numba_intervals(l[left], u[left], False, True, raw.point.numel() > 0, share)
+            assert again is not None
+        else:
+            again = _Raw(*_torch.interval_lower(l[left], u[left], share))
+        bound = torch.maximum(raw.entropy[left] - raw.gap[left], again.entropy - again.gap)
+        lower = again.entropy < raw.entropy[left]
+        raw.entropy[left] = torch.where(lower, again.entropy, raw.entropy[left])
+        raw.gap[left] = (raw.entropy[left] - bound).clamp_min(0.0)
+        if raw.point.numel():
+            raw.point[left] = torch.where(lower[:, None], again.point, raw.point[left])
     return raw
 
 
@@ -265,9 +278,7 @@ def _numba_intervals(
     return _Raw(*tensors[0::2]) if high else None, _Raw(*tensors[1::2]) if low else None
 
 
-def _solve_hulls(
-    credal: HullSet, high: bool, low: bool, certify: bool, budget: int, backend: Backend
-) -> tuple[Optimum | None, Optimum | None]:
+def _solve_hulls(credal: HullSet, high: bool, low: bool, backend: Backend) -> tuple[Optimum | None, Optimum | None]:
     count = credal.members.shape[0]
     members = _rows(credal.members).reshape(count, -1, credal.shape[-1])
     members = members / members.sum(-1, keepdim=True)
@@ -282,6 +293,12 @@ def _solve_hulls(
             outs = np.empty(rows), np.empty(rows), np.empty((rows, count))
             _spread(lambda part: hull_entropies(array[part], *(out[part] for out in outs)), rows)
             raw = _Raw(*map(torch.from_numpy, outs))
+            hard = (raw.gap > PROVED).nonzero().squeeze(-1)  # rare, with members peaked to 1e-8 and beyond
+            if len(hard):
+                again = _Raw(*_torch.hull_upper(flat[:, hard]))
+                better = again.gap < raw.gap[hard]
+                for old, new in zip(raw, again, strict=True):
+                    old[hard[better]] = new[better]
         else:
             raw = _Raw(*_torch.hull_upper(flat))
         mixture = torch.einsum("nm,mnc->nc", raw.point, members)
@@ -297,10 +314,11 @@ def _solve_hulls(
 
 def _spread(work: Callable[[slice], Any], rows: int) -> None:
     """Do slices of the rows on as many threads as torch uses; the kernels release the GIL."""
-    threads = min(torch.get_num_threads(), -(-rows // SLICE))
-    if threads <= 1:
+    threads = torch.get_num_threads()
+    size = max(1, min(SLICE, -(-rows // (4 * threads))))
+    if threads == 1 or rows < FEW:
         work(slice(0, rows))
         return
     with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(work, (slice(begin, begin + SLICE) for begin in range(0, rows, SLICE))):
+        for _ in pool.map(work, (slice(begin, begin + size) for begin in range(0, rows, size))):
             pass

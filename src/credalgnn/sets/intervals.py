@@ -137,11 +137,10 @@ def _checked(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
                 f"{place(index) or 'the set'}: the {name} bounds sum to {values.sum().item():.6g}, {side} than 1, "
                 f"so no distribution fits (the {extreme} is {values[which].item():.6g}, class {which})"
             )
-    if bool((low < 0).any()) or bool((up > 1).any()):
-        lower, upper = lower.clamp_min(0.0), upper.clamp_max(1.0)
-    if bool((low > up).any()):
-        middle = ((lower + upper) / 2).clamp(0.0, 1.0)
-        lower, upper = torch.minimum(lower, middle), torch.maximum(upper, middle)
+    if bool(((low < 0) | (up > 1) | (low > up)).any()):
+        lower, upper = lower.clamp(0.0, 1.0), upper.clamp(0.0, 1.0)
+        crossed, middle = lower > upper, (lower + upper) / 2
+        lower, upper = torch.where(crossed, middle, lower), torch.where(crossed, middle, upper)
     return onto_simplex(lower, upper)
 
 
@@ -155,22 +154,22 @@ def onto_simplex(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
     return lower, upper
 
 
-def log_interval_softmax(lower_logits: Tensor, upper_logits: Tensor) -> tuple[Tensor, Tensor]:
+def log_interval_softmax(lower_logits: TensorLike, upper_logits: TensorLike) -> tuple[Tensor, Tensor]:
     """Logarithms of the lower and upper probabilities of Equation 3, for losses; natural logarithm.
 
     Class i competes at its lower logit with the *upper* logits of all others for its lower probability, and the other
-    way round for its upper one: the exact range of softmax over the box of logits. Finite, with finite gradients, for
-    any finite logits.
+    way round for its upper one: the exact range of softmax over the box of logits. Finite, with finite gradients, as
+    long as differences of logits are finite numbers of the dtype.
     """
-    _check_logits(lower_logits, upper_logits)
+    lower_logits, upper_logits = _checked_logits(lower_logits, upper_logits)
     log_lower = torch.nn.functional.logsigmoid(-_lead_of_others(upper_logits, lower_logits))
     log_upper = torch.nn.functional.logsigmoid(-_lead_of_others(lower_logits, upper_logits))
     return log_lower, log_upper
 
 
-def interval_softmax(lower_logits: Tensor, upper_logits: Tensor) -> IntervalSet:
+def interval_softmax(lower_logits: TensorLike, upper_logits: TensorLike) -> IntervalSet:
     """The credal set of Equation 3: reachable by construction, as each bound is attained inside the box of logits."""
-    _check_logits(lower_logits, upper_logits)
+    lower_logits, upper_logits = _checked_logits(lower_logits, upper_logits)
     with torch.no_grad():
         for name, logits in (("lower_logits", lower_logits), ("upper_logits", upper_logits)):
             bad = ~torch.isfinite(logits)
@@ -186,14 +185,13 @@ def interval_softmax(lower_logits: Tensor, upper_logits: Tensor) -> IntervalSet:
     return IntervalSet(log_lower.exp(), log_upper.exp())
 
 
-def _check_logits(lower: Tensor, upper: Tensor) -> None:
-    for name, logits in (("lower_logits", lower), ("upper_logits", upper)):
-        if not logits.is_floating_point():
-            raise TypeError(f"{name} must hold floating-point numbers, not {logits.dtype}")
+def _checked_logits(lower_logits: TensorLike, upper_logits: TensorLike) -> tuple[Tensor, Tensor]:
+    lower, upper = float_tensor(lower_logits, "lower_logits"), float_tensor(upper_logits, "upper_logits")
     if lower.shape != upper.shape:
         raise ValueError(f"lower_logits has shape {list(lower.shape)} but upper_logits has {list(upper.shape)}")
-    if lower.dim() == 0 or lower.shape[-1] < 2:
+    if lower.shape[-1] < 2:
         raise ValueError(f"logits of shape {list(lower.shape)}: the last dimension must hold two classes or more")
+    return lower, upper
 
 
 def _lead_of_others(logits: Tensor, own: Tensor) -> Tensor:
