@@ -10,54 +10,62 @@ import torch
 from torch_geometric.data import Data, InMemoryDataset
 
 from .graph import GraphError
-from .sources import even_quantiles
+from .sources import SOURCES, even_quantiles
 
 
 class _YearDataset(InMemoryDataset):  # type: ignore[misc]
-    """One graph whose labels are years, in five classes by even quantiles."""
+    """One graph below ``root``, in PyG's layout, whose labels are years in five classes by even quantiles."""
+
+    name: str
 
     def __init__(self, root: str) -> None:
         super().__init__(root)
         self.load(self.processed_paths[0])
 
     @property
+    def raw_dir(self) -> str:
+        return str(Path(self.root) / self.name / "raw")
+
+    @property
+    def processed_dir(self) -> str:
+        return str(Path(self.root) / self.name / "processed")
+
+    @property
+    def raw_file_names(self) -> list[str]:
+        return [Path(file).name for file in SOURCES[self.name].files]
+
+    @property
     def processed_file_names(self) -> str:
         return "data.pt"
 
-    def process(self) -> None:
-        self.save([self.read()], self.processed_paths[0])
-
-    def read(self) -> Data:
-        raise NotImplementedError
+    def download(self) -> None:
+        SOURCES[self.name].download(Path(self.root))
 
 
 class ArxivYear(_YearDataset):
     """ogbn-arxiv from OGB's raw CSV files; the label is the year of publication."""
 
-    @property
-    def raw_file_names(self) -> list[str]:
-        return ["edge.csv.gz", "node-feat.csv.gz", "node_year.csv.gz", "num-node-list.csv.gz", "num-edge-list.csv.gz"]
+    name = "arxiv"
 
-    def read(self) -> Data:
+    def process(self) -> None:
         edges, features, years, nodes, edge_count = (_read_csv(Path(path)) for path in self.raw_paths)
         count = int(nodes.sum())
         if len(features) != count or len(years) != count or len(edges) != int(edge_count.sum()):
             raise GraphError(f"{self.raw_dir}: the raw files do not belong together; download them again")
-        return Data(
+        data = Data(
             x=torch.from_numpy(features.astype(np.float32)),
             edge_index=torch.from_numpy(np.ascontiguousarray(edges.T).astype(np.int64)),
             y=even_quantiles(years.reshape(-1)),
         )
+        self.save([data], self.processed_paths[0])
 
 
 class SnapPatents(_YearDataset):
     """snap-patents from LINKX's MATLAB file; the label is the year of the grant. Features stay sparse."""
 
-    @property
-    def raw_file_names(self) -> list[str]:
-        return ["snap_patents.mat"]
+    name = "patents"
 
-    def read(self) -> Data:
+    def process(self) -> None:
         from scipy.io import loadmat
         from scipy.io.matlab import MatReadError
 
@@ -73,7 +81,8 @@ class SnapPatents(_YearDataset):
             features.shape,
             check_invariants=False,
         )
-        return Data(x=matrix, edge_index=torch.from_numpy(edges.astype(np.int64)), y=even_quantiles(years))
+        data = Data(x=matrix, edge_index=torch.from_numpy(edges.astype(np.int64)), y=even_quantiles(years))
+        self.save([data], self.processed_paths[0])
 
 
 def _read_csv(path: Path) -> np.ndarray:

@@ -54,21 +54,26 @@ class Source:
             if mirrored and mirrored.is_file():
                 place.symlink_to(mirrored.resolve())
                 continue
-            local = root / name
-            if not local.is_file():
-                try:
-                    self._download(name, file, root)
-                except DownloadError as error:
-                    wanted = "\n  ".join(self.files)
-                    raise DownloadError(
-                        f"{error}\nThe graph needs these files below {mirror or root} "
-                        f"(or below a folder given with --mirror or CREDALGNN_MIRROR):\n  {wanted}"
-                    ) from None
-            place.symlink_to(local.resolve())
+            try:
+                self._download(name, file, root)
+            except DownloadError as error:
+                wanted = "\n  ".join(self.files)
+                raise DownloadError(
+                    f"{error}\nThe graph needs these files below {mirror or root} "
+                    f"(or below a folder given with --mirror or CREDALGNN_MIRROR):\n  {wanted}"
+                ) from None
+            place.symlink_to((root / name).resolve())
+
+    def download(self, root: Path) -> None:
+        """Fetch the raw files that are not below ``root`` yet."""
+        for name, file in self.files.items():
+            self._download(name, file, root)
 
     def _download(self, name: str, file: File, root: Path) -> None:
         local = root / name
-        if not file.url.endswith(".zip") or name.endswith(".zip"):
+        if local.is_file():
+            return
+        if not file.url.endswith(".zip"):
             fetch(file.url, local, file.size, file.sha256)
             return
         archive = local.parent / Path(file.url).name  # one archive with all files, each somewhere inside
@@ -142,13 +147,13 @@ def _read_reddit2(root: Path) -> tuple[Graph, NDArray[np.int8] | None]:
 def _read_arxiv(root: Path) -> tuple[Graph, NDArray[np.int8] | None]:
     from ._datasets import ArxivYear
 
-    return Graph.from_pyg(ArxivYear(str(root / "arxiv"))[0]), None
+    return Graph.from_pyg(ArxivYear(str(root))[0]), None
 
 
 def _read_patents(root: Path) -> tuple[Graph, NDArray[np.int8] | None]:
     from ._datasets import SnapPatents
 
-    return Graph.from_pyg(SnapPatents(str(root / "patents"))[0]), None
+    return Graph.from_pyg(SnapPatents(str(root))[0]), None
 
 
 def _wikipedia(name: str, known: dict[str, tuple[int, str]]) -> Source:
