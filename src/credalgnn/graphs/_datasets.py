@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch_geometric.data import Data, InMemoryDataset
 
-from .graph import GraphError
+from .graph import GraphError, csr_from_scipy
 from .sources import SOURCES, even_quantiles
 
 
@@ -71,17 +71,12 @@ class SnapPatents(_YearDataset):
 
         try:
             content = loadmat(self.raw_paths[0], variable_names=["edge_index", "node_feat", "years"])
-            features, years, edges = content["node_feat"].tocsr(), content["years"].reshape(-1), content["edge_index"]
+            features, years, edges = content["node_feat"], content["years"].reshape(-1), content["edge_index"]
         except (MatReadError, KeyError, ValueError, OSError) as error:
             raise GraphError(f"{self.raw_paths[0]}: not LINKX's snap_patents.mat ({error}); remove it") from None
-        matrix = torch.sparse_csr_tensor(
-            torch.from_numpy(features.indptr.astype(np.int64)),
-            torch.from_numpy(features.indices.astype(np.int64)),
-            torch.from_numpy(features.data.astype(np.float32)),
-            features.shape,
-            check_invariants=False,
+        data = Data(
+            x=csr_from_scipy(features), edge_index=torch.from_numpy(edges.astype(np.int64)), y=even_quantiles(years)
         )
-        data = Data(x=matrix, edge_index=torch.from_numpy(edges.astype(np.int64)), y=even_quantiles(years))
         self.save([data], self.processed_paths[0])
 
 

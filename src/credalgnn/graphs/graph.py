@@ -248,18 +248,7 @@ class Graph:
 
 def _checked_features(value: Any) -> Tensor:
     """Float32 [N, F], dense or sparse CSR, whichever is smaller; finite."""
-    if hasattr(value, "tocsr"):  # scipy
-        csr = value.tocsr()
-        csr.sum_duplicates()  # sorts the columns of each row too
-        matrix = torch.sparse_csr_tensor(
-            torch.from_numpy(csr.indptr.astype(np.int64)),
-            torch.from_numpy(csr.indices.astype(np.int64)),
-            torch.from_numpy(csr.data.astype(np.float32)),
-            csr.shape,
-            check_invariants=False,
-        )
-    else:
-        matrix = _tensor(value, "features")
+    matrix = csr_from_scipy(value) if hasattr(value, "tocsr") else _tensor(value, "features")
     if matrix.dim() != 2:
         raise GraphError(f"features have shape {list(matrix.shape)}: they must be [nodes, features]")
     if matrix.shape[0] == 0:
@@ -296,6 +285,19 @@ def _tensor(value: Any, name: str) -> Tensor:
     if array.dtype.kind not in "biufc":
         raise GraphError(f"{name} must be numbers, not {array.dtype}: encode them first")
     return torch.as_tensor(array if array.flags.writeable and min(array.strides, default=0) >= 0 else array.copy())
+
+
+def csr_from_scipy(matrix: Any) -> Tensor:
+    """A scipy sparse matrix as a torch CSR matrix, columns sorted in each row."""
+    csr = matrix.tocsr()
+    csr.sum_duplicates()
+    return torch.sparse_csr_tensor(
+        torch.from_numpy(csr.indptr.astype(np.int64)),
+        torch.from_numpy(csr.indices.astype(np.int64)),
+        torch.from_numpy(csr.data.astype(np.float32)),
+        csr.shape,
+        check_invariants=False,
+    )
 
 
 def _canonical(matrix: Tensor) -> Tensor:

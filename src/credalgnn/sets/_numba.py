@@ -9,9 +9,15 @@ numba's cache on disk only notices changes in the file of the function called fr
 from __future__ import annotations
 
 import math
+from typing import TypeAlias
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+Bytes: TypeAlias = NDArray[np.int8]
 
 EPS = 2.0**-52
 TINY = 1e-300
@@ -41,18 +47,18 @@ VALUE, AMOUNT, POSITION = range(3)
 
 
 @jit
-def _h(x):
+def _h(x: float) -> float:
     return -x * math.log2(x) if x > 0.0 else 0.0
 
 
 @jit
-def slack(n):
+def slack(n: int) -> float:
     """The mass that rounding may leave over or short in a sum over n classes."""
     return 4.0 * n * EPS
 
 
 @jit
-def _sort(order, key):
+def _sort(order: Ints, key: Floats) -> None:
     """Sort ``order`` by falling ``key[order]``; insertion beats a library call at the sizes met here."""
     n = order.shape[0]
     if n > 256:
@@ -69,7 +75,7 @@ def _sort(order, key):
 
 
 @jit
-def _water_level(lower, upper):
+def _water_level(lower: Floats, upper: Floats) -> float:
     """The t with sum clip(t, l, u) = 1: Newton on a piecewise linear function, kept inside a bracket."""
     n = lower.shape[0]
     low, high = lower[0], upper[0]
@@ -101,7 +107,7 @@ def _water_level(lower, upper):
 
 
 @jit
-def _try_all(item, best, best_state, mass_of, cost_of):
+def _try_all(item: Floats, best: Floats, best_state: Bytes, mass_of: Floats, cost_of: Floats) -> float:
     """Every vertex of a row with few classes: a set of raised classes, one more that takes what is left."""
     n = item.shape[1]
     mass_of[0], cost_of[0] = 1.0, 0.0
@@ -134,7 +140,7 @@ def _try_all(item, best, best_state, mass_of, cost_of):
 
 
 @jit
-def _decide(item, state, book, depth, root, i, choice):
+def _decide(item: Floats, state: Bytes, book: Floats, depth: int, root: int, i: int, choice: int) -> None:
     """Fix class i at a bound. The books hold the root's choice, so only a departure from it changes them."""
     state[depth, i] = choice
     if choice == RAISED:
@@ -147,7 +153,7 @@ def _decide(item, state, book, depth, root, i, choice):
 
 
 @jit
-def _pour(item, state, depth, root, mass, cost):
+def _pour(item: Floats, state: Bytes, depth: int, root: int, mass: float, cost: float) -> tuple[int, float, float]:
     """Chord relaxation: raise (or lower) undecided classes in slope order from the root's break until mass is spent.
 
     Returns the fractional class, what it is raised by, and the entropy of the rest. The class is n or -1 when all
@@ -174,7 +180,9 @@ def _pour(item, state, depth, root, mass, cost):
 
 
 @jit
-def _offer(state, depth, position, carrier, amount, value, best, best_state):
+def _offer(
+    state: Bytes, depth: int, position: int, carrier: int, amount: float, value: float, best: Floats, best_state: Bytes
+) -> None:
     """Keep a vertex better than the best: undecided classes before ``position`` raised, ``carrier`` by ``amount``.
 
     The carrier is -1 where all classes are at bounds.
@@ -187,7 +195,9 @@ def _offer(state, depth, position, carrier, amount, value, best, best_state):
 
 
 @jit
-def _bound_any(item, state, book, depth, root, best, best_state):
+def _bound_any(
+    item: Floats, state: Bytes, book: Floats, depth: int, root: int, best: Floats, best_state: Bytes
+) -> tuple[float, int]:
     """Bound of a node whose free class is not yet known, and the class to branch on (-1: the bound is attained)."""
     n = item.shape[1]
     i, rest, cost = _pour(item, state, depth, root, book[MASS, depth], book[COST, depth])
@@ -202,7 +212,9 @@ def _bound_any(item, state, book, depth, root, best, best_state):
 
 
 @jit
-def _bound_free(item, state, book, depth, root, f, best, best_state):
+def _bound_free(
+    item: Floats, state: Bytes, book: Floats, depth: int, root: int, f: int, best: Floats, best_state: Bytes
+) -> tuple[float, int, float]:
     """Bound of a node whose free class is f: the least over x of h(l_f + x) plus the relaxation of the others.
 
     Between two break points of the relaxation the sum is concave, so the minimum is at a break point (a true vertex,
@@ -256,7 +268,18 @@ def _bound_free(item, state, book, depth, root, f, best, best_state):
 
 
 @jit
-def _settle(item, state, book, depth, root, at_stop, first, at_start, last, hopeless):
+def _settle(
+    item: Floats,
+    state: Bytes,
+    book: Floats,
+    depth: int,
+    root: int,
+    at_stop: float,
+    first: int,
+    at_start: float,
+    last: int,
+    hopeless: float,
+) -> float:
     """Fix classes whose change alone would cost too much: with f free, every other class is at one of its bounds.
 
     Turning class j over costs width * |slope - slope of the break| on top of the bound, at either end of the window.
@@ -279,7 +302,20 @@ def _settle(item, state, book, depth, root, at_stop, first, at_start, last, hope
 
 
 @jit
-def _next_largest(item, rank, state, depth, at, own_order, other_order, own, other, h_own, h_other, away):
+def _next_largest(
+    item: Floats,
+    rank: Ints,
+    state: Bytes,
+    depth: int,
+    at: Ints,
+    own_order: int,
+    other_order: int,
+    own: int,
+    other: int,
+    h_own: int,
+    h_other: int,
+    away: int,
+) -> tuple[float, float, int]:
     """One step of the merge in ``_bound_sorted``: the largest end left, its entropy, and which list it comes from.
 
     An end is a class's own bound unless the class was decided ``away`` from it, in which case it is the other bound.
@@ -299,7 +335,7 @@ def _next_largest(item, rank, state, depth, at, own_order, other_order, own, oth
 
 
 @jit
-def _bound_sorted(item, rank, state, book, depth, f, at):
+def _bound_sorted(item: Floats, rank: Ints, state: Bytes, book: Floats, depth: int, f: int, at: Ints) -> float:
     """Order-statistics bound: the k-th largest p lies between the k-th largest bounds, and sorted intervals are easy.
 
     The node is a box. Its lower ends, largest first, merge two sorted lists (classes at u in the order of u, the others
@@ -345,7 +381,7 @@ def _bound_sorted(item, rank, state, book, depth, f, at):
 
 
 @jit
-def _narrow(item, state, book, d, f, j):
+def _narrow(item: Floats, state: Bytes, book: Floats, d: int, f: int, j: int) -> bool:
     """With f free at t, a class strictly inside f's interval is full if t is below it and empty if t is above it."""
     inside = item[LOWER, j] > item[LOWER, f] and item[UPPER, j] < item[UPPER, f] and item[WIDTH, j] > 0.0
     if inside and state[d, j] == RAISED:
@@ -356,7 +392,7 @@ def _narrow(item, state, book, d, f, j):
 
 
 @jit
-def _branch(item, state, book, path, depth, root):
+def _branch(item: Floats, state: Bytes, book: Floats, path: Ints, depth: int, root: int) -> None:
     """Write the next child of the node at ``depth`` one level below, with what the exchange rules decide along.
 
     A class that dominates another (both bounds at least as large) has the smaller slope and stands before it; a rule
@@ -401,7 +437,17 @@ def _branch(item, state, book, path, depth, root):
 
 
 @jit
-def _search(item, rank, state, book, path, at, best, best_state, budget):
+def _search(
+    item: Floats,
+    rank: Ints,
+    state: Bytes,
+    book: Floats,
+    path: Ints,
+    at: Ints,
+    best: Floats,
+    best_state: Bytes,
+    budget: int,
+) -> float:
     """Depth-first branch and bound; returns a proved lower bound of the lower entropy, with ``best`` its upper one."""
     n = item.shape[1]
     mass, cost, root = 1.0, 0.0, 0
@@ -469,7 +515,17 @@ def _search(item, rank, state, book, path, at, best, best_state, budget):
 
 
 @jit
-def interval_entropies(lower, upper, budget, high, low, high_gap, low_gap, high_point, low_point):
+def interval_entropies(
+    lower: Floats,
+    upper: Floats,
+    budget: int,
+    high: Floats,
+    low: Floats,
+    high_gap: Floats,
+    low_gap: Floats,
+    high_point: Floats,
+    low_point: Floats,
+) -> None:
     """Upper and lower entropy of each row of [N, C] bounds, written to the arrays given; empty ones are not asked for.
 
     Rows whose sums miss 1 by rounding are scaled onto it first. Gaps leave rounding of the entropies out.

@@ -7,9 +7,14 @@ entropy CE(p_m, q) less a constant, and for any q the upper entropy is at most m
 from __future__ import annotations
 
 import math
+from typing import TypeAlias
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
 
 BITS = 1.0 / math.log(2.0)
 TINY = 1e-300
@@ -27,7 +32,7 @@ RIDGE = 1e-13  # relative; makes the curvature of repeated members invertible
 
 
 @jit
-def _mix(members, r, weights, q, log_q):
+def _mix(members: Floats, r: int, weights: Floats, q: Floats, log_q: Floats) -> float:
     """The mixture q, its logarithm in bits, and its entropy."""
     m, n = members.shape[1], members.shape[2]
     entropy = 0.0
@@ -44,7 +49,17 @@ def _mix(members, r, weights, q, log_q):
 
 
 @jit
-def _direction(members, r, active, size, q, slope, ratio, matrix, move):
+def _direction(
+    members: Floats,
+    r: int,
+    active: Ints,
+    size: int,
+    q: Floats,
+    slope: Floats,
+    ratio: Floats,
+    matrix: Floats,
+    move: Floats,
+) -> None:
     """Newton direction on the active weights that keeps their sum, written to ``move``."""
     n = members.shape[2]
     for a in range(size):
@@ -85,7 +100,7 @@ def _direction(members, r, active, size, q, slope, ratio, matrix, move):
 
 
 @jit
-def _slopes(members, r, log_q, slope):
+def _slopes(members: Floats, r: int, log_q: Floats, slope: Floats) -> int:
     """Cross entropy of every member with q, in bits; returns the member with the largest."""
     worst = 0
     for k in range(members.shape[1]):
@@ -99,7 +114,7 @@ def _slopes(members, r, log_q, slope):
 
 
 @jit
-def _blocker(w, active, size, move):
+def _blocker(w: Floats, active: Ints, size: int, move: Floats) -> int:
     """The active weight that reaches zero first along ``move``, within a whole step; -1 if none does."""
     found = -1
     for a in range(size):
@@ -110,7 +125,7 @@ def _blocker(w, active, size, move):
 
 
 @jit
-def _step(w, active, size, move, length, trial):
+def _step(w: Floats, active: Ints, size: int, move: Floats, length: float, trial: Floats) -> None:
     """Weights after a step of the given length; those that end at zero or rounding above it are dropped."""
     total = 0.0
     for k in range(w.shape[0]):
@@ -125,7 +140,7 @@ def _step(w, active, size, move, length, trial):
 
 
 @jit
-def hull_entropies(members, value, gap, weights):
+def hull_entropies(members: Floats, value: Floats, gap: Floats, weights: Floats) -> None:
     """Upper entropy of each row of members [N, M, C], its certified gap, and the weights [N, M] that attain it."""
     rows, m, n = members.shape
     q, log_q, ratio = np.empty(n), np.empty(n), np.empty(n)
