@@ -10,6 +10,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -29,6 +30,7 @@ import scipy.io
 import scipy.sparse as sp
 import torch
 
+from credalgnn.cli import main
 from credalgnn.graphs import (
     DATASETS,
     Graph,
@@ -765,3 +767,26 @@ def test_full_size_graphs_fit(name: str) -> None:
     assert counts[1] == sizes[1]
     assert float(gigabytes) < 8
     assert float(seconds) < 120
+
+
+@needs_mirror
+def test_a_wrong_file_in_the_mirror_is_refused_and_nothing_is_cached(tmp_path: Path) -> None:
+    mirror, data = tmp_path / "mirror", tmp_path / "data"
+    shutil.copytree(MIRROR / "chameleon", mirror / "chameleon")
+    edges = mirror / "chameleon/geom_gcn/raw/out1_graph_edges.txt"
+    whole = edges.read_bytes()
+    for broken, words in ((whole[:1000], "1,000 bytes instead of"), (whole[:-2] + b"9\n", "SHA-256 differs")):
+        edges.chmod(0o644)
+        edges.write_bytes(broken)
+        with pytest.raises(GraphError, match=words):
+            load_graph("chameleon", mirror=mirror, data_root=data)
+    edges.write_bytes(whole)
+    assert load_graph("chameleon", mirror=mirror, data_root=data).num_edges == 36_101
+
+
+def test_listing_survives_a_broken_cache_without_a_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "coauthor").mkdir()
+    (tmp_path / "coauthor" / "graph.npz").write_bytes(b"PK broken")
+    assert main(["datasets", "--data-root", str(tmp_path)]) == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("coauthor"))
+    assert "18,333" in row

@@ -423,9 +423,21 @@ class TestTables:
         assert graph.labels.tolist() == [-1, -1]
         assert graph.edge_index.tolist() == [[0], [1]]
 
-    def test_text_columns_are_no_features_by_default(self, kind: str, tmp_path: Path) -> None:
-        graph = tables(kind, tmp_path, NODES | {"note": list("pqrs")}, LINKS)
-        same(graph, tables(kind, tmp_path, NODES, LINKS))
+    def test_text_columns_are_never_dropped_silently(self, kind: str, tmp_path: Path) -> None:
+        noted = NODES | {"note": list("pqrs")}
+        complains(lambda: tables(kind, tmp_path, noted, LINKS), "column note", "features=[...]")
+        named = [name for name in NODES if name not in ("id", "label")]
+        same(tables(kind, tmp_path, noted, LINKS, features=named), tables(kind, tmp_path, NODES, LINKS))
+        complains(lambda: tables(kind, tmp_path, NODES, LINKS, features=["label"]), "cannot be a feature")
+
+    def test_negative_labels_are_unknown(self, kind: str, tmp_path: Path) -> None:
+        graph = tables(kind, tmp_path, NODES | {"label": [0, 7, -1, -2]}, LINKS)
+        assert graph.labels.tolist() == [0, 1, -1, -1]
+        assert graph.class_names == ("0", "7")
+
+    def test_ids_that_look_like_numbers_stay_apart(self, kind: str, tmp_path: Path) -> None:
+        graph = tables(kind, tmp_path, NODES | {"id": ["007", "7", "x", "y"]}, {"source": ["007"], "target": ["7"]})
+        assert graph.edge_index.tolist() == [[0], [1]]
 
     @pytest.mark.parametrize(
         ("nodes", "edges", "options", "words"),

@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _datasets(args: argparse.Namespace) -> None:
     from .graphs import GraphError
-    from .graphs.named import DATASETS, cached, in_mirror, load_graph, paper_table
+    from .graphs.named import DATASETS, in_mirror, paper_table, summary
 
     try:
         mirrored = {name for name, dataset in DATASETS.items() if dataset.make is None and in_mirror(name, args.mirror)}
@@ -81,11 +81,10 @@ def _datasets(args: argparse.Namespace) -> None:
     paper = {row["dataset"]: row for row in paper_table()}
     print(f"{'name':10s} {'nodes':>10s} {'edges':>11s} {'classes':>7s} {'homophily':>9s}  on disk")
     for name, dataset in DATASETS.items():
-        embedded = dataset.make is not None
-        if embedded or cached(name, args.data_root):
-            seen = load_graph(name, data_root=args.data_root).describe()
-            numbers = f"{seen.nodes:10,d} {seen.edges:11,d} {len(seen.class_counts):7d} {seen.homophily:9.3f}"
-            where = "embedded" if embedded else "yes"
+        seen = summary(name, args.data_root)
+        if seen is not None:
+            numbers = f"{seen[0]:10,d} {seen[1]:11,d} {seen[2]:7d} {seen[3]:9.3f}"
+            where = "yes" if dataset.make is None else "embedded"
         else:
             row = paper[name]
             low_high = {"He": "low", "Ho": "high"}[str(row["homophily"])]

@@ -22,13 +22,15 @@ class DownloadError(GraphError):
 
 def fetch(url: str, path: Path, size: int | None = None, sha256: str | None = None) -> None:
     """Download ``url`` to ``path``; a reply that is cut short or not the expected file is removed and said."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     digest = hashlib.sha256()
     received = 0
     print(f"downloading {url}", file=sys.stderr, flush=True)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with urllib.request.urlopen(url, timeout=TIMEOUT) as reply, part.open("wb") as file:
+            if reply.headers.get_content_type() == "text/html":
+                raise DownloadError(_words(url, path, "a web page came instead of the file (a quota, perhaps)"))
             promised = reply.headers.get("Content-Length")
             while block := reply.read(BLOCK):
                 file.write(block)

@@ -135,22 +135,29 @@ class Graph:
                 digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
 
-    def replace(self, **changes: Any) -> Graph:
+    def replace(
+        self,
+        *,
+        features: Any = None,
+        edge_index: Any = None,
+        labels: Any = None,
+        class_names: Sequence[str] | None = None,
+    ) -> Graph:
         """The graph with some of its fields replaced; the others are shared, not copied and checked again.
 
         The number of nodes stays as it is.
         """
         new = object.__new__(Graph)
         values = {name: getattr(self, name) for name in FIELDS}
-        if "features" in changes:
-            values["features"] = _checked_features(changes["features"])
+        if features is not None:
+            values["features"] = _checked_features(features)
             if values["features"].shape[0] != self.num_nodes:
                 raise GraphError(f"features of {values['features'].shape[0]} nodes for a graph of {self.num_nodes}")
-        if "edge_index" in changes:
-            values["edge_index"] = _checked_edges(changes["edge_index"], self.num_nodes)
-        if "labels" in changes:
-            values["labels"] = _checked_labels(changes["labels"], self.num_nodes)
-        names = changes.get("class_names", self.class_names)
+        if edge_index is not None:
+            values["edge_index"] = _checked_edges(edge_index, self.num_nodes)
+        if labels is not None:
+            values["labels"] = _checked_labels(labels, self.num_nodes)
+        names = self.class_names if class_names is None else class_names
         values["class_names"] = _checked_names(names, int(values["labels"].max()) + 1)
         for name, value in values.items():
             object.__setattr__(new, name, value)
@@ -259,7 +266,7 @@ def _checked_features(value: Any) -> Tensor:
         raise GraphError("features must be real numbers, not complex ones")
     matrix = matrix.detach().to("cpu", torch.float32)
     if matrix.layout != torch.strided:
-        matrix = matrix.coalesce().to_sparse_csr() if matrix.layout == torch.sparse_coo else matrix.to_sparse_csr()
+        matrix = matrix.to_sparse(layout=torch.sparse_coo).coalesce().to_sparse_csr()  # columns sorted, none twice
         _check_finite_sparse(matrix)
         matrix = _canonical(matrix)
         return matrix if _sparse_is_smaller(matrix.values().numel(), matrix.shape) else matrix.to_dense()
@@ -269,7 +276,7 @@ def _checked_features(value: Any) -> Tensor:
         raise GraphError(f"features: row {row}, column {column} is {matrix[row, column].item()}; fill or drop it first")
     if _sparse_is_smaller(int(torch.count_nonzero(matrix)), matrix.shape):
         return _canonical(matrix.to_sparse_csr())
-    return matrix.contiguous().clone()
+    return matrix.contiguous() + 0.0  # a copy, in which -0.0 is 0.0
 
 
 def _sparse_is_smaller(active: int, shape: torch.Size) -> bool:
@@ -289,7 +296,7 @@ def _tensor(value: Any, name: str) -> Tensor:
 
 def csr_from_scipy(matrix: Any) -> Tensor:
     """A scipy sparse matrix as a torch CSR matrix, columns sorted in each row."""
-    csr = matrix.tocsr()
+    csr = matrix.tocsr(copy=True)
     csr.sum_duplicates()
     return torch.sparse_csr_tensor(
         torch.from_numpy(csr.indptr.astype(np.int64)),
@@ -355,6 +362,9 @@ def _checked_labels(value: Any, nodes: int) -> Tensor:
     if labels.dim() != 1 or labels.shape[0] != nodes:
         raise GraphError(f"labels have shape {list(labels.shape)}, but there are {nodes} nodes: one label a node")
     labels = labels.detach().to("cpu", torch.int64)
+    if int(labels.max()) >= nodes:
+        row = int(labels.argmax())
+        raise GraphError(f"labels: row {row} is {int(labels[row])} in a graph of {nodes} nodes; number classes 0..C-1")
     return labels.clamp_min(-1).clone()
 
 
@@ -422,7 +432,10 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     if not path.is_file():
         raise GraphError(f"{path}: no such file")
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+        with path.open("rb") as stream:
+            file = np.load(stream, allow_pickle=False)
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                raise ValueError("it holds a single array")
             arrays = dict(file.items())
     except (zipfile.BadZipFile, ValueError, EOFError, OSError, AttributeError) as error:
         raise GraphError(f"{path}: not a saved graph ({error})") from None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import errno
 import os
 import platform
 import shutil
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -100,10 +102,24 @@ def _mirror(given: str | os.PathLike[str] | None) -> Path | None:
     return Path(chosen) if chosen else None
 
 
-def cached(name: str, data_root: str | os.PathLike[str] | None = None) -> Path | None:
-    """The cached file of a graph that is read from files, if it is there."""
+def summary(name: str, data_root: str | os.PathLike[str] | None = None) -> tuple[int, int, int, float] | None:
+    """Nodes, edges, classes and homophily of a graph that is embedded or in the cache; None if it is neither.
+
+    Of a cached graph only these four numbers are read.
+    """
+    make = DATASETS[name].make
+    if make is not None:
+        seen = make().describe()
+        return seen.nodes, seen.edges, len(seen.class_counts), seen.homophily
     path = _data_root(data_root) / name / "graph.npz"
-    return path if path.is_file() else None
+    if not path.is_file():
+        return None
+    try:
+        with path.open("rb") as stream:
+            nodes, edges, classes, homophily = np.load(stream, allow_pickle=False)["summary"]
+    except (*UNREADABLE, OSError):
+        return None
+    return int(nodes), int(edges), int(classes), float(homophily)
 
 
 def _data_root(given: str | os.PathLike[str] | None) -> Path:
@@ -124,6 +140,8 @@ def _sweep(folder: Path) -> None:
 
 
 def _alive(process: int) -> bool:
+    if os.name != "posix":
+        return True  # no harmless way to ask
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -131,6 +149,28 @@ def _alive(process: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+UNREADABLE = (
+    ValueError,
+    LookupError,
+    EOFError,
+    RuntimeError,
+    AttributeError,
+    TypeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+def _unreadable(name: str, work: Path, raw: Path, error: Exception) -> str:
+    """Words for raw files that cannot be read; downloaded ones are removed, so that the next try fetches them anew."""
+    places = [(work / file).resolve() for file in SOURCES[name].files]
+    for place in places:
+        if place.is_relative_to(raw.resolve()):
+            place.unlink(missing_ok=True)
+    names = ", ".join(place.name for place in places)
+    return f"{name}: one of {names} in {places[0].parent} cannot be read ({error}); replace it"
 
 
 def _load(
@@ -146,11 +186,11 @@ def _load(
     if path.is_file():
         try:
             arrays = read_arrays(path)
+            arrays.pop("summary", None)
             roles = arrays.pop("roles", None)
             return graph_from_arrays(arrays, path), roles
         except GraphError as error:
             print(f"{error}; it is made anew", file=sys.stderr)
-            path.unlink()
     given = _mirror(mirror)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -159,16 +199,23 @@ def _load(
     except OSError as error:
         raise GraphError(f"{folder} cannot be written ({error.strerror}); choose another with --data-root") from None
     try:
-        SOURCES[name].locate(given, _data_root(data_root) / "raw", work)
+        raw = _data_root(data_root) / "raw"
+        SOURCES[name].locate(given, raw, work)
         try:
             graph, roles = SOURCES[name].read(work)
-        except (OSError, ValueError, LookupError, EOFError, RuntimeError, zipfile.BadZipFile) as error:
-            raw = "\n  ".join(str((work / file).resolve()) for file in SOURCES[name].files)
-            raise GraphError(
-                f"{name}: its raw files cannot be read ({error}); replace the broken one of\n  {raw}"
-            ) from None
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+                raise
+            raise GraphError(_unreadable(name, work, raw, error)) from None
+        except UNREADABLE as error:
+            raise GraphError(_unreadable(name, work, raw, error)) from None
         arrays = _arrays(graph)
+        seen = graph.describe()
+        arrays["summary"] = np.array([seen.nodes, seen.edges, graph.num_classes, seen.homophily])
         write_arrays(path, arrays if roles is None else arrays | {"roles": roles})
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise GraphError(f"{folder} cannot be written ({reason}); choose another place with --data-root") from None
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return graph, roles

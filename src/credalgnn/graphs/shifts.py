@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from .graph import GraphError
-from .task import Split, Task
+from .task import Split, Task, seeded
 
 
 def fewer_labels(task: Task, share: float, seed: int) -> Task:
-    order = _order(len(task.split.train), share, seed)
+    order, _ = _order(len(task.split.train), share, seed)
     labels = task.train_labels[order]
     wanted = max(1, round(share * len(order)))
     place = torch.arange(len(order))
@@ -77,16 +77,17 @@ def rewired(task: Task, share: float, seed: int) -> Task:
     return task.shifted(f"rewired({share}, seed={seed})", graph=graph, shifted_nodes=_union(task, nodes))
 
 
-def _order(count: int, share: float, seed: int) -> Tensor:
+def _order(count: int, share: float, seed: int) -> tuple[Tensor, torch.Generator]:
+    """A random order of 0..count-1, and the generator it came from, for what else is random."""
     if not 0.0 < share <= 1.0:
         raise GraphError(f"share must be above 0 and at most 1, not {share}")
-    return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    generator = seeded(seed)
+    return torch.randperm(count, generator=generator), generator
 
 
 def _chosen(count: int, share: float, seed: int) -> tuple[Tensor, torch.Generator]:
-    """A random share of 0..count-1, and a generator for what else is random."""
-    order = _order(count, share, seed)
-    return order[: max(1, round(share * count))].sort().values, torch.Generator().manual_seed(seed + 2**32)
+    order, generator = _order(count, share, seed)
+    return order[: max(1, round(share * count))].sort().values, generator
 
 
 def _test_nodes(task: Task, share: float, seed: int) -> tuple[Tensor, torch.Generator]:

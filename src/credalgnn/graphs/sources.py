@@ -7,7 +7,10 @@ Coauthor is read directly: PyG makes its features dense, which takes half a giga
 
 from __future__ import annotations
 
+import hashlib
+import os
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .download import DownloadError, fetch
-from .graph import Graph
+from .graph import Graph, GraphError
 
 GEOM_GCN = "https://raw.githubusercontent.com/graphdml-uiuc-jlu/geom-gcn/f1fc0d14b3b019c562737240d06ec83b07d16a8f"
 COAUTHOR = "https://github.com/shchur/gnn-benchmark/raw/master/data/npz/ms_academic_cs.npz"
@@ -37,6 +40,13 @@ class File:
     size: int | None = None
     sha256: str | None = None
 
+    def check(self, path: Path) -> None:
+        """A file that is already there must be the right one, too."""
+        if self.size is not None and path.stat().st_size != self.size:
+            raise GraphError(f"{path} has {path.stat().st_size:,} bytes instead of {self.size:,}; replace it")
+        if self.sha256 is not None and hashlib.sha256(path.read_bytes()).hexdigest() != self.sha256:
+            raise GraphError(f"{path} is not the expected file (its SHA-256 differs); replace it")
+
 
 @dataclass(frozen=True)
 class Source:
@@ -52,15 +62,16 @@ class Source:
             place.parent.mkdir(parents=True, exist_ok=True)
             mirrored = mirror / name if mirror else None
             if mirrored and mirrored.is_file():
+                file.check(mirrored)
                 place.symlink_to(mirrored.resolve())
                 continue
             try:
                 self._download(name, file, root)
             except DownloadError as error:
-                wanted = "\n  ".join(self.files)
+                names = ", ".join(Path(file_name).name for file_name in self.files)
                 raise DownloadError(
-                    f"{error}\nThe graph needs these files below {mirror or root} "
-                    f"(or below a folder given with --mirror or CREDALGNN_MIRROR):\n  {wanted}"
+                    f"{error}; the graph needs {names} in {(root / name).parent}, or in {Path(name).parent} below a "
+                    "folder given with --mirror or CREDALGNN_MIRROR"
                 ) from None
             place.symlink_to((root / name).resolve())
 
@@ -72,6 +83,7 @@ class Source:
     def _download(self, name: str, file: File, root: Path) -> None:
         local = root / name
         if local.is_file():
+            file.check(local)
             return
         if not file.url.endswith(".zip"):
             fetch(file.url, local, file.size, file.sha256)
@@ -84,11 +96,13 @@ class Source:
                 inside = next((entry for entry in content.namelist() if entry.endswith(f"raw/{local.name}")), None)
                 if inside is None:
                     raise zipfile.BadZipFile(f"it has no raw/{local.name}")
-                part = local.with_name(local.name + ".part")
+                part = local.with_name(f"{local.name}.{os.getpid()}.part")
                 part.write_bytes(content.read(inside))
                 part.replace(local)
-        except zipfile.BadZipFile as error:
-            archive.unlink()
+            if all((root / other).is_file() for other in self.files):
+                archive.unlink(missing_ok=True)
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            archive.unlink(missing_ok=True)
             raise DownloadError(
                 f"{file.url}: the archive was broken ({error}) and has been removed; try again"
             ) from None

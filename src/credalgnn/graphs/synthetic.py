@@ -53,6 +53,7 @@ def csbm(
         ("degree", degree, nodes * degree / 2 >= 1),
         ("features", features, features >= 1),
         ("signal", signal, signal >= 0),
+        ("seed", seed, seed >= 0),
     ):
         if not good:
             raise GraphError(f"csbm: {name} = {value} makes no graph")
@@ -84,9 +85,18 @@ def csbm(
 
 
 def csbm_posterior(
-    nodes: int = 1000, classes: int = 4, features: int = 16, signal: float = 1.0, seed: int = 0
+    nodes: int = 1000,
+    classes: int = 4,
+    homophily: float = 0.8,
+    degree: float = 10.0,
+    features: int = 16,
+    signal: float = 1.0,
+    seed: int = 0,
 ) -> Tensor:
-    """The true probability [N, C] of each class given a node's own features, for ``csbm`` with the same arguments."""
+    """The true probability [N, C] of each class given a node's own features, for ``csbm`` with the same arguments.
+
+    The edges, and so homophily and degree, play no part in it.
+    """
     _, matrix, means = _contextual(nodes, classes, features, signal, seed)
     distance = ((matrix[:, None, :].astype(np.float64) - means) ** 2).sum(-1)
     return torch.from_numpy(-0.5 * distance).softmax(-1)

@@ -47,8 +47,7 @@ class Split:
     @classmethod
     def random(cls, num_nodes: int, seed: int = 0) -> Split:
         """60/20/20, rounded down but for the test part, from a generator of its own: nothing else changes it."""
-        generator = torch.Generator().manual_seed(seed)
-        order = torch.randperm(num_nodes, generator=generator)
+        order = torch.randperm(num_nodes, generator=seeded(seed))
         first, second = int(0.6 * num_nodes), int(0.6 * num_nodes) + int(0.2 * num_nodes)
         return cls(order[:first], order[first:second], order[second:])
 
@@ -59,6 +58,13 @@ class Split:
         for name, mask in zip(("train", "val", "test"), masks, strict=True):
             check_mask(mask, name, len(masks[0]))
         return cls(*(mask.nonzero().squeeze(-1) for mask in masks))
+
+
+def seeded(seed: int) -> torch.Generator:
+    """A generator of one's own. torch takes 32 bits of a seed; a larger one would silently equal a smaller."""
+    if not 0 <= seed < 2**32:
+        raise GraphError(f"a seed must be between 0 and {2**32 - 1}, not {seed}")
+    return torch.Generator().manual_seed(seed)
 
 
 def check_mask(mask: Tensor, name: str, nodes: int | None = None) -> None:
@@ -122,6 +128,8 @@ class Task:
         if last >= graph.num_nodes:
             raise GraphError(f"split: node {last} does not exist; the graph has {graph.num_nodes} nodes")
         left_out = tuple(sorted({int(k) for k in ood_classes}))
+        if not graph.num_classes:
+            raise GraphError("the graph has no labels, so no class can be left out")
         for k in left_out:
             if not 0 <= k < graph.num_classes:
                 raise GraphError(f"class {k} cannot be left out: the graph has the classes 0..{graph.num_classes - 1}")
