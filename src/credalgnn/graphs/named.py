@@ -147,10 +147,11 @@ def _alive(process: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass  # somebody else's, but there
     return True
 
 
+# What readers of damaged npz, json, csv and mat files raise, besides OSError.
 UNREADABLE = (
     ValueError,
     LookupError,
@@ -163,14 +164,14 @@ UNREADABLE = (
 )
 
 
-def _unreadable(name: str, work: Path, raw: Path, error: Exception) -> str:
-    """Words for raw files that cannot be read; downloaded ones are removed, so that the next try fetches them anew."""
+def _unreadable(name: str, work: Path, error: Exception) -> GraphError:
+    """An error for raw files that cannot be read; they may have been put there by hand, so they stay."""
     places = [(work / file).resolve() for file in SOURCES[name].files]
-    for place in places:
-        if place.is_relative_to(raw.resolve()):
-            place.unlink(missing_ok=True)
     names = ", ".join(place.name for place in places)
-    return f"{name}: one of {names} in {places[0].parent} cannot be read ({error}); replace it"
+    where = places[0].parent
+    return GraphError(
+        f"{name}: one of {names} in {where} cannot be read ({error}); replace it, or remove it to fetch it"
+    )
 
 
 def _load(
@@ -199,16 +200,15 @@ def _load(
     except OSError as error:
         raise GraphError(f"{folder} cannot be written ({error.strerror}); choose another with --data-root") from None
     try:
-        raw = _data_root(data_root) / "raw"
-        SOURCES[name].locate(given, raw, work)
+        SOURCES[name].locate(given, _data_root(data_root) / "raw", work)
         try:
             graph, roles = SOURCES[name].read(work)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
                 raise
-            raise GraphError(_unreadable(name, work, raw, error)) from None
+            raise _unreadable(name, work, error) from None
         except UNREADABLE as error:
-            raise GraphError(_unreadable(name, work, raw, error)) from None
+            raise _unreadable(name, work, error) from None
         arrays = _arrays(graph)
         seen = graph.describe()
         arrays["summary"] = np.array([seen.nodes, seen.edges, graph.num_classes, seen.homophily])
