@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from pyarrow import Table
     from torch_geometric.data import Data
 
-FORMAT = 1  # of saved files
 FIELDS = ("features", "edge_index", "labels", "node_ids", "class_names")
 
 with warnings.catch_warnings():  # torch says once per process that CSR is in beta; it is all that is used of it here
@@ -126,8 +124,10 @@ class Graph:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the content: the same graph has it on every machine, another one another."""
+        from .storage import to_arrays
+
         digest = hashlib.blake2b(digest_size=16)
-        for name, array in sorted(_arrays(self).items()):
+        for name, array in sorted(to_arrays(self).items()):
             digest.update(f"{name} {array.dtype.kind} {array.shape};".encode())
             if array.dtype.kind == "U":  # as text: the width of the array says nothing about its content
                 digest.update("\0".join(array.tolist()).encode())
@@ -220,12 +220,16 @@ class Graph:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write an npz file, whole or not at all."""
-        write_arrays(Path(path), _arrays(self))
+        from .storage import to_arrays, write_arrays
+
+        write_arrays(Path(path), to_arrays(self))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Graph:
         """Read what ``save`` wrote; runs no code from the file."""
-        return graph_from_arrays(read_arrays(Path(path)), Path(path))
+        from .storage import from_arrays, read_arrays
+
+        return from_arrays(read_arrays(Path(path)), Path(path))
 
     @classmethod
     def from_tables(
@@ -393,67 +397,3 @@ def checked_ids(value: Sequence[Any] | NDArray[Any] | None, nodes: int) -> NDArr
         raise GraphError(f"node id {ids[first]!s} stands twice, in rows {first} and {second}: ids must be unique")
     ids.flags.writeable = False
     return ids
-
-
-def _arrays(graph: Graph) -> dict[str, NDArray[Any]]:
-    """The graph as plain arrays; what is hashed and what is saved."""
-    arrays: dict[str, NDArray[Any]] = {
-        "edge_index": graph.edge_index.numpy(),
-        "labels": graph.labels.numpy(),
-        "class_names": np.array(graph.class_names, dtype=np.str_),
-        "shape": np.array(graph.features.shape),
-    }
-    if graph.features.layout == torch.sparse_csr:
-        arrays["starts"] = graph.features.crow_indices().numpy()
-        arrays["columns"] = graph.features.col_indices().numpy()
-        arrays["values"] = graph.features.values().numpy()
-    else:
-        arrays["features"] = graph.features.numpy()
-    if graph.node_ids is not None:
-        arrays["node_ids"] = graph.node_ids
-    return arrays
-
-
-def write_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    """Write an npz file under a name of this process's own and rename it, so that a reader sees all or nothing."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            np.savez(file, format=np.array(FORMAT), **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a saved graph; never a pickle."""
-    if not path.is_file():
-        raise GraphError(f"{path}: no such file")
-    try:
-        with path.open("rb") as stream:
-            file = np.load(stream, allow_pickle=False)
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise ValueError("it holds a single array")
-            arrays = dict(file.items())
-    except (zipfile.BadZipFile, ValueError, EOFError, OSError, AttributeError) as error:
-        raise GraphError(f"{path}: not a saved graph ({error})") from None
-    if int(arrays.pop("format", np.array(0))) != FORMAT or "edge_index" not in arrays:
-        raise GraphError(f"{path}: not a graph saved by this version; save it again")
-    return arrays
-
-
-def graph_from_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> Graph:
-    try:
-        if "features" in arrays:
-            features = torch.from_numpy(arrays["features"])
-        else:
-            starts, columns, values = (torch.from_numpy(arrays[name]) for name in ("starts", "columns", "values"))
-            shape = [int(n) for n in arrays["shape"]]
-            features = torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=True)
-        return Graph(
-            features, arrays["edge_index"], arrays["labels"], arrays.get("node_ids"), arrays["class_names"].tolist()
-        )
-    except (KeyError, RuntimeError) as error:
-        raise GraphError(f"{path}: not a saved graph ({error})") from None

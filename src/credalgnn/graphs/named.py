@@ -21,8 +21,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .graph import Graph, GraphError, _arrays, graph_from_arrays, read_arrays, write_arrays
+from .graph import Graph, GraphError
 from .sources import SOURCES, TEST, TRAIN, VAL
+from .storage import from_arrays, read_arrays, to_arrays, write_arrays
 from .synthetic import csbm, digits
 from .task import Split, Task
 
@@ -189,7 +190,7 @@ def _load(
             arrays = read_arrays(path)
             arrays.pop("summary", None)
             roles = arrays.pop("roles", None)
-            return graph_from_arrays(arrays, path), roles
+            return from_arrays(arrays, path), roles
         except GraphError as error:
             print(f"{error}; it is made anew", file=sys.stderr)
     given = _mirror(mirror)
@@ -209,7 +210,7 @@ def _load(
             raise _unreadable(name, work, error) from None
         except UNREADABLE as error:
             raise _unreadable(name, work, error) from None
-        arrays = _arrays(graph)
+        arrays = to_arrays(graph)
         seen = graph.describe()
         arrays["summary"] = np.array([seen.nodes, seen.edges, graph.num_classes, seen.homophily])
         write_arrays(path, arrays if roles is None else arrays | {"roles": roles})

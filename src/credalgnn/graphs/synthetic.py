@@ -66,20 +66,16 @@ def csbm(
     sizes = np.bincount(labels, minlength=classes)
     first = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     own = labels[source]
-    # The other end: a position among the nodes of the same class (not oneself), or among those of the others.
-    inside = rng.random(count)
-    place = np.empty(count, np.int64)
+    # The other end, as a position in ``order``: some steps on among the nodes of the same class, so never oneself, or a
+    # node of the others, whose positions lie before and after those of the own class.
+    draw = rng.random(count)
     rank = np.empty(nodes, np.int64)
     rank[order] = np.arange(nodes)
-    alike = np.maximum(sizes[own] - 1, 1)
-    step = (inside * alike).astype(np.int64)
-    here = rank[source] - first[own]
-    place_same = first[own] + (here + 1 + step) % sizes[own]
-    others = nodes - sizes[own]
-    jump = (inside * others).astype(np.int64)
-    place_other = np.where(jump < first[own], jump, jump + sizes[own])
-    place = np.where(same, place_same, place_other)
-    target = order[place]
+    step = 1 + (draw * np.maximum(sizes[own] - 1, 1)).astype(np.int64)
+    alike = first[own] + (rank[source] - first[own] + step) % sizes[own]
+    jump = (draw * (nodes - sizes[own])).astype(np.int64)
+    other = np.where(jump < first[own], jump, jump + sizes[own])
+    target = order[np.where(same, alike, other)]
     edges = np.stack([np.concatenate([source, target]), np.concatenate([target, source])])
     return Graph(matrix, edges[:, np.lexsort((edges[1], edges[0]))], labels)
 

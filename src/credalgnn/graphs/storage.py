@@ -1,0 +1,82 @@
+"""Graphs as plain arrays in npz files: written whole or not at all, read without running code."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .graph import Graph, GraphError
+
+FORMAT = 1  # of saved files
+
+
+def to_arrays(graph: Graph) -> dict[str, NDArray[Any]]:
+    """The graph as plain arrays; what is hashed and what is saved."""
+    arrays: dict[str, NDArray[Any]] = {
+        "edge_index": graph.edge_index.numpy(),
+        "labels": graph.labels.numpy(),
+        "class_names": np.array(graph.class_names, dtype=np.str_),
+        "shape": np.array(graph.features.shape),
+    }
+    if graph.features.layout == torch.sparse_csr:
+        arrays["starts"] = graph.features.crow_indices().numpy()
+        arrays["columns"] = graph.features.col_indices().numpy()
+        arrays["values"] = graph.features.values().numpy()
+    else:
+        arrays["features"] = graph.features.numpy()
+    if graph.node_ids is not None:
+        arrays["node_ids"] = graph.node_ids
+    return arrays
+
+
+def write_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
+    """Write an npz file under a name of this process's own and rename it, so that a reader sees all or nothing."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            np.savez(file, format=np.array(FORMAT), **arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of a saved graph; never a pickle."""
+    if not path.is_file():
+        raise GraphError(f"{path}: no such file")
+    try:
+        with path.open("rb") as stream:
+            file = np.load(stream, allow_pickle=False)
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                raise ValueError("it holds a single array")
+            arrays = dict(file.items())
+    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError) as error:
+        raise GraphError(f"{path}: not a saved graph ({error})") from None
+    if int(arrays.pop("format", np.array(0))) != FORMAT or "edge_index" not in arrays:
+        raise GraphError(f"{path}: not a graph saved by this version; save it again")
+    return arrays
+
+
+def from_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> Graph:
+    """The graph that ``to_arrays`` took apart, checked like any other."""
+    try:
+        if "features" in arrays:
+            features = torch.from_numpy(arrays["features"])
+        else:
+            starts, columns, values = (torch.from_numpy(arrays[name]) for name in ("starts", "columns", "values"))
+            shape = [int(n) for n in arrays["shape"]]
+            features = torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=True)
+        return Graph(
+            features, arrays["edge_index"], arrays["labels"], arrays.get("node_ids"), arrays["class_names"].tolist()
+        )
+    except (KeyError, RuntimeError) as error:
+        raise GraphError(f"{path}: not a saved graph ({error})") from None
