@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow lint bench bench-entropy figures clean
+.PHONY: demo test test-slow lint bench bench-entropy bench-train bench-scale bench-untuned figures clean
 
 demo: $(READY)  ## which handwritten digits does a model that never saw 8 and 9 not know? (runs/demo)
 	$(BIN)/python examples/digits.py --out runs/demo
@@ -21,10 +21,22 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: bench-entropy  ## all benchmarks
+bench: bench-entropy bench-train bench-untuned bench-scale  ## all benchmarks
 
 bench-entropy: $(READY)  ## speed and correctness of the entropies, against SciPy and the greedy pour
 	$(BIN)/python benchmarks/entropy.py
+
+# Raw files of the real graphs: CREDALGNN_MIRROR, or the folder beside the checkout, or the cache (and the network).
+MIRROR := $(or $(CREDALGNN_MIRROR),$(wildcard ../shared/datasets))
+
+bench-train: $(READY)  ## milliseconds a training step, against stock PyG
+	CREDALGNN_MIRROR=$(MIRROR) $(BIN)/python -W ignore benchmarks/train.py
+
+bench-untuned: $(READY)  ## what untuned credal-lj reaches on real graphs, five seeds
+	CREDALGNN_MIRROR=$(MIRROR) $(BIN)/python -W ignore benchmarks/untuned.py
+
+bench-scale: $(READY)  ## time and memory on graphs of the size of ArXiv, Reddit2 and Patents (half an hour)
+	$(BIN)/python benchmarks/scale.py
 
 figures: $(READY)  ## the figures in docs/
 	$(BIN)/python docs/figures.py

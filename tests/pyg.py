@@ -8,5 +8,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from torch_geometric.data import Data
     from torch_geometric.datasets import Coauthor, WikipediaNetwork
+    from torch_geometric.nn.conv.gcn_conv import gcn_norm
+    from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
-__all__ = ["Coauthor", "Data", "WikipediaNetwork"]
+__all__ = ["GAT", "GCN", "GIN", "Coauthor", "Data", "GraphSAGE", "WikipediaNetwork", "gcn_norm"]

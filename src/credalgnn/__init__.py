@@ -8,6 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .graphs import Graph, Task, load_graph, load_task
+    from .methods import (
+        KNN,
+        KNNLJ,
+        METHODS,
+        ClassicalEnsemble,
+        CredalEnsemble,
+        CredalFinal,
+        CredalLJ,
+        Degree,
+        Energy,
+        FeatureSum,
+        GNNSafe,
+        Mahalanobis,
+        Odin,
+        Prediction,
+        Vanilla,
+        load_method,
+    )
     from .sets import (
         HullSet,
         IntervalSet,
@@ -26,15 +44,31 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "KNN",
+    "KNNLJ",
+    "METHODS",
+    "ClassicalEnsemble",
+    "CredalEnsemble",
+    "CredalFinal",
+    "CredalLJ",
+    "Degree",
+    "Energy",
+    "FeatureSum",
+    "GNNSafe",
     "Graph",
     "HullSet",
     "IntervalSet",
+    "Mahalanobis",
+    "Odin",
+    "Prediction",
     "Task",
+    "Vanilla",
     "__version__",
     "e_admissibility",
     "interval_dominance",
     "interval_softmax",
     "load_graph",
+    "load_method",
     "load_task",
     "log_interval_softmax",
     "lower_entropy",
@@ -45,13 +79,17 @@ __all__ = [
     "upper_entropy",
 ]
 
-
 _IN_GRAPHS = {"Graph", "Task", "load_graph", "load_task"}
+_IN_METHODS = {
+    "KNN", "KNNLJ", "METHODS", "ClassicalEnsemble", "CredalEnsemble", "CredalFinal", "CredalLJ", "Degree", "Energy",
+    "FeatureSum", "GNNSafe", "Mahalanobis", "Odin", "Prediction", "Vanilla", "load_method",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(import_module(".graphs" if name in _IN_GRAPHS else ".sets", __name__), name)
+        room = "graphs" if name in _IN_GRAPHS else "methods" if name in _IN_METHODS else "sets"
+        return getattr(import_module(f".{room}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

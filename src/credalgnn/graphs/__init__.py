@@ -3,7 +3,7 @@
 from .graph import Description, Graph, GraphError
 from .named import DATASETS, load_graph, load_task, paper_table
 from .synthetic import csbm, csbm_posterior, digits
-from .task import Part, Split, Task, TrainingView, check_mask
+from .task import Part, Split, Task, TrainingView, check_mask, node_numbers
 
 __all__ = [
     "DATASETS",
@@ -20,5 +20,6 @@ __all__ = [
     "digits",
     "load_graph",
     "load_task",
+    "node_numbers",
     "paper_table",
 ]

@@ -97,6 +97,26 @@ class TrainingView:
     class_names: tuple[str, ...]
     fingerprint: str
 
+    @classmethod
+    def of_graph(cls, graph: Graph, train: Tensor, val: Tensor) -> TrainingView:
+        """One's own graph, with nodes to train on and to stop by (masks or node numbers); all its classes are known."""
+        parts = {"train": train, "val": val}
+        labels = torch.full((graph.num_nodes,), -1)
+        digest = hashlib.blake2b(graph.fingerprint.encode(), digest_size=16)
+        for name in parts:
+            nodes = parts[name] = torch.unique(node_numbers(parts[name], name, graph.num_nodes))
+            unknown = nodes[graph.labels[nodes] < 0]
+            if len(unknown):
+                raise GraphError(f"node {int(unknown[0])} is in {name} but has no label: leave it out of {name}")
+            labels[nodes] = graph.labels[nodes]
+            digest.update(nodes.numpy().tobytes() + b";")
+        shared = parts["train"][torch.isin(parts["train"], parts["val"])]
+        if len(shared):
+            raise GraphError(f"node {int(shared[0])} is in both train and val; parts must not overlap")
+        masked = graph.replace(labels=labels, class_names=graph.class_names)
+        fingerprint = digest.hexdigest()
+        return cls(masked, parts["train"], parts["val"], graph.num_classes, graph.class_names, fingerprint)
+
 
 @dataclass(frozen=True, eq=False)
 class Task:
@@ -242,6 +262,21 @@ class Task:
     def shifted(self, words: str, **changes: object) -> Task:
         """A changed copy that records the change."""
         return replace(self, shifts=(*self.shifts, words), **changes)  # type: ignore[arg-type]
+
+
+def node_numbers(nodes: Tensor, name: str, count: int) -> Tensor:
+    """A mask or a tensor of node numbers as node numbers, in the order given."""
+    nodes = torch.as_tensor(nodes).detach().cpu()
+    if nodes.dtype == torch.bool:
+        check_mask(nodes, name, count)
+        return nodes.nonzero().squeeze(-1)
+    if nodes.dim() != 1 or nodes.is_floating_point() or nodes.is_complex():
+        raise GraphError(
+            f"{name} must be a boolean mask or a tensor of node numbers, not {nodes.dtype} {list(nodes.shape)}"
+        )
+    if len(nodes) and not 0 <= int(nodes.min()) <= int(nodes.max()) < count:
+        raise GraphError(f"{name} names a node that does not exist: the graph has the nodes 0..{count - 1}")
+    return nodes.long()
 
 
 def _renumber(graph: Graph, left_out: tuple[int, ...]) -> Tensor:

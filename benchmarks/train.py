@@ -1,0 +1,120 @@
+"""Milliseconds per training step (forward, backward, Adam): ours against stock PyG, in one run and one thread.
+
+    make bench-train        (or: python benchmarks/train.py --mirror FOLDER)
+
+Stock is ``torch_geometric.nn.models.GCN`` / ``GraphSAGE`` on ``edge_index`` with dense features, whose last layer
+gives the logits; ``like ours`` is the same with ``jk="last"``, which has our vanilla's architecture: as many hidden
+layers and a linear layer on top. Timings are the best of several rounds that take turns, because machines are noisy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from credalgnn import CredalLJ, Vanilla, load_task
+from credalgnn.graphs import Task
+from credalgnn.methods.base import inputs
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from torch_geometric.nn.models import GCN, GraphSAGE
+
+HIDDEN, LAYERS = 64, 2
+BARS = {"chameleon": (5, 50), "squirrel": (8, 100), "coauthor": (8, 40)}
+
+
+def ours(task: Task, method: Vanilla | CredalLJ) -> Callable[[], float]:
+    """One step of a method's own module and loss, as the training loop makes it."""
+    view = task.training
+    x, edges = inputs(view.graph)
+    model = method._build(view.graph.num_features, view.num_classes)
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4, fused=True)
+    labels = view.graph.labels[view.train]
+
+    def step() -> float:
+        output = model(x, edges)
+        at = output[view.train] if isinstance(output, torch.Tensor) else tuple(part[view.train] for part in output)
+        loss = method._loss(at, labels)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        return loss.item()
+
+    return step
+
+
+def stock(task: Task, kind: type[nn.Module], **options: str) -> Callable[[], float]:
+    """One step of PyG's model on dense features and ``edge_index``."""
+    view = task.training
+    x = view.graph.features.to_dense()
+    model = kind(view.graph.num_features, HIDDEN, LAYERS, view.num_classes, **options)
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
+    labels = view.graph.labels[view.train]
+
+    def step() -> float:
+        loss = nn.functional.cross_entropy(model(x, view.graph.edge_index)[view.train], labels)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        return loss.item()
+
+    return step
+
+
+def best(steps: dict[str, Callable[[], float]], rounds: int = 4, seconds: float = 0.5) -> dict[str, float]:
+    """Milliseconds of each, the best of rounds that take turns."""
+    found = dict.fromkeys(steps, float("inf"))
+    for name, step in steps.items():
+        begin = time.perf_counter()
+        step()  # warm up: compile, make operators
+        found[name] = 1e3 * (time.perf_counter() - begin)
+    for _ in range(rounds):
+        for name, step in steps.items():
+            spent = time.perf_counter()
+            while True:
+                begin = time.perf_counter()
+                step()
+                end = time.perf_counter()
+                found[name] = min(found[name], 1e3 * (end - begin))
+                if end - spent > seconds:
+                    break
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mirror", help="folder with raw files (default: $CREDALGNN_MIRROR)")
+    parser.add_argument("--datasets", nargs="+", default=list(BARS), choices=list(BARS))
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    print(f"milliseconds per step, hidden {HIDDEN}, {LAYERS} layers, one thread, torch {torch.__version__}\n")
+    head = ("graph", "backbone", "stock", "like ours", "vanilla", "credal-lj", "stock/vanilla", "bar", "lj/vanilla")
+    print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
+    for name in args.datasets:
+        task = load_task(name, mirror=args.mirror)
+        for column, (backbone, kind) in enumerate((("gcn", GCN), ("sage", GraphSAGE))):
+            options = {"backbone": backbone, "hidden": HIDDEN, "layers": LAYERS}
+            times = best(
+                {
+                    "stock": stock(task, kind),
+                    "like ours": stock(task, kind, jk="last"),
+                    "vanilla": ours(task, Vanilla(**options)),
+                    "credal-lj": ours(task, CredalLJ(**options)),
+                }
+            )
+            ratio, lj = times["stock"] / times["vanilla"], times["credal-lj"] / times["vanilla"]
+            cells = [name, backbone, *(f"{t:,.1f}" for t in times.values())]
+            print(
+                "| " + " | ".join([*cells, f"{ratio:.1f}", f">= {BARS[name][column]}", f"{lj:.2f}"]) + " |", flush=True
+            )
+
+
+if __name__ == "__main__":
+    main()

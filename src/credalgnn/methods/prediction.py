@@ -1,0 +1,88 @@
+"""What a method says about nodes: classes, credal sets, and scores whose orientation is fixed here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..sets import HullSet, IntervalSet, uncertainty
+
+
+class MethodError(ValueError):
+    """A method cannot do what it is asked to; the message says why and what to do."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Predictions for ``nodes``, one row each. Every score is higher where the method is less certain.
+
+    ``probabilities`` is None for methods that do not classify; ``credal`` and ``gap`` (a bound in bits of the error of
+    either entropy) are there for credal methods only.
+    """
+
+    nodes: Tensor
+    scores: Mapping[str, Tensor]
+    headline: str
+    class_names: tuple[str, ...]
+    probabilities: Tensor | None = None
+    credal: IntervalSet | HullSet | None = None
+    gap: Tensor | None = None
+
+    @classmethod
+    def of_credal(cls, nodes: Tensor, credal: IntervalSet | HullSet, class_names: tuple[str, ...]) -> Prediction:
+        """Classes by the intersection probability, scores by the exact entropies (Equation 1)."""
+        found = uncertainty(credal, certify=True)
+        scores = {"EU": found.epistemic, "AU": found.aleatoric, "TU": found.total}
+        point = _intervals(credal).intersection_probability()
+        return cls(nodes, scores, "EU", class_names, point, credal, torch.maximum(found.upper.gap, found.lower.gap))
+
+    @property
+    def score(self) -> Tensor:
+        """The headline score."""
+        return self.scores[self.headline]
+
+    @property
+    def classes(self) -> Tensor:
+        """The most probable class of each node."""
+        if self.probabilities is None:
+            raise MethodError(f"this method scores nodes ({', '.join(self.scores)}) and predicts no classes")
+        return self.probabilities.argmax(-1)
+
+    def classify(self, by: Literal["intersection", "lower", "upper"] = "intersection") -> Tensor:
+        """The class of a credal prediction: by the intersection probability, or the largest lower or upper bound."""
+        if self.credal is None:
+            raise MethodError("this method predicts no credal sets: its classes are in .classes")
+        if by not in ("intersection", "lower", "upper"):
+            raise MethodError(f"unknown rule {by!r}: choose intersection, lower or upper")
+        return self.classes if by == "intersection" else getattr(_intervals(self.credal), by).argmax(-1)
+
+    @property
+    def total(self) -> Tensor:
+        """Total uncertainty, bits."""
+        return self._measure("TU")
+
+    @property
+    def aleatoric(self) -> Tensor:
+        """Aleatoric uncertainty, bits: what the data leave open."""
+        return self._measure("AU")
+
+    @property
+    def epistemic(self) -> Tensor:
+        """Epistemic uncertainty, bits: what the model does not know."""
+        return self._measure("EU")
+
+    def _measure(self, name: str) -> Tensor:
+        if name not in self.scores:
+            raise MethodError(f"this method has no {name}; its scores are {', '.join(self.scores)}")
+        return self.scores[name]
+
+    def __repr__(self) -> str:
+        return f"Prediction(nodes={len(self.nodes)}, classes={len(self.class_names)}, scores={list(self.scores)})"
+
+
+def _intervals(credal: IntervalSet | HullSet) -> IntervalSet:
+    return credal if isinstance(credal, IntervalSet) else credal.to_intervals()

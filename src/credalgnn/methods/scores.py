@@ -1,0 +1,110 @@
+"""Uncertainty scores as functions of a model's outputs: float64, higher where the model is less certain.
+
+Detectors consume outputs, not models, so that each can be held against a reference. Differences from an original
+definition are said where they are.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..nn import Adjacency
+from ..sets.entropy import Uncertainty
+from .neighbours import Latents, NeighbourBank
+
+
+def msp(logits: Tensor) -> Tensor:
+    """One minus the largest softmax probability (Hendrycks and Gimpel)."""
+    return -logits.double().log_softmax(-1).amax(-1).expm1()
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """Entropy of the softmax, in bits."""
+    return _bits(logits.double().softmax(-1))
+
+
+def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
+    """``-T logsumexp(logits / T)`` (Liu et al.): high where no class has evidence."""
+    return -temperature * (logits.double() / temperature).logsumexp(-1)
+
+
+def propagate(energies: Tensor, edges: Adjacency | Tensor, alpha: float = 0.5, steps: int = 2) -> Tensor:
+    """GNNSafe's belief propagation (Wu et al.): ``e <- alpha e + (1 - alpha) mean of e over in-neighbours``.
+
+    A node without in-neighbours keeps its own; the original multiplies it by alpha, which would make it look less
+    certain for having no edge.
+    """
+    if isinstance(edges, Tensor):
+        edges = Adjacency(edges, len(energies))
+    source, target = edges.edge_index
+    degree = torch.bincount(target, minlength=len(energies))
+    values = energies.double()
+    for _ in range(steps):
+        sums = torch.zeros_like(values).index_add_(0, target, values[source])
+        values = torch.where(degree > 0, alpha * values + (1.0 - alpha) * sums / degree.clamp_min(1), values)
+    return values
+
+
+def odin(logits: Tensor, temperature: float = 1000.0) -> Tensor:
+    """Minus the largest probability of the tempered softmax (Liang et al.); inputs are perturbed by the method."""
+    return -(logits.double() / temperature).softmax(-1).amax(-1)
+
+
+def ensemble_uncertainty(members: Tensor) -> Uncertainty:
+    """TU = H(mean), AU = mean H, EU = TU - AU in bits, of members ``[M, N, C]`` (the paper's last appendix)."""
+    p = members.double()
+    total, aleatoric = _bits(p.mean(0)), _bits(p).mean(0)
+    return Uncertainty(total, aleatoric, (total - aleatoric).clamp_min(0.0))
+
+
+def _bits(p: Tensor) -> Tensor:
+    return -torch.xlogy(p, p).sum(-1) / torch.log(torch.tensor(2.0, dtype=torch.float64))
+
+
+class Gaussians(NamedTuple):
+    """Class means ``[C, D]`` and the precision ``[D, D]`` that all classes share."""
+
+    means: Tensor
+    precision: Tensor
+
+
+def fit_gaussians(latents: Tensor, labels: Tensor, num_classes: int) -> Gaussians:
+    """Class-conditional Gaussians with one covariance (Lee et al.), by maximum likelihood.
+
+    Latents behind a ReLU rarely span their space, so the covariance is usually singular: its pseudo-inverse is taken,
+    as the original does, and directions in which training nodes do not vary (by float32's precision) count nothing.
+    """
+    z = latents.double()
+    counts = torch.bincount(labels, minlength=num_classes)
+    if not bool((counts > 0).all()):
+        raise ValueError(f"class {int((counts == 0).nonzero()[0])} has no training node, so it has no mean")
+    means = torch.zeros(num_classes, z.shape[1], dtype=z.dtype).index_add_(0, labels, z) / counts[:, None]
+    centred = z - means[labels]
+    values, vectors = torch.linalg.eigh(centred.t() @ centred / len(z))
+    kept = values > z.shape[1] * torch.finfo(torch.float32).eps * values[-1]
+    if not bool(kept.any()) or values[-1] <= 0:
+        raise ValueError("the latents of each class are all the same: their covariance is zero, and so no distance")
+    basis = vectors[:, kept]
+    return Gaussians(means, basis / values[kept] @ basis.t())
+
+
+def gaussian_distance(gaussians: Gaussians, latents: Tensor) -> Tensor:
+    """The smallest squared Mahalanobis distance to a class mean."""
+    z = latents.double()
+    distances = []
+    for mean in gaussians.means:
+        centred = z - mean
+        distances.append(((centred @ gaussians.precision) * centred).sum(-1))
+    return torch.stack(distances, -1).amin(-1)
+
+
+def knn(train: Latents, queries: Latents, k: int, kth: bool = False, normalize: bool = False) -> Tensor:
+    """Mean Euclidean distance to the ``k`` nearest of ``train``, or with ``kth`` the distance to the k-th.
+
+    Several latents count as one joint vector. The original (Sun et al.) takes the k-th distance between vectors of
+    length 1: ``kth=True, normalize=True``. A node that is in ``train`` is its own nearest neighbour.
+    """
+    return NeighbourBank(train, normalize).distance(queries, k, kth)

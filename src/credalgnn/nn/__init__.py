@@ -1,0 +1,22 @@
+"""Layers and training: sparse operators, backbones that return every latent, the credal head and its loss, one loop."""
+
+from .backbones import GCN, SAGE, Adjacency, PyGBackbone, make_backbone
+from .credal import CredalHead, JointLinear, dro_loss
+from .sparse import SparseMatrix
+from .training import Classifier, Schedule, TrainingError, train
+
+__all__ = [
+    "GCN",
+    "SAGE",
+    "Adjacency",
+    "Classifier",
+    "CredalHead",
+    "JointLinear",
+    "PyGBackbone",
+    "Schedule",
+    "SparseMatrix",
+    "TrainingError",
+    "dro_loss",
+    "make_backbone",
+    "train",
+]

@@ -1,0 +1,124 @@
+"""The credal layer (Equation 2), and the loss that trains it (Equation "loss" of the paper's appendix)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from .backbones import Features, linear
+
+Activation: TypeAlias = Literal["identity", "softplus", "sigmoid"]
+
+MIDPOINTS: dict[str, Callable[[Tensor], Tensor]] = {"identity": lambda x: x, "sigmoid": torch.sigmoid}
+HALF_LENGTHS: dict[str, Callable[[Tensor], Tensor]] = {"softplus": nn.functional.softplus, "sigmoid": torch.sigmoid}
+
+
+class JointLinear(nn.Module):
+    """A linear layer on latents side by side, ``[z0 | z1 | ...] W^T + b``, computed as ``z0 W0^T + z1 W1^T + ... + b``.
+
+    The same product, without the concatenation in memory, and with a sparse z0 multiplied sparse.
+    """
+
+    def __init__(self, in_channels: int | Sequence[int], out_channels: int) -> None:
+        super().__init__()
+        self.widths = [in_channels] if isinstance(in_channels, int) else list(in_channels)
+        self.weight = nn.Parameter(torch.empty(out_channels, sum(self.widths)))
+        self.bias = nn.Parameter(torch.empty(out_channels))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Each latent's block starts as a ``torch.nn.Linear`` of its own would, but z0's, beside others, at zero.
+
+        Raw features, often thousands, then enter as far as training asks for them, and drown no latent before.
+        """
+        for number, (weight, width) in enumerate(zip(self._blocks(self.widths), self.widths, strict=True)):
+            bound = 0.0 if number == 0 and len(self.widths) > 1 else width**-0.5
+            nn.init.uniform_(weight, -bound, bound)
+        nn.init.zeros_(self.bias)
+
+    def _blocks(self, widths: Sequence[int]) -> tuple[Tensor, ...]:
+        """The columns of the weight that belong to each latent."""
+        return torch.split(self.weight, list(widths), 1)
+
+    def forward(self, latents: Features | Sequence[Features]) -> Tensor:
+        parts: Sequence[Features] = latents if isinstance(latents, Sequence) else [latents]
+        widths = [part.shape[1] for part in parts]
+        if sum(widths) != self.weight.shape[1]:
+            raise ValueError(f"latents of widths {widths} for a layer of {self.weight.shape[1]} inputs")
+        blocks = [block.contiguous() for block in self._blocks(widths)]  # whose gradients torch finds ten times faster
+        out = linear(parts[0], blocks[0], self.bias)
+        for part, block in zip(parts[1:], blocks[1:], strict=True):
+            out = out + linear(part, block)
+        return out
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.widths}, {self.weight.shape[0]})"
+
+
+class CredalHead(nn.Module):
+    """Midpoint ``m = g(W z + b)`` and half-length ``h = g'(W' z + b') >= 0`` of each class's interval (Equation 2).
+
+    Returns the logits' bounds ``(m - h, m + h)``; ``credalgnn.interval_softmax`` (Equation 3) makes probability
+    intervals of them. ``g`` is the identity and ``g'`` softplus. The paper's authors used a sigmoid for both, which is
+    there as an option. It caps both bounds, whatever the training does: m and h in [0, 1] leave q_L at most
+    ``e / (e + C - 1)``, which is 0.09 for 30 classes, and q_U at most ``e^2 / (e^2 + (C - 1) / e)``, which is 0.41, and
+    ``e^2 / (e^2 + C - 1)``, which is 0.20, wherever the other classes' lower logits are not below 0.
+    """
+
+    def __init__(
+        self,
+        in_channels: int | Sequence[int],
+        num_classes: int,
+        midpoint: Activation = "identity",
+        half_length: Activation = "softplus",
+    ) -> None:
+        super().__init__()
+        for name, choice, known in (("midpoint", midpoint, MIDPOINTS), ("half_length", half_length, HALF_LENGTHS)):
+            if choice not in known:
+                raise ValueError(f"unknown {name} {choice!r}: choose {' or '.join(known)}")
+        self.midpoint, self.half_length = midpoint, half_length
+        self.linear = JointLinear(in_channels, 2 * num_classes)
+
+    @property
+    def weight(self) -> Tensor:
+        """W above W', ``[2 C, D]``."""
+        return self.linear.weight
+
+    @property
+    def bias(self) -> Tensor:
+        """b before b', ``[2 C]``."""
+        return self.linear.bias
+
+    def reset_parameters(self) -> None:
+        self.linear.reset_parameters()
+
+    def forward(self, latents: Features | Sequence[Features]) -> tuple[Tensor, Tensor]:
+        """Lower and upper logits ``[N, C]``; ``latents`` is one latent or several that count as side by side."""
+        m, h = self.linear(latents).chunk(2, -1)
+        m, h = MIDPOINTS[self.midpoint](m), HALF_LENGTHS[self.half_length](h)
+        return m - h, m + h
+
+    def __repr__(self) -> str:
+        inputs, classes = self.linear.widths, len(self.bias) // 2
+        return f"CredalHead({inputs}, {classes}, midpoint={self.midpoint!r}, half_length={self.half_length!r})"
+
+
+def check_delta(delta: float) -> None:
+    if not 0.0 < delta <= 1.0:
+        raise ValueError(f"delta must be above 0 and at most 1, not {delta}: it is the share of hard nodes")
+
+
+def dro_loss(log_lower: Tensor, log_upper: Tensor, target: Tensor, delta: float) -> Tensor:
+    """Equation "loss": the mean CE of q_U over all nodes, plus the mean CE of q_L over the worst ``delta * N`` of them.
+
+    ``log_lower`` and ``log_upper`` are the logarithms of the bounds ``[N, C]`` (``log_interval_softmax``). Where
+    ``delta * N`` is no whole number it is rounded down, but never to zero.
+    """
+    check_delta(delta)
+    optimistic = -log_upper.gather(1, target[:, None]).squeeze(1)
+    pessimistic = -log_lower.gather(1, target[:, None]).squeeze(1)
+    count = max(1, int(delta * len(target) + 1e-9))  # 0.1 * 30 is 3, and 0.7 * 10 is 7
+    return optimistic.mean() + pessimistic.topk(count, sorted=False).values.mean()

@@ -1,0 +1,64 @@
+"""Neighbour sampling: mini-batches for graphs, or machines, that do not take a whole graph at once."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .backbones import Adjacency, Features
+
+FANOUT = 10  # neighbours drawn for a node, at each hop
+
+
+class Batch(NamedTuple):
+    """A piece of a graph; ``seeds`` are the places in it of the nodes it was made around."""
+
+    x: Features
+    edges: Adjacency
+    seeds: Tensor
+
+
+class Sampler:
+    """Draws the neighbourhood of some nodes: up to ``FANOUT`` in-edges a node, hop by hop, from torch's generator.
+
+    A node with more in-edges has ``FANOUT`` of them drawn with replacement, so that their mean is unbiased.
+    """
+
+    def __init__(self, x: Features, edges: Adjacency, batch_size: int, hops: int) -> None:
+        self.x, self.batch_size, self.hops = x, batch_size, hops
+        self.num_nodes = edges.num_nodes
+        source, target = edges.edge_index
+        order = torch.argsort(target, stable=True)
+        self.sources = source[order]
+        self.degree = torch.bincount(target, minlength=self.num_nodes)
+        self.starts = self.degree.cumsum(0) - self.degree
+
+    def around(self, seeds: Tensor) -> Batch:
+        """The batch around ``seeds``, big enough for their latents (approximate ones, where neighbours were drawn)."""
+        edges, seen, frontier = [], seeds, seeds
+        for _ in range(self.hops):
+            edges.append(self._draw(frontier))
+            reached = torch.unique(edges[-1][0])
+            frontier = reached[~torch.isin(reached, seen)]
+            if not len(frontier):
+                break
+            seen = torch.cat([seen, frontier])
+        number = torch.empty(self.num_nodes, dtype=torch.int64, device=seeds.device)
+        number[seen] = torch.arange(len(seen), device=seeds.device)
+        x = self.x[seen] if isinstance(self.x, Tensor) else self.x.rows(seen)
+        inner = Adjacency(number[torch.cat(edges, 1)], len(seen))
+        return Batch(x, inner, torch.arange(len(seeds), device=seeds.device))
+
+    def _draw(self, targets: Tensor) -> Tensor:
+        """In-edges ``[2, E]`` of the targets: all of them, or ``FANOUT`` drawn."""
+        degree = self.degree[targets]
+        count = degree.clamp_max(FANOUT)
+        ends = count.cumsum(0)
+        rank = torch.arange(int(ends[-1]), device=targets.device) - torch.repeat_interleave(ends - count, count)
+        own_degree = torch.repeat_interleave(degree, count)
+        drawn = (torch.rand(len(rank), device=targets.device) * own_degree).long().clamp_max(own_degree - 1)
+        offset = torch.where(own_degree > FANOUT, drawn, rank)
+        sources = self.sources[torch.repeat_interleave(self.starts[targets], count) + offset]
+        return torch.stack([sources, torch.repeat_interleave(targets, count)])

@@ -1,0 +1,162 @@
+"""Constant sparse matrices: normalised adjacencies and sparse features, multiplied fast and differentiated exactly."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, cached_property
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+FEW = 1 << 23  # multiplications that are not worth a second thread
+
+
+class SparseMatrix:
+    """A constant CSR matrix ``[R, C]``; ``matrix @ dense`` is differentiable in ``dense``.
+
+    The backward pass multiplies by the transpose, which is made once and kept. Indices are int32 when they fit. On the
+    CPU a compiled kernel sums each row in one fixed order: the result does not depend on the number of threads.
+    """
+
+    def __init__(self, starts: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> None:
+        self.starts, self.columns, self.values, self.shape = starts, columns, values, shape
+
+    @classmethod
+    def from_torch(cls, matrix: Tensor) -> SparseMatrix:
+        """A torch CSR matrix; its memory is shared."""
+        rows, columns = matrix.shape
+        return cls(matrix.crow_indices(), matrix.col_indices(), matrix.values(), (rows, columns))
+
+    @classmethod
+    def from_coo(cls, rows: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> SparseMatrix:
+        """From entries in any order; those at the same place are summed."""
+        from scipy.sparse import coo_matrix
+
+        entries = values.numpy(), (rows.numpy(), columns.numpy())
+        return cls._from_scipy(coo_matrix(entries, shape=shape).tocsr())
+
+    @classmethod
+    def _from_scipy(cls, matrix: Any) -> SparseMatrix:
+        starts, columns, values = (torch.from_numpy(array) for array in (matrix.indptr, matrix.indices, matrix.data))
+        return cls(starts, columns, values, matrix.shape)
+
+    @property
+    def nnz(self) -> int:
+        return len(self.values)
+
+    @property
+    def device(self) -> torch.device:
+        return self.values.device
+
+    @cached_property
+    def _transposed(self) -> SparseMatrix:
+        from scipy.sparse import csr_matrix
+
+        arrays = tuple(tensor.cpu().numpy() for tensor in (self.values, self.columns, self.starts))
+        transposed = SparseMatrix._from_scipy(csr_matrix(arrays, shape=self.shape).T.tocsr())
+        return transposed.to(self.device)
+
+    def t(self) -> SparseMatrix:
+        """The transpose; made once. Its own transpose is this matrix."""
+        transposed = self._transposed
+        transposed.__dict__.setdefault("_transposed", self)
+        return transposed
+
+    def to(self, device: torch.device | str) -> SparseMatrix:
+        """The matrix on another device."""
+        if torch.device(device) == self.device:
+            return self
+        return SparseMatrix(self.starts.to(device), self.columns.to(device), self.values.to(device), self.shape)
+
+    def rows(self, nodes: Tensor) -> SparseMatrix:
+        """The rows ``nodes``, in this order."""
+        starts, counts = self.starts[nodes].long(), self.starts.diff()[nodes].long()
+        ends = counts.cumsum(0)
+        at = torch.arange(int(ends[-1]) if len(ends) else 0, device=self.device)
+        at = at + torch.repeat_interleave(starts - ends + counts, counts)
+        offsets = torch.cat([ends.new_zeros(1), ends]).to(self.starts.dtype)
+        return SparseMatrix(offsets, self.columns[at], self.values[at], (len(nodes), self.shape[1]))
+
+    def row_sums(self) -> Tensor:
+        """The sum of each row ``[R]``."""
+        return self.values.new_zeros(self.shape[0]).index_add_(0, self._row_numbers(), self.values)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> SparseMatrix:
+        """The matrix with its stored values changed, e.g. to another dtype, and zeros left as they are."""
+        return SparseMatrix(self.starts, self.columns, change(self.values), self.shape)
+
+    def to_dense(self) -> Tensor:
+        places = self._row_numbers(), self.columns.long()
+        return self.values.new_zeros(self.shape).index_put_(places, self.values, accumulate=True)
+
+    def _row_numbers(self) -> Tensor:
+        """The row of each stored entry."""
+        return torch.repeat_interleave(torch.arange(self.shape[0], device=self.device), self.starts.diff().long())
+
+    def _torch(self) -> Tensor:
+        with warnings.catch_warnings():  # torch says once per process that CSR is in beta
+            warnings.simplefilter("ignore")
+            return torch.sparse_csr_tensor(self.starts, self.columns, self.values, self.shape, check_invariants=False)
+
+    def __matmul__(self, dense: Tensor) -> Tensor:
+        if dense.dim() != 2 or dense.shape[0] != self.shape[1]:
+            raise ValueError(f"a matrix {list(self.shape)} cannot multiply a tensor {list(dense.shape)}")
+        product: Tensor = _Product.apply(dense, self)  # type: ignore[no-untyped-call]
+        return product
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"SparseMatrix(shape={list(self.shape)}, nnz={self.nnz}, dtype={self.values.dtype})"
+
+
+class _Product(torch.autograd.Function):
+    """``matrix @ dense``, whose gradient is ``matrix^T @ gradient``."""
+
+    @staticmethod
+    def forward(ctx: Any, dense: Tensor, matrix: SparseMatrix) -> Tensor:
+        ctx.matrix = matrix
+        return _multiply(matrix, dense)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return ctx.matrix.t() @ gradient, None
+
+
+def _multiply(matrix: SparseMatrix, dense: Tensor) -> Tensor:
+    if dense.device.type != "cpu" or find_spec("numba") is None:
+        return matrix._torch().to(dense.dtype) @ dense
+    from ._spmm import multiply_rows
+
+    kernel: Any = multiply_rows
+    out = torch.empty(matrix.shape[0], dense.shape[1], dtype=dense.dtype)
+    values = matrix.values if matrix.values.dtype == dense.dtype else matrix.values.to(dense.dtype)
+    arrays: Any = [x.numpy() for x in (matrix.starts, matrix.columns, values, dense.detach().contiguous(), out)]
+    threads = torch.get_num_threads()
+    if threads == 1 or matrix.nnz * dense.shape[1] < FEW:
+        kernel(*arrays, 0, matrix.shape[0])
+        return out
+    cuts = _cuts(arrays[0], 4 * threads)
+    list(_pool(os.getpid(), threads).map(lambda first, last: kernel(*arrays, first, last), cuts, cuts[1:]))
+    return out
+
+
+def _cuts(starts: Any, parts: int) -> list[int]:
+    """Rows at which to cut so that the parts have about as many entries each (a row counts as one entry more)."""
+    rows = len(starts) - 1
+    work = starts.astype(np.int64) + np.arange(rows + 1)
+    inner = np.searchsorted(work, work[-1] * np.arange(1, parts) / parts)
+    return [0, *(int(row) for row in np.unique(inner[(inner > 0) & (inner < rows)])), rows]
+
+
+@cache
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Threads that stay, for this process: a forked child has none of its parent's."""
+    return ThreadPoolExecutor(threads)

@@ -1,0 +1,141 @@
+"""The one training loop: Adam, early stopping by a named monitor, the best weights restored, seeded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from .backbones import GCN, SAGE, Adjacency, Features
+from .sampling import Sampler
+
+Output: TypeAlias = Tensor | tuple[Tensor, ...]
+
+
+class TrainingError(RuntimeError):
+    """Training went wrong in a way that more epochs will not mend."""
+
+
+class Classifier(nn.Module):
+    """A backbone and a head on its last latent, or on all of them and the features: ``[z0 | z1 | .. | zL]``."""
+
+    def __init__(self, backbone: nn.Module, head: nn.Module, hops: int, joint: bool = False) -> None:
+        super().__init__()
+        self.backbone, self.head, self.hops, self.joint = backbone, head, hops, joint
+
+    def forward(self, x: Features, edges: Adjacency) -> Output:
+        latents = self.backbone(x, edges)
+        out: Output = self.head([x, *latents] if self.joint else latents[-1])
+        return out
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether training and evaluation compute the same: one forward pass then serves both."""
+        return isinstance(self.backbone, GCN | SAGE) and self.backbone.dropout == 0.0
+
+
+class Epoch(NamedTuple):
+    """One line of a training curve; ``monitor`` is what early stopping looks at, lower is better."""
+
+    epoch: int
+    loss: float
+    monitor: float
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How to train: hyper-parameters of the loop."""
+
+    lr: float = 0.01
+    weight_decay: float = 5e-4
+    epochs: int = 300
+    patience: int = 50
+    batch_size: int | None = None
+
+
+def train(
+    model: Classifier,
+    x: Features,
+    edges: Adjacency,
+    nodes: Tensor,
+    labels: Tensor,
+    loss: Callable[[Output, Tensor], Tensor],
+    watched: Tensor,
+    monitor: Callable[[Output], float],
+    schedule: Schedule,
+    progress: bool | None = None,
+    words: str = "training",
+) -> list[Epoch]:
+    """Minimise ``loss(output, labels)`` on ``nodes``; keep the weights of the least ``monitor(output)`` on ``watched``.
+
+    Draws (batches, dropout) come from torch's global generator, which the caller seeds. ``progress`` None shows a bar
+    on a terminal, once it has taken a few seconds. A weight decay is Adam's own (L2), as in the paper's code base.
+    """
+    optimiser = torch.optim.Adam(model.parameters(), lr=schedule.lr, weight_decay=schedule.weight_decay, fused=True)
+    sampler = Sampler(x, edges, schedule.batch_size, model.hops) if schedule.batch_size else None
+    shared = model.is_deterministic and sampler is None
+    curve: list[Epoch] = []
+    best, best_state, best_epoch = float("inf"), None, 0
+    hidden = None if progress is None else not progress
+    with tqdm(total=schedule.epochs, desc=words, unit="epoch", delay=3, disable=hidden, leave=False) as bar:
+        for epoch in range(schedule.epochs + 1):
+            with torch.set_grad_enabled(shared):
+                output = model.train(shared)(x, edges)
+                value = loss(at(output, nodes), labels)
+            with torch.no_grad():
+                curve.append(Epoch(epoch, _finite(value, epoch, schedule), monitor(at(output, watched))))
+            if curve[-1].monitor < best:
+                best, best_epoch = curve[-1].monitor, epoch
+                best_state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+            if epoch == schedule.epochs or epoch - best_epoch >= schedule.patience:
+                break
+            for step in [value] if shared else _losses(model, x, edges, nodes, labels, loss, sampler):
+                _finite(step, epoch, schedule)
+                optimiser.zero_grad()
+                step.backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+            bar.set_postfix(loss=f"{curve[-1].loss:.3f}", monitor=f"{curve[-1].monitor:.3f}", refresh=False)
+            bar.update()
+    if best_state is None:
+        raise TrainingError(f"the monitor was never a number in {len(curve)} epochs: lower lr (now {schedule.lr})")
+    model.load_state_dict(best_state)
+    model.eval()
+    return curve
+
+
+def at(output: Output, nodes: Tensor) -> Output:
+    """The rows ``nodes`` of a model's output."""
+    return output[nodes] if isinstance(output, Tensor) else tuple(part[nodes] for part in output)
+
+
+def _losses(
+    model: Classifier,
+    x: Features,
+    edges: Adjacency,
+    nodes: Tensor,
+    labels: Tensor,
+    loss: Callable[[Output, Tensor], Tensor],
+    sampler: Sampler | None,
+) -> Iterator[Tensor]:
+    """The losses of one epoch, one a step: of all nodes at once, or of mini-batches in random order."""
+    model.train()
+    if sampler is None:
+        yield loss(at(model(x, edges), nodes), labels)
+        return
+    for chosen in torch.split(torch.randperm(len(nodes)), sampler.batch_size):
+        batch = sampler.around(nodes[chosen])
+        yield loss(at(model(batch.x, batch.edges), batch.seeds), labels[chosen])
+
+
+def _finite(value: Tensor, epoch: int, schedule: Schedule) -> float:
+    number = value.item()
+    if not math.isfinite(number):
+        raise TrainingError(
+            f"the loss is {number} in epoch {epoch}: lower lr (now {schedule.lr}), or scale the features"
+        )
+    return number

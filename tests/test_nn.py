@@ -1,0 +1,563 @@
+"""Layers: sparse products, backbones equal to PyG's, the credal head and its loss against naive references."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import references as ref
+from credalgnn import log_interval_softmax
+from credalgnn.nn import GCN, SAGE, Adjacency, CredalHead, PyGBackbone, SparseMatrix, dro_loss
+from pyg import GAT, GIN, gcn_norm
+from pyg import GCN as PyGGCN
+from pyg import GraphSAGE as PyGSAGE
+
+NODES, FEATURES, HIDDEN, CLASSES = 50, 9, 16, 4
+PAIRS = {"gcn": (GCN, PyGGCN), "sage": (SAGE, PyGSAGE)}
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def edges_of(kind: str, seed: int = 0) -> Tensor:
+    """Directed edges; nodes 46..49 have none. Plain, with loops (node 7 two), with duplicates, or with all of it."""
+    rng = np.random.default_rng(seed)
+    edges = rng.integers(46, size=(2, 150))
+    edges = edges[:, edges[0] != edges[1]]
+    edges = np.unique(edges, axis=1)
+    loops = np.array([[1, 7, 7], [1, 7, 7]])
+    parts = {
+        "plain": [edges],
+        "loops": [edges, loops],
+        "duplicates": [edges, edges[:, :30], edges[:, :5]],
+        "all": [edges, loops, edges[:, :30], edges[:, :5], np.array([[48], [48]])],
+    }[kind]
+    joined = np.concatenate(parts, axis=1)
+    return torch.from_numpy(joined[:, rng.permutation(joined.shape[1])])
+
+
+def features_of(
+    sparse: bool, dtype: torch.dtype = torch.float64, seed: int = 0
+) -> tuple[Tensor, Tensor | SparseMatrix]:
+    """The features as a dense tensor, and as what the backbone is given; row 3 is empty."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(NODES, FEATURES))
+    if sparse:
+        values *= rng.random(values.shape) < 0.2
+    values[3] = 0.0
+    dense = torch.from_numpy(values).to(dtype)
+    return dense, SparseMatrix.from_torch(dense.to_sparse_csr()) if sparse else dense
+
+
+def random_coo(rows: int, columns: int, count: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    rng = np.random.default_rng(seed)
+    row, column = rng.integers(rows, size=count), rng.integers(columns, size=count)
+    return torch.from_numpy(row), torch.from_numpy(column), torch.from_numpy(rng.normal(size=count))
+
+
+def dense_of(row: Tensor, column: Tensor, values: Tensor, shape: tuple[int, int]) -> np.ndarray:
+    dense = np.zeros(shape)
+    for i, j, value in zip(row.tolist(), column.tolist(), values.tolist(), strict=True):
+        dense[i, j] += value
+    return dense
+
+
+# ---------------------------------------------------------------------------------------------
+# Sparse matrices
+# ---------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.integers(1, 12),
+    columns=st.integers(1, 12),
+    count=st.integers(0, 40),
+    width=st.integers(1, 5),
+    seed=st.integers(0, 1000),
+)
+def test_sparse_matrix_is_its_dense_twin(rows: int, columns: int, count: int, width: int, seed: int) -> None:
+    """Duplicates are summed, empty rows and columns stay empty, however the matrix is turned."""
+    row, column, values = random_coo(rows, columns, count, seed)
+    expected = dense_of(row, column, values, (rows, columns))
+    matrix = SparseMatrix.from_coo(row, column, values, (rows, columns))
+    assert tuple(matrix.shape) == (rows, columns)
+    assert matrix.nnz == len({*zip(row.tolist(), column.tolist(), strict=True)})
+    np.testing.assert_allclose(matrix.to_dense().numpy(), expected, atol=1e-12)
+    np.testing.assert_allclose(matrix.t().to_dense().numpy(), expected.T, atol=1e-12)
+    other = torch.from_numpy(np.random.default_rng(seed).normal(size=(columns, width)))
+    product = matrix @ other
+    assert product.dtype == torch.float64
+    np.testing.assert_allclose(product.numpy(), expected @ other.numpy(), atol=1e-12)
+    other = torch.from_numpy(np.random.default_rng(seed).normal(size=(rows, width)))
+    np.testing.assert_allclose((matrix.t() @ other).numpy(), expected.T @ other.numpy(), atol=1e-12)
+
+
+def test_sparse_matrix_from_torch() -> None:
+    dense = torch.from_numpy(dense_of(*random_coo(7, 5, 12), (7, 5)))
+    matrix = SparseMatrix.from_torch(dense.to_sparse_csr())
+    assert torch.equal(matrix.to_dense(), dense)
+    assert matrix.nnz == int((dense != 0).sum())
+    assert torch.equal(matrix.to("cpu").to_dense(), dense)
+    single = SparseMatrix.from_torch(dense.float().to_sparse_csr())
+    product = single @ torch.ones(5, 2)
+    assert product.dtype == torch.float32
+    torch.testing.assert_close(product, dense.float() @ torch.ones(5, 2))
+
+
+def test_sparse_matrix_from_csr_with_small_indices() -> None:
+    """A graph's features are a CSR matrix with int32 indices."""
+    matrix = torch.sparse_csr_tensor(
+        torch.tensor([0, 2, 2, 3], dtype=torch.int32),
+        torch.tensor([0, 3, 1], dtype=torch.int32),
+        torch.tensor([1.0, 2.0, 3.0]),
+        (3, 4),
+        check_invariants=True,
+    )
+    sparse = SparseMatrix.from_torch(matrix)
+    expected = torch.tensor([[1.0, 0, 0, 2], [0, 0, 0, 0], [0, 3, 0, 0]])
+    assert torch.equal(sparse.to_dense(), expected)
+    assert torch.equal(sparse @ torch.eye(4), expected)
+    assert torch.equal(sparse.t() @ torch.eye(3), expected.t())
+
+
+def test_sparse_transpose_is_kept() -> None:
+    matrix = SparseMatrix.from_coo(*random_coo(6, 4, 10), (6, 4))
+    assert matrix.t() is matrix.t()
+    assert tuple(matrix.t().shape) == (4, 6)
+    assert torch.equal(matrix.t().t().to_dense(), matrix.to_dense())
+
+
+def test_sparse_product_gradients() -> None:
+    matrix = SparseMatrix.from_coo(*random_coo(8, 6, 15), (8, 6))
+    dense = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: matrix @ x, (dense,))
+    flipped = matrix.t()
+    dense = torch.randn(8, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: flipped @ x, (dense,))
+    assert torch.autograd.gradcheck(lambda x: matrix @ (flipped.t() @ (matrix.t() @ x)).tanh()[:6], (dense,))
+
+
+def test_sparse_product_accepts_slices_and_turned_tensors() -> None:
+    """What is given need not lie in memory row by row."""
+    matrix = SparseMatrix.from_coo(*random_coo(8, 6, 15), (8, 6))
+    wide = torch.arange(60.0, dtype=torch.float64).reshape(10, 6)
+    expected = matrix.to_dense() @ wide.t()
+    torch.testing.assert_close(matrix @ wide.t(), expected)
+    torch.testing.assert_close(matrix @ wide.t()[:, 1::2], expected[:, 1::2])
+    with pytest.raises((ValueError, RuntimeError)):
+        matrix @ wide
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sparse_products_do_not_depend_on_threads(dtype: torch.dtype) -> None:
+    row, column, values = random_coo(3000, 2500, 200_000)  # enough for the work to be shared
+    row[row == 17] = 18  # an empty row
+    matrix = SparseMatrix.from_coo(row, column, values.to(dtype), (3000, 2500))
+    dense = torch.randn(2500, 65, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    results = []
+    for count in (1, 2):
+        with threads(count):
+            x = dense.clone().requires_grad_()
+            product = matrix @ x
+            product.square().sum().backward()
+            results.append((product.detach(), x.grad))
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])
+    assert torch.equal(results[0][0][17], torch.zeros(65, dtype=dtype))
+    exact = torch.sparse_coo_tensor(torch.stack([row, column]), values, (3000, 2500)) @ dense.double()
+    torch.testing.assert_close(results[0][0].double(), exact, atol=1e-4 if dtype == torch.float32 else 1e-10, rtol=0)
+
+
+def test_sparse_matrices_give_no_warning() -> None:
+    """Torch says once per process that its CSR matrices are in beta: a user of a layer need not know."""
+    script = """
+import torch
+from credalgnn.nn import GCN, Adjacency, SparseMatrix
+matrix = SparseMatrix.from_coo(torch.tensor([0, 1]), torch.tensor([1, 0]), torch.ones(2), (2, 2))
+assert torch.equal(matrix.to_dense(), torch.eye(2).flip(0))
+GCN(2, 3, 2)(matrix, Adjacency(torch.tensor([[0], [1]]), 2))
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("kind", ["plain", "loops", "duplicates", "all"])
+def test_adjacency_is_that_of_pyg_and_of_the_definition(kind: str) -> None:
+    edges = edges_of(kind)
+    adjacency = Adjacency(edges, NODES)
+    normalized = adjacency.normalized.to_dense().double().numpy()
+    np.testing.assert_allclose(normalized, ref.gcn_matrix(edges.numpy(), NODES), atol=1e-6)
+    index, weight = gcn_norm(edges, None, NODES)
+    np.testing.assert_allclose(normalized, dense_of(index[1], index[0], weight, (NODES, NODES)), atol=1e-6)
+    mean = adjacency.mean.to_dense().double().numpy()
+    np.testing.assert_allclose(mean, ref.mean_matrix(edges.numpy(), NODES), atol=1e-6)
+    assert not mean[49].any()  # an isolated node has nobody to average
+    assert normalized[49, 49] == pytest.approx(1.0)
+    assert np.abs(normalized - normalized.T).max() > 0.1  # the edges are directed: a turned matrix would show
+    assert adjacency.normalized is adjacency.normalized
+    assert adjacency.mean is adjacency.mean
+
+
+def test_adjacency_without_edges() -> None:
+    adjacency = Adjacency(torch.empty((2, 0), dtype=torch.int64), 4)
+    assert torch.equal(adjacency.normalized.to_dense(), torch.eye(4))
+    assert torch.equal(adjacency.mean.to_dense(), torch.zeros(4, 4))
+
+
+# ---------------------------------------------------------------------------------------------
+# Backbones
+# ---------------------------------------------------------------------------------------------
+
+
+def twins(
+    kind: str, layers: int, out: int | None, dtype: torch.dtype = torch.float32
+) -> tuple[GCN | SAGE, torch.nn.Module]:
+    """Ours and PyG's, with the same weights, biases included."""
+    ours_class, theirs_class = PAIRS[kind]
+    theirs = theirs_class(FEATURES, HIDDEN, layers, out)
+    ours = ours_class(FEATURES, HIDDEN, layers, out_channels=out)
+    generator = torch.Generator().manual_seed(layers)
+    for parameter in theirs.parameters():
+        parameter.data = torch.randn(parameter.shape, generator=generator) / 2
+    ours.load_state_dict(theirs.state_dict())
+    return ours.to(dtype), theirs.to(dtype)
+
+
+@pytest.mark.parametrize("out", [None, CLASSES])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("layers", [2, 3])
+@pytest.mark.parametrize("kind", ["gcn", "sage"])
+def test_backbones_equal_those_of_pyg(kind: str, layers: int, sparse: bool, out: int | None) -> None:
+    """Forward, and the gradients of every weight and (dense) of the features, on four kinds of edges."""
+    for edge_kind in ("plain", "loops", "duplicates", "all"):
+        edges = edges_of(edge_kind)
+        dense, given_x = features_of(sparse, torch.float32)
+        ours, theirs = twins(kind, layers, out)
+        x, y = dense.clone().requires_grad_(), dense.clone().requires_grad_()
+        latents = ours(given_x if sparse else x, Adjacency(edges, NODES))
+        assert len(latents) == layers
+        assert [z.shape[1] for z in latents[:-1]] == [HIDDEN] * (layers - 1)
+        expected = theirs(y, edges)
+        if out is None:
+            expected = expected.relu()
+        assert latents[-1].shape == expected.shape
+        torch.testing.assert_close(latents[-1], expected, rtol=1e-4, atol=1e-5)
+        assert out is None or bool((latents[-1] < 0).any())  # logits have no ReLU
+        pull = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1))
+        (latents[-1] * pull).sum().backward()
+        (expected * pull).sum().backward()
+        for (name, one), (other_name, other) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
+            assert name == other_name
+            torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-4, msg=f"{edge_kind}: {name}")
+            assert bool(other.grad.abs().sum() > 0.01)
+        if not sparse:
+            torch.testing.assert_close(x.grad, y.grad, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+@pytest.mark.parametrize("kind", ["gcn", "sage"])
+def test_every_latent_equals_the_reference(kind: str, layers: int) -> None:
+    ours, theirs = twins(kind, layers, None)
+    edges = edges_of("all")
+    dense, x = features_of(True, torch.float32)
+    state = {name: value.numpy() for name, value in theirs.state_dict().items()}
+    head = np.zeros((1, HIDDEN)), np.zeros(1)
+    expected = ref.Network.from_weights(kind, state, *head, edges.numpy(), NODES).latents(dense.numpy())
+    found = ours(x, Adjacency(edges, NODES))
+    for number, z in enumerate(found, start=1):
+        np.testing.assert_allclose(z.detach().numpy(), expected[number], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["gcn", "sage"])
+def test_backbone_takes_an_edge_index(kind: str) -> None:
+    ours, _ = twins(kind, 2, None)
+    edges = edges_of("all")
+    dense, x = features_of(True, torch.float32)
+    from_index, from_adjacency = ours(dense, edges), ours(dense, Adjacency(edges, NODES))
+    for one, other, third in zip(from_index, from_adjacency, ours(x, edges), strict=True):
+        assert torch.equal(one, other)
+        torch.testing.assert_close(one, third)
+
+
+@pytest.mark.parametrize("kind", ["gcn", "sage"])
+def test_backbone_in_double_precision(kind: str) -> None:
+    ours, theirs = twins(kind, 2, None, torch.float64)
+    edges = edges_of("all")
+    for sparse in (False, True):
+        dense, x = features_of(sparse, torch.float64)
+        found = ours(x, Adjacency(edges, NODES))[-1]
+        assert found.dtype == torch.float64
+        torch.testing.assert_close(found, theirs(dense, edges).relu(), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["gcn", "sage"])
+def test_dropout_in_training_only(kind: str) -> None:
+    """After the ReLU of every layer, scaled so that the mean stays; never when predicting, never on logits."""
+    make = PAIRS[kind][0]
+    edges, x = edges_of("all"), features_of(False, torch.float32)[0]
+    torch.manual_seed(0)
+    plain, dropping = make(FEATURES, 400, 2), make(FEATURES, 400, 2, dropout=0.5)
+    dropping.load_state_dict(plain.state_dict())
+    dropping.eval()
+    for one, other in zip(plain(x, edges), dropping(x, edges), strict=True):
+        assert torch.equal(one, other)
+    dropping.train()
+    first, kept = dropping(x, edges)[0], plain(x, edges)[0]
+    alive = kept > 0
+    assert float((first[alive] == 0).float().mean()) == pytest.approx(0.5, abs=0.05)
+    survivors = alive & (first != 0)
+    torch.testing.assert_close(first[survivors], 2 * kept[survivors])
+    assert float((dropping(x, edges)[1] == 0).float().mean()) > float((plain(x, edges)[1] == 0).float().mean()) + 0.1
+    logits = make(FEATURES, 400, 2, out_channels=CLASSES, dropout=0.5).train()(x, edges)[-1]
+    assert int((logits == 0).sum()) == 0
+
+
+@pytest.mark.parametrize("kind", ["gcn", "sage"])
+def test_initial_weights_follow_the_seed(kind: str) -> None:
+    make = PAIRS[kind][0]
+    drawn = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        drawn.append(torch.cat([p.detach().flatten() for p in make(FEATURES, HIDDEN, 2).parameters()]))
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+    assert bool(torch.isfinite(drawn[0]).all())
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("model", [GAT, GIN], ids=["gat", "gin"])
+def test_any_pyg_model_is_a_backbone(model: type[torch.nn.Module], sparse: bool) -> None:
+    """Latents are the ReLU of what each message-passing layer says, and gradients reach the model."""
+    torch.manual_seed(0)
+    module = model(FEATURES, HIDDEN, 3).eval()
+    edges = edges_of("all")
+    dense, x = features_of(sparse, torch.float32)
+    backbone = PyGBackbone(module).eval()
+    latents = backbone(x, Adjacency(edges, NODES))
+    assert len(latents) == 3
+    z = dense
+    for conv, found in zip(module.convs, latents, strict=True):
+        z = conv(z, edges).relu()
+        torch.testing.assert_close(found, z, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(latents[-1], module(dense, edges).relu(), rtol=1e-5, atol=1e-6)
+    for one, other in zip(latents, backbone(x, edges), strict=True):
+        torch.testing.assert_close(one, other)
+    sum(z.sum() for z in latents).backward()
+    reached = [p.grad is not None and bool(p.grad.abs().sum() > 0) for p in module.parameters()]
+    assert all(reached)
+
+
+# ---------------------------------------------------------------------------------------------
+# The credal head
+# ---------------------------------------------------------------------------------------------
+
+
+def head_of(widths: int | list[int], classes: int, seed: int = 0, **shape: str) -> CredalHead:
+    head = CredalHead(widths, classes, **shape)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in (head.weight, head.bias):
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    return head
+
+
+@pytest.mark.parametrize("half_length", ["softplus", "sigmoid"])
+@pytest.mark.parametrize("midpoint", ["identity", "sigmoid"])
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_credal_head_equals_the_reference(classes: int, midpoint: str, half_length: str) -> None:
+    head = head_of(6, classes, midpoint=midpoint, half_length=half_length)
+    assert head.weight.shape == (2 * classes, 6)
+    assert head.bias.shape == (2 * classes,)
+    z = torch.randn(40, 6, generator=torch.Generator().manual_seed(1))
+    lower, upper = head(z)
+    given_head = head.weight.detach().numpy(), head.bias.detach().numpy()
+    expected = ref.credal_logits(*given_head, z.numpy(), midpoint, half_length)
+    np.testing.assert_allclose(lower.detach().numpy(), expected[0], atol=1e-5)
+    np.testing.assert_allclose(upper.detach().numpy(), expected[1], atol=1e-5)
+    assert bool((upper >= lower).all())
+    bounds = ref.credal_bounds(*given_head, z.numpy(), midpoint, half_length)
+    for found, wanted in zip(log_interval_softmax(lower, upper), bounds, strict=True):
+        np.testing.assert_allclose(found.exp().detach().numpy(), wanted, atol=1e-5)
+
+
+def test_credal_head_defaults_are_identity_and_softplus() -> None:
+    head = head_of(6, 3)
+    z = torch.randn(10, 6, generator=torch.Generator().manual_seed(1))
+    expected = ref.credal_logits(head.weight.detach().numpy(), head.bias.detach().numpy(), z.numpy())
+    for found, wanted in zip(head(z), expected, strict=True):
+        np.testing.assert_allclose(found.detach().numpy(), wanted, atol=1e-5)
+
+
+def test_credal_head_sizes_at_first() -> None:
+    """Fresh heads have weights that differ, and intervals that are neither points nor everything."""
+    torch.manual_seed(0)
+    head = CredalHead(16, 5)
+    lower, upper = head(torch.randn(100, 16, generator=torch.Generator().manual_seed(0)))
+    low, up = log_interval_softmax(lower, upper)
+    width = (up.exp() - low.exp()).detach()
+    assert 0.01 < float(width.median()) < 0.99
+    assert float(head.weight.detach().std()) > 0.01
+
+
+def test_joint_head_is_the_head_on_the_concatenation() -> None:
+    """Values and gradients, whether the features come dense or sparse."""
+    widths = [FEATURES, 5, 7]
+    for sparse in (False, True):
+        dense, x = features_of(sparse, torch.float32)
+        z1 = torch.randn(NODES, 5, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        z2 = torch.randn(NODES, 7, generator=torch.Generator().manual_seed(2)).requires_grad_()
+        by_list, whole = head_of(widths, CLASSES), head_of(sum(widths), CLASSES)
+        assert torch.equal(by_list.weight, whole.weight)
+        found = by_list([x, z1, z2])
+        expected = whole(torch.cat([dense, z1, z2], dim=1))
+        again = whole([x, z1, z2])
+        pull = torch.randn(NODES, CLASSES, generator=torch.Generator().manual_seed(3))
+        gradients = []
+        for head, (low, up) in ((by_list, found), (whole, expected), (whole, again)):
+            loss = ((low - 2 * up) * pull).sum()
+            gradients.append(torch.autograd.grad(loss, [head.weight, head.bias, z1, z2]))
+            torch.testing.assert_close(low, expected[0], atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(up, expected[1], atol=1e-5, rtol=1e-5)
+        for one, other, third in zip(*gradients, strict=True):
+            torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+            torch.testing.assert_close(one, third, atol=1e-4, rtol=1e-4)
+
+
+def test_joint_head_refuses_other_widths() -> None:
+    head = head_of([4, 3], CLASSES)
+    with pytest.raises((ValueError, RuntimeError)):
+        head([torch.zeros(5, 4), torch.zeros(5, 2)])
+    with pytest.raises((ValueError, RuntimeError)):
+        head(torch.zeros(5, 8))
+
+
+@pytest.mark.parametrize("wrong", [{"midpoint": "relu"}, {"half_length": "identity"}, {"half_length": "nonsense"}])
+def test_credal_head_refuses_unknown_shapes(wrong: dict[str, str]) -> None:
+    """A half-length that could be negative is no half-length."""
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        CredalHead(4, 3, **wrong)
+
+
+@pytest.mark.parametrize("classes", [2, 5, 30])
+def test_sigmoid_for_both_caps_the_upper_probability(classes: int) -> None:
+    """Logit bounds lie in (-1, 1) and (0, 2): a class has at most 2 and the others at least -1, whatever the weights.
+
+    Confidence is out of reach with many classes: q_U is below 0.41 with 30, and q_L below 0.09. With others that are
+    points at 0 instead (h = 0, m = 0), q_U is at most 0.20.
+    """
+    others = classes - 1
+    cap_upper = math.exp(2) / (math.exp(2) + others * math.exp(-1))
+    cap_lower = math.e / (math.e + others)
+    if classes == 30:
+        assert round(cap_upper, 2) == 0.41
+        assert round(math.exp(2) / (math.exp(2) + others), 2) == 0.20
+        assert round(cap_lower, 2) == 0.09
+    head = CredalHead(3, classes, midpoint="sigmoid", half_length="sigmoid").double()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        head.weight.copy_(torch.randn(head.weight.shape, generator=generator) * 50)
+        head.bias.copy_(torch.randn(head.bias.shape, generator=generator) * 50)
+        z = torch.randn(500, 3, dtype=torch.float64, generator=generator)
+        low, up = log_interval_softmax(*head(z))
+        assert float(up.exp().max()) <= cap_upper + 1e-12
+        assert float(low.exp().max()) <= cap_lower + 1e-12
+        head.weight.zero_()
+        head.bias.fill_(-40.0)
+        head.bias[0] = 40.0  # m of class 0 is 1, of all others 0
+        head.bias[classes:] = 40.0  # every h is 1
+        assert float(log_interval_softmax(*head(z))[1].exp()[0, 0]) == pytest.approx(cap_upper)
+        head.bias[classes:] = -40.0  # every h is 0
+        assert float(log_interval_softmax(*head(z))[0].exp()[0, 0]) == pytest.approx(cap_lower)
+        head.bias[classes] = 40.0  # h of class 0 alone is 1
+        at_most = math.exp(2) / (math.exp(2) + others)
+        assert float(log_interval_softmax(*head(z))[1].exp()[0, 0]) == pytest.approx(at_most)
+
+
+# ---------------------------------------------------------------------------------------------
+# The loss
+# ---------------------------------------------------------------------------------------------
+
+
+def log_bounds(nodes: int, classes: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    middle = torch.randn(nodes, classes, generator=generator, dtype=torch.float64)
+    half = torch.rand(nodes, classes, generator=generator, dtype=torch.float64)
+    target = torch.randint(classes, (nodes,), generator=generator)
+    return *log_interval_softmax(middle - half, middle + half), target
+
+
+SHARES = [
+    *((delta, 30) for delta in (0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 0.75, 0.9, 1.0)),
+    *((delta, 100) for delta in (0.07, 0.14, 0.28, 0.29, 0.55, 0.56, 0.57, 0.58, 0.99)),
+    *((delta, 10) for delta in (0.1, 0.3, 0.7, 0.99)),
+    *((delta, 7) for delta in (0.01, 0.14, 0.75, 1.0)),
+    (0.75, 1),
+    (1e-6, 1000),
+    (0.35, 2000),
+]
+
+
+@pytest.mark.parametrize(("delta", "nodes"), SHARES)
+def test_loss_equals_the_reference(delta: float, nodes: int) -> None:
+    """Value and gradients: which nodes count is seen in which have a gradient."""
+    low, up, target = log_bounds(nodes, 4, seed=nodes)
+    expected = ref.dro_loss(low.numpy(), up.numpy(), target.numpy(), delta)
+    low, up = low.requires_grad_(), up.requires_grad_()
+    loss = dro_loss(low, up, target, delta)
+    assert loss.shape == ()
+    assert loss.item() == pytest.approx(expected.value, rel=1e-12)
+    loss.backward()
+    np.testing.assert_allclose(low.grad.numpy(), expected.lower, atol=1e-12)
+    np.testing.assert_allclose(up.grad.numpy(), expected.upper, atol=1e-12)
+    assert int((low.grad != 0).sum()) == ref.worst(delta, nodes)
+
+
+def test_loss_by_hand() -> None:
+    """Two of three nodes are the worst two thirds: -log q_L of the true class is 1, 2, 4, -log q_U 0.5 each."""
+    low = torch.tensor([[-1.0, -9.0], [-9.0, -2.0], [-4.0, -9.0]])
+    up = torch.tensor([[-0.5, -9.0], [-9.0, -0.5], [-0.5, -9.0]])
+    target = torch.tensor([0, 1, 0])
+    assert dro_loss(low, up, target, 0.7).item() == pytest.approx(0.5 + 3.0)
+    assert dro_loss(low, up, target, 0.5).item() == pytest.approx(0.5 + 4.0)
+    assert dro_loss(low, up, target, 0.01).item() == pytest.approx(0.5 + 4.0)
+    assert dro_loss(low, up, target, 1.0).item() == pytest.approx(0.5 + 7.0 / 3.0)
+
+
+def test_loss_gradients_through_the_interval_softmax() -> None:
+    generator = torch.Generator().manual_seed(0)
+    m = torch.randn(9, 3, generator=generator, dtype=torch.float64).requires_grad_()
+    h = torch.rand(9, 3, generator=generator, dtype=torch.float64).requires_grad_()
+    target = torch.randint(3, (9,), generator=generator)
+    assert torch.autograd.gradcheck(lambda a, b: dro_loss(*log_interval_softmax(a - b, a + b), target, 0.5), (m, h))
+
+
+def test_loss_is_finite_for_extreme_logits() -> None:
+    a = torch.tensor([[2000.0, -2000.0], [0.0, 0.0]]).requires_grad_()
+    loss = dro_loss(*log_interval_softmax(a - 100, a + 100), torch.tensor([1, 0]), 0.5)
+    loss.backward()
+    assert loss.item() > 1000
+    assert bool(torch.isfinite(a.grad).all())
+
+
+@pytest.mark.parametrize("delta", [0.0, -0.5, 1.0000001, 75.0, math.nan, math.inf])
+def test_loss_refuses_a_share_that_is_none(delta: float) -> None:
+    low, up, target = log_bounds(10, 3, seed=0)
+    with pytest.raises(ValueError, match="delta"):
+        dro_loss(low, up, target, delta)
