@@ -75,7 +75,17 @@ def load_method(
         raise MethodError(f"{path / WEIGHTS}: damaged, or of another save than {CONFIG}; save the method again")
     try:
         method = _made(config, "", load_tensors(weights), backbone)
-    except (KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
+    except MethodError:
+        raise
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RuntimeError,
+        ArithmeticError,
+        SafetensorError,
+    ) as error:
         raise MethodError(f"{path / CONFIG}: does not describe a method ({error})") from None
     if task is not None:
         if method.fingerprint != task.fingerprint and not any_task:

@@ -26,6 +26,7 @@ class SparseMatrix:
 
     def __init__(self, starts: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> None:
         self.starts, self.columns, self.values, self.shape = starts, columns, values, shape
+        self._cuts: dict[int, list[int]] = {}
 
     @classmethod
     def from_torch(cls, matrix: Tensor) -> SparseMatrix:
@@ -104,6 +105,14 @@ class SparseMatrix:
             warnings.simplefilter("ignore")
             return torch.sparse_csr_tensor(self.starts, self.columns, self.values, self.shape, check_invariants=False)
 
+    def cuts(self, parts: int) -> list[int]:
+        """Rows at which to cut so that the parts have about as many entries each (a row counts as one entry more)."""
+        if parts not in self._cuts:
+            work = self.starts.numpy() + np.arange(len(self) + 1)
+            inner = np.searchsorted(work, work[-1] * np.arange(1, parts) / parts)
+            self._cuts[parts] = sorted({0, *inner.tolist(), len(self)})
+        return self._cuts[parts]
+
     def __matmul__(self, dense: Tensor) -> Tensor:
         if dense.dim() != 2 or dense.shape[0] != self.shape[1]:
             raise ValueError(f"a matrix {list(self.shape)} cannot multiply a tensor {list(dense.shape)}")
@@ -143,17 +152,9 @@ def _multiply(matrix: SparseMatrix, dense: Tensor) -> Tensor:
     if threads == 1 or matrix.nnz * dense.shape[1] < FEW:
         kernel(*arrays, 0, matrix.shape[0])
         return out
-    cuts = _cuts(arrays[0], 4 * threads)
+    cuts = matrix.cuts(4 * threads)
     list(_pool(os.getpid(), threads).map(lambda first, last: kernel(*arrays, first, last), cuts, cuts[1:]))
     return out
-
-
-def _cuts(starts: Any, parts: int) -> list[int]:
-    """Rows at which to cut so that the parts have about as many entries each (a row counts as one entry more)."""
-    rows = len(starts) - 1
-    work = starts.astype(np.int64) + np.arange(rows + 1)
-    inner = np.searchsorted(work, work[-1] * np.arange(1, parts) / parts)
-    return [0, *(int(row) for row in np.unique(inner[(inner > 0) & (inner < rows)])), rows]
 
 
 @cache

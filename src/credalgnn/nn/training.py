@@ -74,7 +74,8 @@ def train(
     """Minimise ``loss(output, labels)`` on ``nodes``; keep the weights of the least ``monitor(output)`` on ``watched``.
 
     Draws (batches, dropout) come from torch's global generator, which the caller seeds. ``progress`` None shows a bar
-    on a terminal, once it has taken a few seconds. A weight decay is Adam's own (L2), as in the paper's code base.
+    on a terminal, once it has taken a few seconds. Weight decay is L2, as Adam has it. The curve has one line more than
+    there were epochs: it begins with the untrained weights, which may be kept like any others.
     """
     optimiser = torch.optim.Adam(model.parameters(), lr=schedule.lr, weight_decay=schedule.weight_decay, fused=True)
     sampler = Sampler(x, edges, schedule.batch_size, model.hops) if schedule.batch_size else None
