@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 
 .PHONY: demo test test-slow lint bench bench-entropy bench-train bench-scale bench-untuned figures clean
 
-demo: $(READY)  ## which handwritten digits does a model that never saw 8 and 9 not know? (runs/demo)
+demo: $(READY)  ## every method on a graph of handwritten digits: who notices the 8s and 9s it never saw? (runs/demo)
 	$(BIN)/python examples/digits.py --out runs/demo
 
 test: lint  ## lint, types, import direction, tests

@@ -974,6 +974,7 @@ def test_labels_of_test_nodes_do_not_change_the_fit(name: str) -> None:
         found.append(made.fit(Graph(graph.features, graph.edge_index, each), **parts).predict())
     assert same(found[0], found[1])
     assert same(found[0], found[2])
+    assert (made.graph_.labels[others] == -1).all()  # nor can they be reached from what is fitted
 
 
 def test_a_callable_makes_a_backbone() -> None:
