@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,10 +34,12 @@ from credalgnn.methods import (
     MethodError,
     Odin,
     Vanilla,
+    load_method,
     neighbours,
     scores,
 )
-from credalgnn.nn import SparseMatrix, TrainingError
+from credalgnn.nn import Adjacency, SparseMatrix, TrainingError
+from credalgnn.nn.sampling import Sampler
 from oracles import brute_lower_entropy, brute_upper_entropy, hull_upper_entropy
 from pyg import GAT
 
@@ -926,11 +929,12 @@ def test_batches_of_everything_are_full_batches() -> None:
     """One batch that holds all training nodes and, at so few edges a node, all their neighbours."""
     graph = csbm(nodes=160, classes=3, degree=3, features=8, signal=2.0)
     assert int(torch.bincount(graph.edge_index[1]).max()) <= 10
-    for method in (Vanilla, CredalLJ):
-        whole = method(**SHORT).fit(graph, **parts_of(graph)).predict()
-        one = method(batch_size=1000, **SHORT).fit(graph, **parts_of(graph)).predict()
+    for method, backbone in ((Vanilla, "sage"), (Vanilla, "gcn"), (CredalLJ, "sage"), (CredalLJ, "gcn")):
+        options = {"backbone": backbone, **SHORT}
+        whole = method(**options).fit(graph, **parts_of(graph)).predict()
+        one = method(batch_size=1000, **options).fit(graph, **parts_of(graph)).predict()
         torch.testing.assert_close(one.probabilities, whole.probabilities, atol=1e-5, rtol=0)
-        several = method(batch_size=10, **SHORT).fit(graph, **parts_of(graph)).predict()
+        several = method(batch_size=10, **options).fit(graph, **parts_of(graph)).predict()
         assert float((several.probabilities - whole.probabilities).abs().max()) > 0.01  # so many more steps
 
 
@@ -1221,3 +1225,70 @@ def test_predictions_refuse_what_they_cannot_answer() -> None:
         fitted_small("credal-lj").predict().classify("nonsense")
     with pytest.raises(AttributeError):
         found.headline = "entropy"  # type: ignore[misc]
+
+
+def test_a_part_fitted_elsewhere_since_is_noticed() -> None:
+    first, second = small_task(), small_task(seed=1)
+    vanilla = Vanilla(**SHORT)
+    method = Energy(vanilla=vanilla).fit(first)
+    vanilla.fit(second)
+    with pytest.raises(MethodError, match="fit"):
+        method.predict()
+    method.fit(second).predict()
+
+
+@pytest.mark.parametrize("kind", ["mean", "normalized"])
+def test_drawn_neighbours_are_unbiased(kind: str) -> None:
+    """A hub with 40 in-edges, of which 10 are drawn: on average over many draws its row is that of the whole graph."""
+    sources = torch.arange(1, 41)
+    edges = Adjacency(torch.stack([sources, torch.zeros_like(sources)]), 41)
+    x = torch.linspace(-1, 2, 41)[:, None]
+    sampler = Sampler(x, edges, 1, 1)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        drawn = [sampler.around(torch.tensor([0])) for _ in range(2000)]
+    found = torch.stack([(getattr(batch.edges, kind) @ batch.x)[0, 0] for batch in drawn])
+    assert float(found.std()) > 0.01
+    exact = (getattr(edges, kind) @ x)[0, 0]
+    assert abs(float(found.mean() - exact)) < 4 * float(found.std()) / 2000**0.5
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        (Vanilla, {"hidden": 16.5}),
+        (Vanilla, {"hidden": "64"}),
+        (Vanilla, {"layers": 2.0}),
+        (Vanilla, {"seed": 1.5}),
+        (Vanilla, {"hidden": True}),
+        (Vanilla, {"lr": "fast"}),
+        (Vanilla, {"lr": float("nan")}),
+        (CredalLJ, {"delta": "all"}),
+        (KNN, {"k": 2.5}),
+        (KNN, {"kth": 1}),
+        (GNNSafe, {"steps": 1.5}),
+        (ClassicalEnsemble, {"size": None}),
+    ],
+)
+def test_hyper_parameters_of_another_type_are_refused(method: type, options: dict[str, Any]) -> None:
+    with pytest.raises(MethodError, match=next(iter(options))):
+        method(**options)
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    method = Vanilla(hidden=np.int64(12), epochs=np.int32(2), lr=np.float32(0.01), seed=np.int64(3)).fit(small_task())
+    method.save(tmp_path)
+    assert "hidden=12" in repr(Vanilla.load(tmp_path))
+
+
+def test_a_backbone_that_needs_more_than_widths_is_refused() -> None:
+    with pytest.raises(MethodError, match="pna"):
+        Vanilla(backbone="pna").fit(small_task())
+
+
+def test_parts_of_a_loaded_method_predict_too(tmp_path: Path) -> None:
+    task = small_task()
+    vanilla = Vanilla(**SHORT)
+    Energy(vanilla=vanilla).fit(task).save(tmp_path)
+    loaded = load_method(tmp_path, task)
+    assert torch.equal(loaded.vanilla.predict().score, vanilla.predict().score)

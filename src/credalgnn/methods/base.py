@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -80,6 +81,9 @@ class Method(ABC):
     def _graph(self, graph: Graph | None) -> Graph:
         if not self.is_fitted:
             raise MethodError(f"{type(self).__name__} is not fitted: call fit(task) first")
+        for name, part in self._parts().items():
+            if part.fingerprint != self.fingerprint:
+                raise MethodError(f"{name} has since been fitted on another task or split: call fit(task) again")
         graph = self.graph_ if graph is None else graph
         if graph is None:
             raise MethodError("a loaded method has no graph of its own: predict(graph), or load it with task=")
@@ -118,6 +122,16 @@ class Method(ABC):
         """Refuse hyper-parameters that cannot work; at construction, and again before training."""
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            kind, words = _KINDS.get(str(field.type).removesuffix(" | None"), (None, ""))
+            value = getattr(self, field.name)
+            if kind is None or (value is None and str(field.type).endswith("None")):
+                continue
+            if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+                raise MethodError(f"{field.name} must be {words}, not {value!r}")
+            setattr(
+                self, field.name, {Integral: int, Real: float, bool: bool}[kind](value)
+            )  # numpy's own become Python's
         self._check()
 
     @abstractmethod
@@ -141,6 +155,13 @@ class Method(ABC):
 
     def _adopt(self, parts: Mapping[str, Method]) -> None:  # noqa: B027 - most are made of nothing else
         """The inverse of ``_parts``."""
+
+
+_KINDS: dict[str, tuple[type, str]] = {
+    "int": (Integral, "a whole number"),
+    "float": (Real, "a number"),
+    "bool": (bool, "True or False"),
+}
 
 
 def _given(data: Any, train: Tensor | None, val: Tensor | None, protocol: str) -> tuple[TrainingView, Part | None]:

@@ -96,7 +96,10 @@ class Neural(Method):
         self.module_ = module
 
     def _build(self, num_features: int, num_classes: int) -> Classifier:
-        backbone = make_backbone(self.backbone, num_features, self.hidden, self.layers, self.dropout)
+        try:
+            backbone = make_backbone(self.backbone, num_features, self.hidden, self.layers, self.dropout)
+        except ValueError as error:
+            raise MethodError(str(error)) from None
         widths = widths_of(backbone, num_features)
         head = self._head([num_features, *widths] if self.joint else widths[-1:], num_classes)
         return Classifier(backbone, head, len(widths), self.joint).to(self.device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -93,8 +93,16 @@ def load_method(
                 f"{path}: fitted on another task or split (fingerprint {method.fingerprint}, not {task.fingerprint}); "
                 "any_task=True predicts all the same"
             )
-        method.graph_ = task.training.graph
+        for part in _whole(method):
+            part.graph_ = task.training.graph
     return method
+
+
+def _whole(method: Method) -> Iterator[Method]:
+    """The method, and the methods it is made of."""
+    yield method
+    for part in method._parts().values():
+        yield from _whole(part)
 
 
 def _described(method: Method, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:

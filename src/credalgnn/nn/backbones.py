@@ -24,11 +24,16 @@ BackboneFactory: TypeAlias = Callable[[int, int, int, float], nn.Module]
 class Adjacency:
     """The edges of a graph, and the normalised operators made of them, each once and only when asked for.
 
-    Rows are targets: ``A[target, source]``. An edge that stands there twice counts twice.
+    Rows are targets: ``A[target, source]``. An edge that stands there twice counts twice. Where edges were drawn from a
+    larger graph, ``counts`` says how many of its edges each stands for, and ``degree`` is that of the larger graph.
     """
 
-    def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
-        self.edge_index, self.num_nodes = edge_index, num_nodes
+    def __init__(
+        self, edge_index: Tensor, num_nodes: int, counts: Tensor | None = None, degree: Tensor | None = None
+    ) -> None:
+        self.edge_index, self.num_nodes, self.counts = edge_index, num_nodes, counts
+        if degree is not None:
+            self.__dict__["degree"] = degree
 
     @cached_property
     def mean(self) -> SparseMatrix:
@@ -38,14 +43,20 @@ class Adjacency:
         return self._operator(source, target, 1.0 / degree[target])
 
     @cached_property
+    def degree(self) -> Tensor:
+        """In-edges of each node, with one self-loop whatever loops the graph has."""
+        source, target = self.edge_index
+        return torch.bincount(target[source != target], minlength=self.num_nodes) + 1
+
+    @cached_property
     def normalized(self) -> SparseMatrix:
         """``D^-1/2 (A + I) D^-1/2`` with one self-loop a node, whatever loops the graph has; D counts in-edges."""
         source, target = self.edge_index.cpu()
-        others = source != target
-        loops = torch.arange(self.num_nodes)
+        others, loops = source != target, torch.arange(self.num_nodes)
+        scale = self.degree.cpu().float().rsqrt()
+        values = scale[source] * scale[target] * (1.0 if self.counts is None else self.counts.cpu())
         source, target = torch.cat([source[others], loops]), torch.cat([target[others], loops])
-        scale = torch.bincount(target, minlength=self.num_nodes).float().rsqrt()
-        return self._operator(source, target, scale[source] * scale[target])
+        return self._operator(source, target, torch.cat([values[others], scale.square()]))
 
     def _operator(self, source: Tensor, target: Tensor, values: Tensor) -> SparseMatrix:
         matrix = SparseMatrix.from_coo(target, source, values, (self.num_nodes, self.num_nodes))
@@ -197,7 +208,10 @@ def make_backbone(
         return module if isinstance(module, _Stack) else PyGBackbone(module)
     if name in ("gcn", "sage"):
         return {"gcn": GCN, "sage": SAGE}[name](in_channels, hidden_channels, num_layers, dropout=dropout)
-    return PyGBackbone(pyg_model(name)(in_channels, hidden_channels, num_layers, dropout=dropout))
+    try:
+        return PyGBackbone(pyg_model(name)(in_channels, hidden_channels, num_layers, dropout=dropout))
+    except (TypeError, AssertionError) as error:
+        raise ValueError(f"backbone {name!r} needs more than widths ({error}): give a function that makes it") from None
 
 
 def pyg_model(name: str) -> Callable[..., nn.Module]:

@@ -23,7 +23,8 @@ class Batch(NamedTuple):
 class Sampler:
     """Draws the neighbourhood of some nodes: up to ``FANOUT`` in-edges a node, hop by hop, from torch's generator.
 
-    A node with more in-edges has ``FANOUT`` of them drawn with replacement, so that their mean is unbiased.
+    A node with more in-edges has ``FANOUT`` of them drawn with replacement, each standing for its share, so that
+    sums and means are unbiased. Where there are none to draw, a batch gives what the whole graph gives.
     """
 
     def __init__(self, x: Features, edges: Adjacency, batch_size: int, hops: int) -> None:
@@ -32,8 +33,9 @@ class Sampler:
         source, target = edges.edge_index
         order = torch.argsort(target, stable=True)
         self.sources = source[order]
-        self.degree = torch.bincount(target, minlength=self.num_nodes)
-        self.starts = self.degree.cumsum(0) - self.degree
+        self.in_edges = torch.bincount(target, minlength=self.num_nodes)
+        self.starts = self.in_edges.cumsum(0) - self.in_edges
+        self.degree = edges.degree
 
     def around(self, seeds: Tensor) -> Batch:
         """The batch around ``seeds``, big enough for their latents (approximate ones, where neighbours were drawn)."""
@@ -48,12 +50,14 @@ class Sampler:
         number = torch.empty(self.num_nodes, dtype=torch.int64, device=seeds.device)
         number[seen] = torch.arange(len(seen), device=seeds.device)
         x = self.x[seen] if isinstance(self.x, Tensor) else self.x.rows(seen)
-        inner = Adjacency(number[torch.cat(edges, 1)], len(seen))
+        drawn = torch.cat(edges, 1)
+        counts = (self.in_edges / self.in_edges.clamp_max(FANOUT))[drawn[1]]
+        inner = Adjacency(number[drawn], len(seen), counts, self.degree[seen])
         return Batch(x, inner, torch.arange(len(seeds), device=seeds.device))
 
     def _draw(self, targets: Tensor) -> Tensor:
         """In-edges ``[2, E]`` of the targets: all of them, or ``FANOUT`` drawn."""
-        degree = self.degree[targets]
+        degree = self.in_edges[targets]
         count = degree.clamp_max(FANOUT)
         ends = count.cumsum(0)
         rank = torch.arange(int(ends[-1]), device=targets.device) - torch.repeat_interleave(ends - count, count)
