@@ -100,7 +100,7 @@ def main() -> None:
         for what in ["sage", "gcn", *stocks, "rest", *(["knn"] if name == "patents" else [])]:
             command = [sys.executable, "-W", "ignore", str(Path(__file__)), "--one", name, what]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
-            found = done.stdout.strip() or f"failed: {done.stderr.strip().splitlines()[-1]} | "
+            found = done.stdout.strip() or f"failed: {(done.stderr.strip().splitlines() or ['killed'])[-1]} | "
             print(f"| {name} | {what} | {found} | {BARS[name] if what == 'sage' else ''} |", flush=True)
 
 

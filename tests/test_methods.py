@@ -38,7 +38,8 @@ from credalgnn.methods import (
     neighbours,
     scores,
 )
-from credalgnn.nn import Adjacency, SparseMatrix, TrainingError
+from credalgnn.methods.base import inputs
+from credalgnn.nn import SAGE, Adjacency, SparseMatrix, TrainingError
 from credalgnn.nn.sampling import Sampler
 from oracles import brute_lower_entropy, brute_upper_entropy, hull_upper_entropy
 from pyg import GAT
@@ -1292,3 +1293,110 @@ def test_parts_of_a_loaded_method_predict_too(tmp_path: Path) -> None:
     Energy(vanilla=vanilla).fit(task).save(tmp_path)
     loaded = load_method(tmp_path, task)
     assert torch.equal(loaded.vanilla.predict().score, vanilla.predict().score)
+
+
+# ---------------------------------------------------------------------------------------------
+# What a review found
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make", [lambda v: Energy(vanilla=v), lambda v: ClassicalEnsemble(members=[v, Vanilla(**SHORT)])]
+)
+def test_the_sealed_protocol_has_no_back_door(make: Callable[[Vanilla], Any]) -> None:
+    task = small_task()
+    peeked = Vanilla(monitor="ood_auroc", **SHORT).fit(task, protocol="paper")
+    with pytest.raises(MethodError, match="sealed"):
+        make(peeked).fit(task)
+    assert make(peeked).fit(task, protocol="paper").protocol == "paper"
+
+
+def test_ensembles_of_two_seeds_share_no_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(Vanilla, "_learn", lambda self, given: seeds.append(self.seed))
+    for seed in range(3):
+        ClassicalEnsemble(size=4, seed=seed).fit(small_task())
+    assert seeds == list(range(12))
+
+
+def test_approximate_neighbours_are_never_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More neighbours than the cells searched hold, and a recall that speaks of the last search."""
+    monkeypatch.setattr(neighbours, "EXACT_UP_TO", 100)
+    monkeypatch.setattr(neighbours, "PROBES", 1)
+    generator = torch.Generator().manual_seed(0)
+    train, queries = (torch.randn(count, 8, generator=generator) for count in (3000, 200))
+    bank = neighbours.NeighbourBank(train)
+    monkeypatch.setattr(neighbours, "RECALL", 0.0)
+    bank.distance(train[:200], 1)
+    assert bank.recall == 1.0  # every node is its own nearest
+    bank.distance(queries, 5)
+    assert bank.recall is not None
+    assert bank.recall < 0.9
+    monkeypatch.setattr(neighbours, "RECALL", 0.95)
+    found = bank.distance(queries, 20, kth=True)
+    assert bank.recall >= 0.95
+    exact = torch.cdist(queries.double(), train.double()).sort(1).values
+    assert float(((found - exact[:, 19]) / exact[:, 19]).abs().max()) < 0.2
+    most = bank.distance(queries, 2500, kth=True)
+    torch.testing.assert_close(most, exact[:, 2499], rtol=1e-4, atol=0)
+
+
+def test_untrained_weights_are_never_kept() -> None:
+    method = Vanilla(lr=0.5, patience=3, hidden=12, epochs=8).fit(small_task())
+    kept = min(method.history_[1:], key=lambda epoch: epoch.monitor)
+    assert validation_loss(method, small_task()) == pytest.approx(kept.monitor, rel=1e-4)
+
+
+def test_classes_of_models_are_backbones() -> None:
+    task = small_task()
+    by_name = Vanilla(backbone="sage", **SHORT).fit(task).predict()
+    assert same(by_name, Vanilla(backbone=SAGE, **SHORT).fit(task).predict())
+    assert same(by_name, Vanilla(backbone="GraphSAGE", **SHORT).fit(task).predict())
+    assert len(Vanilla(backbone=GAT, **SHORT).fit(task).outputs().latents) == 3
+    for wrong in (None, 7, SAGE(10, 12, 2)):
+        with pytest.raises(MethodError, match="backbone"):
+            Vanilla(backbone=wrong)
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int64, torch.int32])
+def test_masks_of_numbers_are_not_taken_for_node_numbers(kind: torch.dtype) -> None:
+    task = small_task()
+    mask = torch.zeros(task.graph.num_nodes, dtype=kind)
+    mask[:40] = 1
+    method = Degree().fit(task)
+    with pytest.raises(MethodError, match="bool"):
+        method.predict(nodes=mask)
+    for wrong in ("all", [[1], [2, 3]], torch.tensor([0.5])):
+        with pytest.raises(MethodError, match="nodes"):
+            method.predict(nodes=wrong)
+    assert len(method.predict(nodes=[]).score) == 0
+
+
+def test_methods_on_one_graph_share_its_operators() -> None:
+    task = small_task()
+    graph, view = Graph(task.graph.features, task.graph.edge_index, task.graph.labels), task.training
+    parts = {"train": view.train, "val": view.val}
+    graph = graph.replace(labels=view.graph.labels, class_names=view.class_names)
+    first, second = (Vanilla(seed=seed, **SHORT).fit(graph, **parts) for seed in (0, 1))
+    assert inputs(first.graph_)[1] is inputs(second.graph_)[1] is inputs(graph)[1]
+    changed = graph.replace(edge_index=graph.edge_index[:, 1:])
+    assert inputs(changed)[1] is not inputs(graph)[1]
+
+
+def test_what_cannot_be_said_is_said_clearly(tmp_path: Path) -> None:
+    task = small_task()
+    vanilla = Vanilla(**SHORT).fit(task)
+    ClassicalEnsemble(members=[vanilla, vanilla]).fit(task).save(tmp_path)  # one member twice is two on disk
+    assert len(load_method(tmp_path, task).members) == 2
+    with pytest.raises(MethodError, match="Task"):
+        load_method(tmp_path, task.graph)  # type: ignore[arg-type]
+    with pytest.raises(MethodError, match="list"):
+        ClassicalEnsemble(members=vanilla)
+    with pytest.raises(MethodError, match="banana"):
+        Vanilla(device="banana")
+    for method in (vanilla, CredalLJ(**SHORT).fit(task)):
+        with torch.no_grad():
+            for parameter in method.module_.parameters():
+                parameter.mul_(1e20)
+        with pytest.raises(MethodError, match="finite"):
+            method.predict()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         FeatureSum,
         GNNSafe,
         Mahalanobis,
+        MethodError,
         Odin,
         Prediction,
         Vanilla,
@@ -59,6 +60,7 @@ __all__ = [
     "HullSet",
     "IntervalSet",
     "Mahalanobis",
+    "MethodError",
     "Odin",
     "Prediction",
     "Task",
@@ -82,7 +84,7 @@ __all__ = [
 _IN_GRAPHS = {"Graph", "Task", "load_graph", "load_task"}
 _IN_METHODS = {
     "KNN", "KNNLJ", "METHODS", "ClassicalEnsemble", "CredalEnsemble", "CredalFinal", "CredalLJ", "Degree", "Energy",
-    "FeatureSum", "GNNSafe", "Mahalanobis", "Odin", "Prediction", "Vanilla", "load_method",
+    "FeatureSum", "GNNSafe", "MethodError", "Mahalanobis", "Odin", "Prediction", "Vanilla", "load_method",
 }  # fmt: skip
 
 

@@ -76,6 +76,7 @@ class Graph:
     labels: Tensor
     node_ids: NDArray[Any] | None
     class_names: tuple[str, ...]
+    derived: dict[str, Any]  # what others have made of features and edges; shared by graphs that share these
 
     def __init__(
         self,
@@ -98,6 +99,7 @@ class Graph:
             ("class_names", names),
         ):
             object.__setattr__(self, field, value)
+        object.__setattr__(self, "derived", {})
 
     @property
     def num_nodes(self) -> int:
@@ -161,6 +163,7 @@ class Graph:
         values["class_names"] = _checked_names(names, int(values["labels"].max()) + 1)
         for name, value in values.items():
             object.__setattr__(new, name, value)
+        object.__setattr__(new, "derived", self.derived if features is None and edge_index is None else {})
         return new
 
     def describe(self) -> Description:

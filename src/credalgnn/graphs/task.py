@@ -266,7 +266,14 @@ class Task:
 
 def node_numbers(nodes: Tensor, name: str, count: int) -> Tensor:
     """A mask or a tensor of node numbers as node numbers, in the order given."""
-    nodes = torch.as_tensor(nodes).detach().cpu()
+    try:
+        nodes = torch.as_tensor(nodes).detach().cpu()
+    except (TypeError, ValueError, RuntimeError):
+        raise GraphError(f"{name} must be a boolean mask or a tensor of node numbers") from None
+    if nodes.numel() == 0:
+        return torch.empty(0, dtype=torch.int64)
+    if nodes.dtype == torch.uint8 or (nodes.dim() == 1 and len(nodes) == count > 2 and int(nodes.max()) <= 1):
+        check_mask(nodes, name, count)  # zeros and ones for every node are a mask of another type
     if nodes.dtype == torch.bool:
         check_mask(nodes, name, count)
         return nodes.nonzero().squeeze(-1)

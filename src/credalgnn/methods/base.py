@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -59,11 +58,9 @@ class Method(ABC):
         self._fit(given)
         view = given.view
         self.graph_: Graph | None = view.graph
-        self.fingerprint, self.class_names, self.num_features = (
-            view.fingerprint,
-            view.class_names,
-            view.graph.num_features,
-        )
+        self.fingerprint, self.class_names = view.fingerprint, view.class_names
+        self.num_features = view.graph.num_features
+        self.protocol: Protocol = "sealed" if given.validation is None else "paper"
 
     def predict(self, graph: Graph | None = None, nodes: Tensor | None = None) -> Prediction:
         """Predict all nodes, or ``nodes`` (a mask or node numbers), of the graph it was fitted on or of another one.
@@ -75,8 +72,17 @@ class Method(ABC):
             chosen = torch.arange(graph.num_nodes) if nodes is None else node_numbers(nodes, "nodes", graph.num_nodes)
         except GraphError as error:
             raise MethodError(str(error)) from None
-        with torch.no_grad():
-            return self._predict(graph, chosen)
+        try:
+            with torch.no_grad():
+                found = self._predict(graph, chosen)
+            finite = all(bool(score.isfinite().all()) for score in found.scores.values())
+        except ValueError as error:
+            if isinstance(error, MethodError):
+                raise
+            finite = False
+        if not finite:
+            raise MethodError("some outputs are not finite numbers: are the features scaled as they were in training?")
+        return found
 
     def _graph(self, graph: Graph | None) -> Graph:
         if not self.is_fitted:
@@ -198,15 +204,13 @@ def _given(data: Any, train: Tensor | None, val: Tensor | None, protocol: str) -
     return view, validation
 
 
-_INPUTS: WeakKeyDictionary[Graph, dict[str, tuple[Features, Adjacency]]] = WeakKeyDictionary()
-
-
 def inputs(graph: Graph, device: str = "cpu") -> tuple[Features, Adjacency]:
-    """A graph as models want it; made once for a graph, and forgotten with it, so that all methods share operators."""
-    kept = _INPUTS.setdefault(graph, {})
-    if device not in kept:
+    """A graph as models want it; made once for its features and edges, so that all methods on it share operators."""
+    key = f"inputs on {device}"
+    if key not in graph.derived:
         x: Features = graph.features
         if graph.features.layout == torch.sparse_csr:
             x = SparseMatrix.from_torch(graph.features)
-        kept[device] = x.to(device), Adjacency(graph.edge_index.to(device), graph.num_nodes)
-    return kept[device]
+        graph.derived[key] = x.to(device), Adjacency(graph.edge_index.to(device), graph.num_nodes)
+    made: tuple[Features, Adjacency] = graph.derived[key]
+    return made

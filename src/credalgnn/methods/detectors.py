@@ -16,7 +16,7 @@ from ..nn import SparseMatrix
 from ..nn.backbones import Features
 from . import scores
 from .base import Given, Method, inputs
-from .neighbours import NeighbourBank
+from .neighbours import NeighbourBank, check_search
 from .neural import Outputs, Vanilla
 from .prediction import MethodError, Prediction
 
@@ -25,6 +25,11 @@ def fitted_on(given: Given, vanilla: Vanilla) -> Vanilla:
     """The vanilla GNN, fitted on what is given: fitted now, in place, if it was not; refused if on something else."""
     if not vanilla.is_fitted:
         vanilla._learn(given)
+    elif vanilla.monitor == "ood_auroc" and given.validation is None:
+        raise MethodError(
+            "OOD validation nodes decided when this vanilla GNN stopped ('ood_auroc'), against the sealed protocol: "
+            "fit(task, protocol='paper'), or give one with another monitor"
+        )
     elif vanilla.fingerprint != given.view.fingerprint:
         raise MethodError(
             "the vanilla GNN was fitted on another task or split: a post-hoc method would be scored on nodes that its "
@@ -195,7 +200,7 @@ class Mahalanobis(PostHoc):
     def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
         if self.epsilon:
             outputs = self._nudged(graph, self.epsilon, lambda found: -self._distance(found))
-        return self._distance(outputs)[nodes]
+        return scores.gaussian_distance(self.gaussians_, self._latent(outputs.latents)[nodes])
 
     def _distance(self, outputs: Outputs) -> Tensor:
         return scores.gaussian_distance(self.gaussians_, self._latent(outputs.latents))
@@ -231,11 +236,12 @@ class KNN(PostHoc):
     @property
     def recall(self) -> float | None:
         """The share of true neighbours found in the last prediction; None where the search is exact."""
-        return self.bank_.recall
+        return self.bank_.recall if self.is_fitted else None
 
     def _fit(self, given: Given) -> None:
         if self.k > len(given.view.train):
             raise MethodError(f"k = {self.k} neighbours, but there are {len(given.view.train)} training nodes: lower k")
+        check_search(len(given.view.train))
         super()._fit(given)
 
     def _prepare(self, given: Given) -> None:

@@ -35,14 +35,22 @@ class ClassicalEnsemble(Method):
 
     def _check(self) -> None:
         if self.members is not None:
+            if isinstance(self.members, Vanilla):
+                raise MethodError("members must be a list of Vanilla methods, not one of them")
+            self.members = list(self.members)
             if not all(isinstance(member, Vanilla) for member in self.members):
                 raise MethodError("the members of an ensemble must be Vanilla methods")
             self.size = len(self.members)
         if self.size < 2:
             raise MethodError(f"an ensemble needs 2 members or more, not {self.size}")
+        if not 0 <= self.seed < 2**32 // self.size:
+            raise MethodError(f"seed must be between 0 and {2**32 // self.size - 1}, not {self.seed}")
 
     def _fit(self, given: Given) -> None:
-        members = self.members or [Vanilla(seed=self.seed + number) for number in range(self.size)]
+        seeds = range(
+            self.seed * self.size, (self.seed + 1) * self.size
+        )  # no two ensembles of this size share a member
+        members = self.members or [Vanilla(seed=seed) for seed in seeds]
         self.members_ = [fitted_on(given, member) for member in members]
 
     def _distributions(self, graph: Graph, nodes: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,16 +18,17 @@ Latents: TypeAlias = Latent | Sequence[Latent]
 
 EXACT_UP_TO = 150_000  # training nodes; above, neighbours are approximate
 CHUNK = 1 << 24  # distances held at a time
-PROBES = 64  # of the index's cells, how many are searched for a query
-MEASURED = 1_000  # queries on which the recall of an approximate index is measured
+PROBES = 32  # of the index's cells, how many are searched for a query at least
+RECALL = 0.95  # more cells are searched until this share of the true neighbours is found,
+MEASURED = 1_000  # measured on so many queries
 
 
 class NeighbourBank:
     """The latents of training nodes, to be asked for the distances of others to the nearest of them.
 
-    A list of latents is one joint space, whose squared distances are the sums of each one's; they are never put side
-    by side, and sparse features stay sparse. Above ``EXACT_UP_TO`` training nodes an inverted-file index of faiss
-    serves, and ``recall`` says which share of the true neighbours it finds.
+    A list of latents is one joint space, whose squared distances are the sums of each one's. Above ``EXACT_UP_TO``
+    training nodes an inverted-file index of faiss serves; ``recall`` says which share of the true neighbours the last
+    search has found, ``RECALL`` or more.
     """
 
     def __init__(self, train: Latents, normalize: bool = False) -> None:
@@ -73,13 +75,24 @@ class NeighbourBank:
         faiss.omp_set_num_threads(torch.get_num_threads())
         if self._index is None:
             self._index = self._build(faiss)
+        if not len(queries[0]):
+            return torch.empty(0, k, dtype=torch.float64)
+        self._tune(faiss, queries, k)
         found = []
         for chunk in torch.split(torch.arange(len(queries[0])), 1 << 16):  # faiss is slow on fewer than 4,096 at a time
-            squares, _ = self._index.search(_joined([_rows(part, chunk) for part in queries], self.normalize), k)
+            squares = self._search(_joined([_rows(part, chunk) for part in queries], self.normalize), k)
             found.append(torch.from_numpy(squares).double().clamp_min(0.0).sqrt())
-        if self.recall is None:
-            self.recall = self._measured_recall(faiss, queries, k)
         return torch.cat(found)
+
+    def _search(self, rows: Any, k: int) -> Any:
+        """Squared distances ``[N, k]``; where the cells searched hold fewer than k nodes, all cells are."""
+        squares, found = self._index.search(rows, k)
+        short = found[:, -1] < 0
+        if short.any():
+            probes, self._index.nprobe = self._index.nprobe, self._index.nlist
+            squares[short], _ = self._index.search(rows[short], k)
+            self._index.nprobe = probes
+        return squares
 
     def _build(self, faiss: Any) -> Any:
         """An inverted file with about 4 sqrt(n) cells; the clustering's seed is faiss's own and fixed."""
@@ -90,16 +103,26 @@ class NeighbourBank:
         index.cp.max_points_per_centroid = 64
         index.train(rows)
         index.add(rows)
-        index.nprobe = PROBES
         return index
 
-    def _measured_recall(self, faiss: Any, queries: list[Latent], k: int) -> float:
-        """The share of the true k nearest that the index finds, on some of the queries."""
+    def _tune(self, faiss: Any, queries: list[Latent], k: int) -> None:
+        """Search twice as many cells until ``RECALL`` of the true k nearest are found, on some of the queries."""
         chosen = torch.linspace(0, len(queries[0]) - 1, min(MEASURED, len(queries[0]))).long()
         rows = _joined([_rows(part, chosen) for part in queries], self.normalize)
         exact, _ = faiss.knn(rows, _joined(self.parts, self.normalize), k)
-        approximate, _ = self._index.search(rows, k)
-        return float((approximate <= exact[:, -1:] * (1 + 1e-5) + 1e-12).mean())  # by distance: ties are as good
+        self._index.nprobe = PROBES
+        while True:
+            near = self._search(rows, k) <= exact[:, -1:] * (1 + 1e-5) + 1e-12  # by distance: ties are as good
+            self.recall = float(near.mean())
+            if self.recall >= RECALL or self._index.nprobe >= self._index.nlist:
+                return
+            self._index.nprobe = min(2 * self._index.nprobe, self._index.nlist)
+
+
+def check_search(count: int) -> None:
+    """Say what is missing for a search among so many training nodes, before anything is trained."""
+    if count > EXACT_UP_TO and find_spec("faiss") is None:
+        raise MethodError(f"neighbours among {count:,} training nodes need faiss: pip install 'credalgnn[large]'")
 
 
 def _parts(latents: Latents) -> list[Latent]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -71,7 +72,16 @@ class Neural(Method):
                 raise MethodError(f"{name} must be {wanted}, not {value}")
         if self.monitor not in MONITORS:
             raise MethodError(f"unknown monitor {self.monitor!r}: choose {', '.join(MONITORS)}")
-        if isinstance(self.backbone, str) and self.backbone not in ("gcn", "sage"):
+        try:
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError) as error:
+            raise MethodError(f"device {self.device!r} cannot be used: {str(error).splitlines()[0]}") from None
+        if not isinstance(self.backbone, str):
+            if isinstance(self.backbone, nn.Module) or not callable(self.backbone):
+                raise MethodError(f"backbone must be a name or a function that makes one, not {self.backbone!r:.60}")
+        elif self.backbone.lower() in ("gcn", "sage", "graphsage"):
+            self.backbone = self.backbone.lower().replace("graph", "")
+        else:
             try:
                 pyg_model(self.backbone)
             except ValueError as error:
@@ -82,7 +92,7 @@ class Neural(Method):
         x, edges = inputs(view.graph, self.device)
         labels = view.graph.labels[view.train].to(self.device)
         watched, monitor = self._monitor(given)
-        with torch.random.fork_rng():
+        with self._own_draws():
             torch.manual_seed(self.seed)
             module = self._build(view.graph.num_features, view.num_classes)
             schedule = Schedule(self.lr, self.weight_decay, self.epochs, self.patience, self.batch_size)
@@ -94,6 +104,10 @@ class Neural(Method):
             except TrainingError as error:
                 raise TrainingError(f"{self.name}, seed {self.seed}: {error}") from None
         self.module_ = module
+
+    def _own_draws(self) -> AbstractContextManager[None]:
+        """Draws inside neither depend on torch's global generators nor move them."""
+        return torch.random.fork_rng([] if self.device == "cpu" else [torch.device(self.device)])
 
     def _build(self, num_features: int, num_classes: int) -> Classifier:
         try:
@@ -145,7 +159,7 @@ class Neural(Method):
         return dict(self.module_.state_dict())
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        with torch.random.fork_rng():
+        with self._own_draws():
             self.module_ = self._build(self.num_features, len(self.class_names))
         self.module_.load_state_dict(dict(tensors))
         self.module_.eval()

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..nn import Adjacency
 from ..sets.entropy import Uncertainty
 from .neighbours import Latents, NeighbourBank
+
+ROWS = 1 << 16  # nodes whose distances are computed at a time
 
 
 def msp(logits: Tensor) -> Tensor:
@@ -31,15 +32,13 @@ def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
     return -temperature * (logits.double() / temperature).logsumexp(-1)
 
 
-def propagate(energies: Tensor, edges: Adjacency | Tensor, alpha: float = 0.5, steps: int = 2) -> Tensor:
+def propagate(energies: Tensor, edge_index: Tensor, alpha: float = 0.5, steps: int = 2) -> Tensor:
     """GNNSafe's belief propagation (Wu et al.): ``e <- alpha e + (1 - alpha) mean of e over in-neighbours``.
 
     A node without in-neighbours keeps its own; the original multiplies it by alpha, which would make it look less
     certain for having no edge.
     """
-    if isinstance(edges, Tensor):
-        edges = Adjacency(edges, len(energies))
-    source, target = edges.edge_index
+    source, target = edge_index
     degree = torch.bincount(target, minlength=len(energies))
     values = energies.double()
     for _ in range(steps):
@@ -93,11 +92,12 @@ def fit_gaussians(latents: Tensor, labels: Tensor, num_classes: int) -> Gaussian
 
 def gaussian_distance(gaussians: Gaussians, latents: Tensor) -> Tensor:
     """The smallest squared Mahalanobis distance to a class mean."""
-    z = latents.double()
-    distances = []
-    for mean in gaussians.means:
-        centred = z - mean
-        distances.append(((centred @ gaussians.precision) * centred).sum(-1))
+    means, precision = (part.to(latents.device) for part in gaussians)
+    return torch.cat([_nearest(means, precision, rows.double()) for rows in torch.split(latents, ROWS)])
+
+
+def _nearest(means: Tensor, precision: Tensor, z: Tensor) -> Tensor:
+    distances = [(((z - mean) @ precision) * (z - mean)).sum(-1) for mean in means]
     return torch.stack(distances, -1).amin(-1)
 
 

@@ -34,7 +34,7 @@ def save(method: Method, folder: str | os.PathLike[str]) -> None:
         raise MethodError(f"{type(method).__name__} is not fitted, so there is nothing to save: call fit(task) first")
     tensors: dict[str, Tensor] = {}
     config = {"format": FORMAT, "credalgnn": __version__, **_described(method, "", tensors)}
-    weights = save_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    weights = save_tensors({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()})
     config["weights"] = hashlib.blake2b(weights, digest_size=16).hexdigest()
     path = Path(folder)
     try:
@@ -56,12 +56,17 @@ def load_method(
     *,
     any_task: bool = False,
     backbone: BackboneFactory | None = None,
+    device: str = "cpu",
 ) -> Method:
     """Read what ``save`` wrote. With ``task`` the method predicts on the task's graph by default.
 
     A task other than the one it was fitted on is refused, unless ``any_task``. ``backbone`` is needed where the method
-    was given a function to make its backbone: functions are not stored.
+    was given a function to make its backbone: functions are not stored. Nor is the device.
     """
+    if task is not None and not isinstance(task, Task):
+        raise MethodError(
+            f"a Task is wanted, not {type(task).__name__}; for a graph, load without it and predict(graph)"
+        )
     path = Path(folder)
     try:
         config, weights = json.loads((path / CONFIG).read_bytes()), (path / WEIGHTS).read_bytes()
@@ -74,7 +79,7 @@ def load_method(
     if config.get("weights") != hashlib.blake2b(weights, digest_size=16).hexdigest():
         raise MethodError(f"{path / WEIGHTS}: damaged, or of another save than {CONFIG}; save the method again")
     try:
-        method = _made(config, "", load_tensors(weights), backbone)
+        method = _made(config, "", load_tensors(weights), backbone, device)
     except MethodError:
         raise
     except (
@@ -113,6 +118,7 @@ def _described(method: Method, prefix: str, tensors: dict[str, Tensor]) -> dict[
         "method": method.name,
         "config": {name: None if callable(value) else value for name, value in config.items()},
         "fingerprint": method.fingerprint,
+        "protocol": method.protocol,
         "num_features": method.num_features,
         "class_names": method.class_names,
     }
@@ -122,7 +128,7 @@ def _described(method: Method, prefix: str, tensors: dict[str, Tensor]) -> dict[
     return {**described, "parts": parts} if parts else described
 
 
-def _made(config: Mapping[str, Any], prefix: str, tensors: Mapping[str, Tensor], backbone: Any) -> Method:
+def _made(config: Mapping[str, Any], prefix: str, tensors: Mapping[str, Tensor], backbone: Any, device: str) -> Method:
     """The inverse of ``_described``."""
     from . import METHODS
 
@@ -133,12 +139,14 @@ def _made(config: Mapping[str, Any], prefix: str, tensors: Mapping[str, Tensor],
                 "this method's backbone was made by a function: give it again, load_method(.., backbone=)"
             )
         options["backbone"] = backbone
-    method = METHODS[config["method"]](**options)
+    kind = METHODS[config["method"]]
+    method = kind(**options, device=device) if issubclass(kind, Neural) else kind(**options)
+    method.protocol = config["protocol"]
     method.graph_, method.fingerprint = None, str(config["fingerprint"])
     method.num_features, method.class_names = int(config["num_features"]), tuple(config["class_names"])
     parts = config.get("parts", {})
     own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    method._adopt({name: _made(part, f"{prefix}{name}.", tensors, backbone) for name, part in parts.items()})
+    method._adopt({name: _made(part, f"{prefix}{name}.", tensors, backbone, device) for name, part in parts.items()})
     inner = tuple(f"{name}." for name in parts)
     method._restore({name: tensor for name, tensor in own.items() if not name.startswith(inner)})
     if isinstance(method, Neural):

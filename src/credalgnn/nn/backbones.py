@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from .sparse import SparseMatrix
 
 Features: TypeAlias = Tensor | SparseMatrix
-BackboneFactory: TypeAlias = Callable[[int, int, int, float], nn.Module]
+BackboneFactory: TypeAlias = Callable[..., nn.Module]
 
 
 class Adjacency:
@@ -120,7 +120,7 @@ class _Stack(nn.Module):
     ) -> None:
         super().__init__()
         widths = [in_channels] + [hidden_channels] * num_layers
-        widths[-1] = out_channels or hidden_channels
+        widths[-1] = hidden_channels if out_channels is None else out_channels
         self.convs = nn.ModuleList(type(self).layer(*pair) for pair in pairwise(widths))
         self.widths, self.dropout, self.bare = tuple(widths[1:]), dropout, out_channels is not None
 
@@ -202,16 +202,17 @@ def make_backbone(
     name: str | BackboneFactory, in_channels: int, hidden_channels: int, num_layers: int, dropout: float
 ) -> nn.Module:
     """A backbone by name: ``gcn``, ``sage``, a model of ``torch_geometric.nn.models`` (``gat``, ``gin``, ...), or made
-    by a callable ``(in_channels, hidden_channels, num_layers, dropout)``, to be called as ``module(x, edge_index)``."""
-    if not isinstance(name, str):
-        module = name(in_channels, hidden_channels, num_layers, dropout)
-        return module if isinstance(module, _Stack) else PyGBackbone(module)
-    if name in ("gcn", "sage"):
-        return {"gcn": GCN, "sage": SAGE}[name](in_channels, hidden_channels, num_layers, dropout=dropout)
+    by a function of these four names, to be called as ``module(x, edge_index)``."""
+    own: dict[str, BackboneFactory] = {"gcn": GCN, "sage": SAGE}
+    factory = name if not isinstance(name, str) else own[name] if name in own else pyg_model(name)
     try:
-        return PyGBackbone(pyg_model(name)(in_channels, hidden_channels, num_layers, dropout=dropout))
+        module = factory(
+            in_channels=in_channels, hidden_channels=hidden_channels, num_layers=num_layers, dropout=dropout
+        )
     except (TypeError, AssertionError) as error:
-        raise ValueError(f"backbone {name!r} needs more than widths ({error}): give a function that makes it") from None
+        words = "give a function of in_channels, hidden_channels, num_layers and dropout that makes it"
+        raise ValueError(f"backbone {name!r} cannot be made ({error}): {words}") from None
+    return module if isinstance(module, _Stack) else PyGBackbone(module)
 
 
 def pyg_model(name: str) -> Callable[..., nn.Module]:

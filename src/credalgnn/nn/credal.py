@@ -81,6 +81,7 @@ class CredalHead(nn.Module):
                 raise ValueError(f"unknown {name} {choice!r}: choose {' or '.join(known)}")
         self.midpoint, self.half_length = midpoint, half_length
         self.linear = JointLinear(in_channels, 2 * num_classes)
+        self._widen()
 
     @property
     def weight(self) -> Tensor:
@@ -93,7 +94,12 @@ class CredalHead(nn.Module):
         return self.linear.bias
 
     def reset_parameters(self) -> None:
+        """As ``JointLinear``, with b' at 0.1: softplus half-lengths begin at 0.75, wide enough to be narrowed."""
         self.linear.reset_parameters()
+        self._widen()
+
+    def _widen(self) -> None:
+        nn.init.constant_(self.bias[len(self.bias) // 2 :], 0.1)
 
     def forward(self, latents: Features | Sequence[Features]) -> tuple[Tensor, Tensor]:
         """Lower and upper logits ``[N, C]``; ``latents`` is one latent or several that count as side by side."""

@@ -23,8 +23,9 @@ class Batch(NamedTuple):
 class Sampler:
     """Draws the neighbourhood of some nodes: up to ``FANOUT`` in-edges a node, hop by hop, from torch's generator.
 
-    A node with more in-edges has ``FANOUT`` of them drawn with replacement, each standing for its share, so that
-    sums and means are unbiased. Where there are none to draw, a batch gives what the whole graph gives.
+    A node with more in-edges has ``FANOUT`` of them drawn with replacement, each standing for its share, so that sums
+    and means are unbiased (PyG models see the drawn edges as they are, as with PyG's own loader). With none to draw, a
+    batch gives what the whole graph gives.
     """
 
     def __init__(self, x: Features, edges: Adjacency, batch_size: int, hops: int) -> None:

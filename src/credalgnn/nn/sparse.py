@@ -64,10 +64,8 @@ class SparseMatrix:
         return transposed.to(self.device)
 
     def t(self) -> SparseMatrix:
-        """The transpose; made once. Its own transpose is this matrix."""
-        transposed = self._transposed
-        transposed.__dict__.setdefault("_transposed", self)
-        return transposed
+        """The transpose; made once."""
+        return self._transposed
 
     def to(self, device: torch.device | str) -> SparseMatrix:
         """The matrix on another device."""

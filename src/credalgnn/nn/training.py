@@ -75,7 +75,7 @@ def train(
 
     Draws (batches, dropout) come from torch's global generator, which the caller seeds. ``progress`` None shows a bar
     on a terminal, once it has taken a few seconds. Weight decay is L2, as Adam has it. The curve has one line more than
-    there were epochs: it begins with the untrained weights, which may be kept like any others.
+    there were epochs: it begins with the untrained weights, which are never kept.
     """
     optimiser = torch.optim.Adam(model.parameters(), lr=schedule.lr, weight_decay=schedule.weight_decay, fused=True)
     sampler = Sampler(x, edges, schedule.batch_size, model.hops) if schedule.batch_size else None
@@ -90,7 +90,7 @@ def train(
                 value = loss(at(output, nodes), labels)
             with torch.no_grad():
                 curve.append(Epoch(epoch, _finite(value, epoch, schedule), monitor(at(output, watched))))
-            if curve[-1].monitor < best:
+            if epoch and curve[-1].monitor < best:  # the untrained weights are never kept
                 best, best_epoch = curve[-1].monitor, epoch
                 best_state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
             if epoch == schedule.epochs or epoch - best_epoch >= schedule.patience:
