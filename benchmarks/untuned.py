@@ -57,6 +57,13 @@ def summary(task: Task, backbone: str, monitor: str, seeds: int) -> dict[str, tu
     return {name: (float(np.mean(values)), float(np.std(values, ddof=1))) for name, values in columns.items()}
 
 
+def shown(mean: float, std: float) -> str:
+    """Percentages with one digit, shares with two, and what is nearly nothing with its power of ten."""
+    if 0 < abs(mean) < 0.005:
+        return f"{mean:.0e}"
+    return f"{mean:.1f} ± {std:.1f}" if mean > 5 else f"{mean:.2f} ± {std:.2f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mirror", help="folder with raw files (default: $CREDALGNN_MIRROR)")
@@ -65,7 +72,7 @@ def main() -> None:
     print("| " + " | ".join(["graph", "backbone", "monitor", *COLUMNS]) + " |\n" + "|---" * (3 + len(COLUMNS)) + "|")
     for name, backbone, monitor in RUNS:
         found = summary(load_task(name, mirror=args.mirror), backbone, monitor, args.seeds)
-        cells = [f"{mean:.1f} ± {std:.1f}" if mean > 5 else f"{mean:.2f} ± {std:.2f}" for mean, std in found.values()]
+        cells = [shown(*pair) for pair in found.values()]
         print("| " + " | ".join([name, backbone, monitor, *cells]) + " |", flush=True)
 
 
