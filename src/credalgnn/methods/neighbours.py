@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from ..nn import SparseMatrix
 from .prediction import MethodError
@@ -59,7 +60,7 @@ class NeighbourBank:
             self._prepared = columns, torch.stack([c.square().sum(0) for c in columns]).sum(0)
         columns, squares = self._prepared
         found = []
-        for chunk in torch.split(torch.arange(len(queries[0])), max(1, CHUNK // self.count)):
+        for chunk in _chunks(len(queries[0]), max(1, CHUNK // self.count)):
             parts = [_double(_rows(part, chunk)) for part in queries]
             scale = _scales(parts, self.normalize)
             own = (_squares(parts) * scale.square())[:, None]
@@ -79,7 +80,7 @@ class NeighbourBank:
             return torch.empty(0, k, dtype=torch.float64)
         self._tune(faiss, queries, k)
         found = []
-        for chunk in torch.split(torch.arange(len(queries[0])), 1 << 16):  # faiss is slow on fewer than 4,096 at a time
+        for chunk in _chunks(len(queries[0]), 1 << 14):  # faiss is slow on fewer than 4,096 at a time
             squares = self._search(_joined([_rows(part, chunk) for part in queries], self.normalize), k)
             found.append(torch.from_numpy(squares).double().clamp_min(0.0).sqrt())
         return torch.cat(found)
@@ -123,6 +124,12 @@ def check_search(count: int) -> None:
     """Say what is missing for a search among so many training nodes, before anything is trained."""
     if count > EXACT_UP_TO and find_spec("faiss") is None:
         raise MethodError(f"neighbours among {count:,} training nodes need faiss: pip install 'credalgnn[large]'")
+
+
+def _chunks(count: int, size: int) -> Iterator[Tensor]:
+    """The numbers below ``count`` in pieces, with a bar on a terminal when it takes more than a few seconds."""
+    pieces = torch.split(torch.arange(count), size)
+    yield from tqdm(pieces, desc="neighbours", unit="part", delay=3, disable=None, leave=False)
 
 
 def _parts(latents: Latents) -> list[Latent]:
