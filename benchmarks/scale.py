@@ -94,7 +94,7 @@ def main() -> None:
     if args.one:
         measure(*args.one)
         return
-    print("| graph | what | measured | peak | bar |\n|---|---|---|---|---|")
+    print("| graph | what | measured | peak | wanted |\n|---|---|---|---|---|")
     for name in args.graphs:
         stocks = ["stock sage", "stock gcn"] if name == "arxiv" else []
         for what in ["sage", "gcn", *stocks, "rest", *(["knn"] if name == "patents" else [])]:

@@ -95,7 +95,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     print(f"milliseconds per step, hidden {HIDDEN}, {LAYERS} layers, one thread, torch {torch.__version__}\n")
-    head = ("graph", "backbone", "stock", "like ours", "vanilla", "credal-lj", "stock/vanilla", "bar", "lj/vanilla")
+    head = ("graph", "backbone", "stock", "like ours", "vanilla", "credal-lj", "stock/vanilla", "wanted", "lj/vanilla")
     print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
     for name in args.datasets:
         task = load_task(name, mirror=args.mirror)

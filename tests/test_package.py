@@ -16,8 +16,9 @@ import credalgnn
 from credalgnn.cli import main
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=120, check=False)
+def run(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=folder)
 
 
 def test_import_costs_little_more_than_torch() -> None:
@@ -130,12 +131,13 @@ def test_bad_files_give_one_line_and_exit_2(tmp_path: Path, name: str, content: 
     assert answer.stdout == ""
 
 
-def test_readme_code_runs() -> None:
-    """Every Python block of the README, one after the other."""
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
+@pytest.mark.parametrize("document", ["README.md", "docs/methods.md"])
+def test_code_in_documents_runs(document: str, tmp_path: Path) -> None:
+    """Every Python block, one after the other."""
+    readme = (Path(__file__).parent.parent / document).read_text()
     blocks = re.findall(r"```python\n(.*?)```", readme, flags=re.S)
     assert blocks
-    answer = run("-c", "\n".join(blocks))
+    answer = run("-c", "\n".join(blocks), folder=tmp_path)
     assert answer.returncode == 0, answer.stderr
 
 
