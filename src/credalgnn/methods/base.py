@@ -72,16 +72,16 @@ class Method(ABC):
             chosen = torch.arange(graph.num_nodes) if nodes is None else node_numbers(nodes, "nodes", graph.num_nodes)
         except GraphError as error:
             raise MethodError(str(error)) from None
+        hint = "not all outputs are finite numbers; are the features scaled as they were in training?"
         try:
             with torch.no_grad():
                 found = self._predict(graph, chosen)
-            finite = all(bool(score.isfinite().all()) for score in found.scores.values())
-        except ValueError as error:
-            if isinstance(error, MethodError):
-                raise
-            finite = False
-        if not finite:
-            raise MethodError("some outputs are not finite numbers: are the features scaled as they were in training?")
+        except MethodError:
+            raise
+        except ValueError as error:  # a credal set refuses what is not one, and names the node
+            raise MethodError(f"{error}: {hint}") from error
+        if not all(bool(score.isfinite().all()) for score in found.scores.values()):
+            raise MethodError(hint)
         return found
 
     def _graph(self, graph: Graph | None) -> Graph:
@@ -135,9 +135,8 @@ class Method(ABC):
                 continue
             if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
                 raise MethodError(f"{field.name} must be {words}, not {value!r}")
-            setattr(
-                self, field.name, {Integral: int, Real: float, bool: bool}[kind](value)
-            )  # numpy's own become Python's
+            plain = {Integral: int, Real: float, bool: bool}[kind](value)  # numpy's own become Python's
+            setattr(self, field.name, plain)
         self._check()
 
     @abstractmethod

@@ -16,7 +16,7 @@ from ..nn import SparseMatrix
 from ..nn.backbones import Features
 from . import scores
 from .base import Given, Method, inputs
-from .neighbours import NeighbourBank, check_search
+from .neighbours import NeighbourBank, check_search, rows_of
 from .neural import Outputs, Vanilla
 from .prediction import MethodError, Prediction
 
@@ -246,13 +246,13 @@ class KNN(PostHoc):
 
     def _prepare(self, given: Given) -> None:
         latents = self._space(self.vanilla_.outputs(given.view.graph).latents)
-        self.bank_ = NeighbourBank([_rows(z, given.view.train) for z in latents], self.normalize)
+        self.bank_ = NeighbourBank([rows_of(z, given.view.train) for z in latents], self.normalize)
 
     def _space(self, latents: list[Features]) -> list[Features]:
         return latents if self.joint else latents[-1:]
 
     def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
-        return self.bank_.distance([_rows(z, nodes) for z in self._space(outputs.latents)], self.k, self.kth)
+        return self.bank_.distance([rows_of(z, nodes) for z in self._space(outputs.latents)], self.k, self.kth)
 
     def _tensors(self) -> dict[str, Tensor]:
         tensors = {}
@@ -285,7 +285,3 @@ class KNNLJ(KNN):
 
 
 _CSR = ("starts", "columns", "values", "shape")
-
-
-def _rows(part: Features, nodes: Tensor) -> Features:
-    return part[nodes] if isinstance(part, Tensor) else part.rows(nodes)

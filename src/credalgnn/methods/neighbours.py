@@ -61,7 +61,7 @@ class NeighbourBank:
         columns, squares = self._prepared
         found = []
         for chunk in _chunks(len(queries[0]), max(1, CHUNK // self.count)):
-            parts = [_double(_rows(part, chunk)) for part in queries]
+            parts = [_double(rows_of(part, chunk)) for part in queries]
             scale = _scales(parts, self.normalize)
             own = (_squares(parts) * scale.square())[:, None]
             products = sum((part @ c for part, c in zip(parts, columns, strict=True)), torch.zeros(()))
@@ -81,7 +81,7 @@ class NeighbourBank:
         self._tune(faiss, queries, k)
         found = []
         for chunk in _chunks(len(queries[0]), 1 << 14):  # faiss is slow on fewer than 4,096 at a time
-            squares = self._search(_joined([_rows(part, chunk) for part in queries], self.normalize), k)
+            squares = self._search(_joined([rows_of(part, chunk) for part in queries], self.normalize), k)
             found.append(torch.from_numpy(squares).double().clamp_min(0.0).sqrt())
         return torch.cat(found)
 
@@ -109,7 +109,7 @@ class NeighbourBank:
     def _tune(self, faiss: Any, queries: list[Latent], k: int) -> None:
         """Search twice as many cells until ``RECALL`` of the true k nearest are found, on some of the queries."""
         chosen = torch.linspace(0, len(queries[0]) - 1, min(MEASURED, len(queries[0]))).long()
-        rows = _joined([_rows(part, chosen) for part in queries], self.normalize)
+        rows = _joined([rows_of(part, chosen) for part in queries], self.normalize)
         exact, _ = faiss.knn(rows, _joined(self.parts, self.normalize), k)
         self._index.nprobe = PROBES
         while True:
@@ -136,7 +136,8 @@ def _parts(latents: Latents) -> list[Latent]:
     return list(latents) if isinstance(latents, Sequence) else [latents]
 
 
-def _rows(part: Latent, nodes: Tensor) -> Latent:
+def rows_of(part: Latent, nodes: Tensor) -> Latent:
+    """The rows ``nodes`` of a latent, dense or sparse."""
     return part[nodes] if isinstance(part, Tensor) else part.rows(nodes)
 
 

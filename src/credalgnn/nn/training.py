@@ -51,10 +51,10 @@ class Epoch(NamedTuple):
 class Schedule:
     """How to train: hyper-parameters of the loop."""
 
-    lr: float = 0.01
-    weight_decay: float = 5e-4
-    epochs: int = 300
-    patience: int = 50
+    lr: float
+    weight_decay: float
+    epochs: int
+    patience: int
     batch_size: int | None = None
 
 
@@ -80,6 +80,17 @@ def train(
     optimiser = torch.optim.Adam(model.parameters(), lr=schedule.lr, weight_decay=schedule.weight_decay, fused=True)
     sampler = Sampler(x, edges, schedule.batch_size, model.hops) if schedule.batch_size else None
     shared = model.is_deterministic and sampler is None
+
+    def losses() -> Iterator[Tensor]:
+        """The losses of one epoch, one a step: of all nodes at once, or of mini-batches in random order."""
+        model.train()
+        if sampler is None:
+            yield loss(at(model(x, edges), nodes), labels)
+            return
+        for chosen in torch.split(torch.randperm(len(nodes)), sampler.batch_size):
+            batch = sampler.around(nodes[chosen])
+            yield loss(at(model(batch.x, batch.edges), batch.seeds), labels[chosen])
+
     curve: list[Epoch] = []
     best, best_state, best_epoch = float("inf"), None, 0
     hidden = None if progress is None else not progress
@@ -95,7 +106,7 @@ def train(
                 best_state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
             if epoch == schedule.epochs or epoch - best_epoch >= schedule.patience:
                 break
-            for step in [value] if shared else _losses(model, x, edges, nodes, labels, loss, sampler):
+            for step in [value] if shared else losses():
                 _finite(step, epoch, schedule)
                 optimiser.zero_grad()
                 step.backward()  # type: ignore[no-untyped-call]
@@ -112,25 +123,6 @@ def train(
 def at(output: Output, nodes: Tensor) -> Output:
     """The rows ``nodes`` of a model's output."""
     return output[nodes] if isinstance(output, Tensor) else tuple(part[nodes] for part in output)
-
-
-def _losses(
-    model: Classifier,
-    x: Features,
-    edges: Adjacency,
-    nodes: Tensor,
-    labels: Tensor,
-    loss: Callable[[Output, Tensor], Tensor],
-    sampler: Sampler | None,
-) -> Iterator[Tensor]:
-    """The losses of one epoch, one a step: of all nodes at once, or of mini-batches in random order."""
-    model.train()
-    if sampler is None:
-        yield loss(at(model(x, edges), nodes), labels)
-        return
-    for chosen in torch.split(torch.randperm(len(nodes)), sampler.batch_size):
-        batch = sampler.around(nodes[chosen])
-        yield loss(at(model(batch.x, batch.edges), batch.seeds), labels[chosen])
 
 
 def _finite(value: Tensor, epoch: int, schedule: Schedule) -> float:
