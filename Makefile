@@ -4,13 +4,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow lint bench bench-entropy bench-train bench-scale bench-untuned figures clean
+.PHONY: demo test test-slow lint browser bench bench-entropy bench-train bench-scale bench-untuned figures clean
 
 demo: $(READY)  ## every method on a graph of handwritten digits: who notices the 8s and 9s it never saw? (runs/demo)
-	$(BIN)/python examples/digits.py --out runs/demo
+	$(BIN)/credalgnn bench -d digits -m all --seeds 3 --out runs/demo
 
-test: lint  ## lint, types, import direction, tests
+test: lint browser  ## lint, types, import direction, tests
 	$(BIN)/python -m pytest
+
+# The page is tested in a real browser. Without one, and without the right to install it, those tests are skipped.
+browser:
+	@command -v chromedriver > /dev/null || \
+	{ test "$$(id -u)" = 0 && command -v apt-get > /dev/null && \
+	  { apt-get install -yqq chromium chromium-driver || { apt-get update -qq && apt-get install -yqq chromium chromium-driver; }; } > /dev/null; } || \
+	echo "no Chromium and no way to install it: the tests of the page are skipped"
 
 test-slow: $(READY)  ## the long statistical checks
 	$(BIN)/python -m pytest -m slow

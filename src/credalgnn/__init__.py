@@ -6,7 +6,10 @@ Names are imported when they are first used, so that the command line answers wi
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ._version import __version__
+
 if TYPE_CHECKING:
+    from .bench import Evaluation, evaluate
     from .graphs import Graph, Task, load_graph, load_task
     from .methods import (
         KNN,
@@ -42,7 +45,6 @@ if TYPE_CHECKING:
         upper_entropy,
     )
 
-__version__ = "0.1.0"
 
 __all__ = [
     "KNN",
@@ -54,6 +56,7 @@ __all__ = [
     "CredalLJ",
     "Degree",
     "Energy",
+    "Evaluation",
     "FeatureSum",
     "GNNSafe",
     "Graph",
@@ -67,6 +70,7 @@ __all__ = [
     "Vanilla",
     "__version__",
     "e_admissibility",
+    "evaluate",
     "interval_dominance",
     "interval_softmax",
     "load_graph",
@@ -81,6 +85,7 @@ __all__ = [
     "upper_entropy",
 ]
 
+_IN_BENCH = {"Evaluation", "evaluate"}
 _IN_GRAPHS = {"Graph", "Task", "load_graph", "load_task"}
 _IN_METHODS = {
     "KNN", "KNNLJ", "METHODS", "ClassicalEnsemble", "CredalEnsemble", "CredalFinal", "CredalLJ", "Degree", "Energy",
@@ -90,7 +95,8 @@ _IN_METHODS = {
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        room = "graphs" if name in _IN_GRAPHS else "methods" if name in _IN_METHODS else "sets"
+        rooms = {"bench": _IN_BENCH, "graphs": _IN_GRAPHS, "methods": _IN_METHODS}
+        room = next((room for room, names in rooms.items() if name in names), "sets")
         return getattr(import_module(f".{room}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
@@ -15,6 +15,7 @@ from torch import Tensor
 from ..graphs import Graph, GraphError, Part, Task, TrainingView, node_numbers
 from ..nn import Adjacency, SparseMatrix
 from ..nn.backbones import Features
+from ..nn.training import Epoch
 from .prediction import MethodError, Prediction
 
 Protocol: TypeAlias = Literal["sealed", "paper"]
@@ -25,7 +26,8 @@ class Given(NamedTuple):
 
     view: TrainingView
     validation: Part | None
-    progress: bool | None
+    progress: bool | None = None
+    on_epoch: Callable[[Epoch], None] | None = None
 
 
 @dataclass(kw_only=True, eq=False)
@@ -43,14 +45,16 @@ class Method(ABC):
         val: Tensor | None = None,
         protocol: Protocol = "sealed",
         progress: bool | None = None,
+        on_epoch: Callable[[Epoch], None] | None = None,
     ) -> Self:
         """Learn from a task, or from one's own graph with nodes to train on and to stop by (masks or node numbers).
 
         The sealed protocol shows a method training and ID validation nodes only. The paper's protocol lets early
         stopping look at the task's OOD validation nodes too (``monitor="ood_auroc"``). ``progress`` None shows a bar on
-        a terminal when training takes more than a few seconds.
+        a terminal when training takes more than a few seconds. ``on_epoch`` is shown every line of the training curve
+        as it comes; what it raises ends the training.
         """
-        self._learn(Given(*_given(data, train, val, protocol), progress))
+        self._learn(Given(*_given(data, train, val, protocol), progress, on_epoch))
         return self
 
     def _learn(self, given: Given) -> None:

@@ -99,7 +99,7 @@ class Neural(Method):
             try:
                 self.history_: list[Epoch] = train(
                     module, x, edges, view.train.to(self.device), labels, self._loss, watched.to(self.device), monitor,
-                    schedule, given.progress, f"{self.name} seed {self.seed}",
+                    schedule, given.progress, f"{self.name} seed {self.seed}", given.on_epoch,
                 )  # fmt: skip
             except TrainingError as error:
                 raise TrainingError(f"{self.name}, seed {self.seed}: {error}") from None

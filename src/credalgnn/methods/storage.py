@@ -15,7 +15,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from .. import __version__
+from .._version import __version__
 from ..graphs import Task
 from ..nn.backbones import BackboneFactory
 from ..nn.training import Epoch

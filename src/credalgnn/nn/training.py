@@ -70,12 +70,14 @@ def train(
     schedule: Schedule,
     progress: bool | None = None,
     words: str = "training",
+    on_epoch: Callable[[Epoch], None] | None = None,
 ) -> list[Epoch]:
     """Minimise ``loss(output, labels)`` on ``nodes``; keep the weights of the least ``monitor(output)`` on ``watched``.
 
     Draws (batches, dropout) come from torch's global generator, which the caller seeds. ``progress`` None shows a bar
     on a terminal, once it has taken a few seconds. Weight decay is L2, as Adam has it. The curve has one line more than
-    there were epochs: it begins with the untrained weights, which are never kept.
+    there were epochs: it begins with the untrained weights, which are never kept. ``on_epoch`` is shown each line as it
+    comes; what it raises ends the training.
     """
     optimiser = torch.optim.Adam(model.parameters(), lr=schedule.lr, weight_decay=schedule.weight_decay, fused=True)
     sampler = Sampler(x, edges, schedule.batch_size, model.hops) if schedule.batch_size else None
@@ -104,6 +106,8 @@ def train(
             if epoch and curve[-1].monitor < best:  # the untrained weights are never kept
                 best, best_epoch = curve[-1].monitor, epoch
                 best_state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+            if on_epoch is not None:
+                on_epoch(curve[-1])
             if epoch == schedule.epochs or epoch - best_epoch >= schedule.patience:
                 break
             for step in [value] if shared else losses():

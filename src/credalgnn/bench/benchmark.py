@@ -1,0 +1,109 @@
+"""The benchmark: runs that are not there yet are done, one record each; anything may stop it and it goes on."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..graphs import Task
+from .engines import Engine, Unit
+from .files import Lock
+from .records import Folder
+from .runs import Run, about, execute, graph_columns
+
+
+class Progress(NamedTuple):
+    """What to tell the person who waits: a run has ended."""
+
+    run: Run
+    record: Mapping[str, Any]
+    done: int
+    total: int
+
+
+@dataclass
+class Outcome:
+    """How a benchmark ended: the records of finished runs, those that failed, and how many are left."""
+
+    done: int = 0
+    failed: int = 0
+    left: int = 0
+
+
+def benchmark(
+    folder: Folder,
+    runs: Sequence[Run],
+    tasks: Mapping[tuple[str, int], Task],
+    engine: Engine,
+    keep_nodes: Callable[[Run], bool] = lambda run: False,
+    deadline: float | None = None,
+    tell: Callable[[Progress], None] = lambda progress: None,
+) -> Outcome:
+    """Do all runs of which the folder has no finished record; those that failed before are tried again.
+
+    Others may work in the same folder at the same time: a run is done by whoever holds its lock. After ``deadline`` (as
+    ``time.monotonic`` counts) nothing is begun or waited for. ``tell`` hears of every run that ends.
+    """
+    outcome = Outcome()
+    todo: deque[Run] = deque()
+    for run in runs:  # a damaged record is found before any work is done
+        record = folder.read(run, tasks[run.dataset, run.split_seed].fingerprint)
+        if record is not None and record["status"] == "done":
+            outcome.done += 1
+        else:
+            todo.append(run)
+    _describe_graphs(folder, [run for run in todo if keep_nodes(run)], tasks)
+    elsewhere: deque[Run] = deque()  # what another benchmark is doing
+    busy: dict[int, Lock] = {}
+
+    def ended(run: Run, record: Mapping[str, Any]) -> None:
+        if record["status"] == "done":
+            outcome.done += 1
+        else:
+            outcome.failed += 1
+        tell(Progress(run, record, outcome.done + outcome.failed, len(runs)))
+
+    while todo or elsewhere or busy:
+        if deadline is not None and time.monotonic() >= deadline:
+            break
+        while todo and len(busy) < engine.slots:
+            run = todo.popleft()
+            lock = folder.claim(run)
+            if not lock.take():
+                elsewhere.append(run)
+                continue
+            found = folder.read(run, tasks[run.dataset, run.split_seed].fingerprint)
+            if found is not None and found["status"] == "done":  # by somebody else, meanwhile
+                lock.free()
+                ended(run, found)
+                continue
+            busy[id(run)] = lock
+            engine.start(Unit(execute, run, (keep_nodes(run),)))
+        if not busy:
+            time.sleep(0.2)
+            todo, elsewhere = elsewhere, deque()
+            continue
+        for unit, value, error in engine.finished(timeout=0.5):
+            run = unit.run
+            if error is None:
+                record, nodes = value
+            else:
+                task = tasks[run.dataset, run.split_seed]
+                record, nodes = {**about(run, task), "status": "failed", "error": error}, None
+            folder.write(run, record, nodes)
+            busy.pop(id(run)).free()
+            ended(run, record)
+    for lock in busy.values():
+        lock.free()
+    outcome.left = len(runs) - outcome.done - outcome.failed
+    return outcome
+
+
+def _describe_graphs(folder: Folder, runs: Sequence[Run], tasks: Mapping[tuple[str, int], Task]) -> None:
+    """Facts of the graphs beside the predictions, once for each."""
+    for run in runs:
+        if not (folder.path / "nodes" / run.dataset / "graph.parquet").exists():
+            folder.write_nodes(f"{run.dataset}/graph", graph_columns(tasks[run.dataset, run.split_seed]))

@@ -1,0 +1,256 @@
+"""Where units of work are done: processes of this machine, or a Ray cluster. The results are the same."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import tempfile
+import threading
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from tqdm import tqdm
+
+from .._version import __version__
+from ..graphs import Task, load_task
+from .runs import Models, Run
+
+
+class EngineError(RuntimeError):
+    """Work cannot be done where it was asked for; the message says why and what to do."""
+
+
+class Unit(NamedTuple):
+    """Something to do: ``function(run, task, models, *args)``, the function one of a module, so that it travels."""
+
+    function: Callable[..., Any]
+    run: Run
+    args: tuple[Any, ...] = ()
+
+
+class Result(NamedTuple):
+    """What came of a unit: its value, or in one line what went wrong."""
+
+    unit: Unit
+    value: Any
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where tasks come from; each is read once per process."""
+
+    mirror: Path | None = None
+    data_root: Path | None = None
+
+    def task(self, run: Run) -> Task:
+        return _task(self, run.dataset, run.split_seed)
+
+
+@lru_cache(maxsize=4)
+def _task(source: Source, dataset: str, split_seed: int) -> Task:
+    return load_task(dataset, split_seed, mirror=source.mirror, data_root=source.data_root)
+
+
+class Engine(ABC):
+    """Does up to ``slots`` units at a time."""
+
+    @property
+    @abstractmethod
+    def slots(self) -> int: ...
+
+    @abstractmethod
+    def start(self, unit: Unit) -> None:
+        """Begin a unit; there must be a free slot."""
+
+    @abstractmethod
+    def finished(self, timeout: float) -> list[Result]:
+        """What has been finished since, after waiting for it up to ``timeout`` seconds."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop, whatever is still being done."""
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def one_thread() -> None:
+    """One thread per process: results then do not depend on how many there are, and none waits for another."""
+    torch.set_num_threads(1)
+
+
+def _done(unit: Unit, task: Callable[[], Task], models: Path) -> tuple[Any, str | None]:
+    """Do a unit; an error becomes a line, with the place in the code where it happened."""
+    try:
+        return unit.function(unit.run, task(), Models(models), *unit.args), None
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        words = " ".join(str(error).split()) or "no message"
+        return None, f"{type(error).__name__}: {words} ({Path(place.filename).name}, line {place.lineno})"
+
+
+class Processes(Engine):
+    """Processes of this machine. One that dies costs the unit it was doing; another takes its place."""
+
+    def __init__(self, jobs: int, source: Source, models: Path) -> None:
+        self._jobs, self._source, self._models = jobs, source, models
+        self._context = multiprocessing.get_context("spawn")
+        self._idle: list[_Worker] = []
+        self._busy: dict[Connection, tuple[_Worker, Unit]] = {}
+
+    @property
+    def slots(self) -> int:
+        return self._jobs
+
+    def start(self, unit: Unit) -> None:
+        worker = self._idle.pop() if self._idle else _Worker(self._context, self._source, self._models)
+        worker.pipe.send(unit)
+        self._busy[worker.pipe] = worker, unit
+
+    def finished(self, timeout: float) -> list[Result]:
+        results = []
+        for pipe in wait(list(self._busy), timeout):
+            assert isinstance(pipe, Connection)
+            worker, unit = self._busy.pop(pipe)
+            try:
+                value, error = pipe.recv()
+                self._idle.append(worker)
+            except (EOFError, OSError):
+                value, error = None, worker.obituary()
+            results.append(Result(unit, value, error))
+        return results
+
+    def close(self) -> None:
+        for worker in [*self._idle, *(worker for worker, _ in self._busy.values())]:
+            worker.process.kill()
+            worker.process.join()
+            worker.pipe.close()
+        self._idle, self._busy = [], {}
+
+
+class _Worker:
+    def __init__(self, context: multiprocessing.context.SpawnContext, source: Source, models: Path) -> None:
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs, source, models), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def obituary(self) -> str:
+        self.process.join()
+        code = self.process.exitcode or 0
+        how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
+        return f"the process that did it ended with {how}" + ("; out of memory?" if code == -signal.SIGKILL else "")
+
+
+def _serve(pipe: Connection, source: Source, models: Path) -> None:
+    """The life of a worker: do what comes, until nobody is there to send more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    tqdm.set_lock(threading.RLock())  # its own would be a semaphore that outlives a killed process
+    one_thread()
+    while True:
+        try:
+            unit = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(_done(unit, lambda unit=unit: source.task(unit.run), models))  # type: ignore[misc]
+
+
+def _die_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)
+
+
+class Ray(Engine):
+    """An existing Ray cluster. Ray begins anew elsewhere what a lost machine was doing.
+
+    Data travel through Ray, so only this machine needs the raw files; credalgnn must be installed on all of them.
+    """
+
+    RETRIES = 3
+
+    def __init__(self, address: str | None, source: Source, models: Path) -> None:
+        if find_spec("ray") is None:
+            raise EngineError("--engine ray needs Ray: pip install 'credalgnn[ray]'")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # the future default, which spares a warning
+        import ray
+
+        self._ray, self._source, self._models = ray, source, models.resolve()
+        self._address = address or os.environ.get("RAY_ADDRESS") or "auto"
+        try:
+            _knock(self._address)
+            ray.init(self._address, log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+            words = " ".join(str(error).split())
+            raise EngineError(
+                f"no Ray cluster at {self._address} ({words:.200}): start one with ray start --head, or give --address"
+            ) from None
+        self._do = ray.remote(num_cpus=1, max_retries=self.RETRIES)(_do_remotely)
+        self._tasks: dict[tuple[str, int], Any] = {}
+        self._busy: dict[Any, Unit] = {}
+
+    @property
+    def slots(self) -> int:
+        return max(int(self._ray.cluster_resources().get("CPU", 1)), 1)
+
+    def start(self, unit: Unit) -> None:
+        key = unit.run.dataset, unit.run.split_seed
+        if key not in self._tasks:
+            self._tasks[key] = self._ray.put(self._source.task(unit.run))
+        self._busy[self._do.remote(unit, self._tasks[key], self._models, __version__)] = unit
+
+    def finished(self, timeout: float) -> list[Result]:
+        if not self._busy:
+            time.sleep(timeout)
+            return []
+        ready, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=timeout)
+        results = []
+        for reference in ready:
+            unit = self._busy.pop(reference)
+            try:
+                value, error = self._ray.get(reference)
+            except self._ray.exceptions.RayError as lost:
+                words = " ".join(str(lost).split())
+                value, error = None, f"lost by Ray: {words:.300}"
+            results.append(Result(unit, value, error))
+        return results
+
+    def close(self) -> None:
+        for reference in self._busy:
+            self._ray.cancel(reference, force=True)
+        self._busy = {}
+        self._ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Fail at once where nobody listens: Ray itself goes on trying for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=5).close()
+
+
+def _do_remotely(unit: Unit, task: Task, models: Path, version: str) -> tuple[Any, str | None]:
+    """A unit on some machine; fitted models are shared through the experiment's folder where it is seen from there."""
+    if version != __version__:
+        return None, f"credalgnn {__version__} is on this machine of the cluster, and {version} on the one that asks"
+    one_thread()
+    seen = models if models.parent.is_dir() else Path(tempfile.gettempdir()) / f"credalgnn-{models.parent.name}"
+    return _done(unit, lambda: task, seen)

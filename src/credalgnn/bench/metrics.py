@@ -1,0 +1,227 @@
+"""What a prediction is worth: strangers found, classes right, doubt honest. Exact, over all nodes of a part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..graphs import Part, Task
+from ..methods import Prediction
+from ..sets import HullSet, IntervalSet, e_admissibility, interval_dominance, maximality, u65, u80
+
+Numbers: TypeAlias = dict[str, float | None]
+Array: TypeAlias = NDArray[Any]
+
+ROC_GRID = np.linspace(0.0, 1.0, 101)
+REJECTION_GRID = np.arange(50) / 50
+BINS = 30
+MARKS = {
+    "few-classes": "predicts fewer than half of the ID classes",
+    "majority": "is not better than always saying the most frequent class",
+    "narrow": "half of the nodes have no interval wider than 0.001",
+    "saturated": "TU is within 0.001 bits of log2 C on over 90 % of nodes",
+    "mirror": "|Spearman(AU, EU)| > 0.95: the two say the same",
+}
+RULES: dict[str, Callable[[IntervalSet | HullSet], Tensor]] = {
+    "interval_dominance": interval_dominance,
+    "maximality": maximality,
+    "e_admissibility": e_admissibility,
+}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Metrics of a prediction (``metrics``) and of each of its scores (``scores``); undefined ones are None.
+
+    ``curves`` holds what a page draws; ``marks`` what the doctor finds (``MARKS`` explains them).
+    """
+
+    headline: str
+    metrics: Numbers
+    scores: dict[str, Numbers]
+    curves: dict[str, dict[str, Any]]
+    marks: tuple[str, ...]
+
+    def __str__(self) -> str:
+        lines = []
+        for name, values in self.scores.items():
+            found = (f"{key} {value:.3f}" for key, value in values.items() if value is not None)
+            lines.append(f"{name:10s} {'  '.join(found)}")
+        known = [f"{key} {value:.3f}" for key, value in self.metrics.items() if value is not None]
+        return "\n".join([*lines, *(["  ".join(known)] if known else []), *(f"! {MARKS[mark]}" for mark in self.marks)])
+
+
+def evaluate(prediction: Prediction, task: Task, part: Literal["test", "validation"] = "test") -> Evaluation:
+    """Judge a prediction on the nodes of a part, all of which it must hold.
+
+    How well each score finds OOD nodes (the positives) and wrong ones; how well classes, probabilities and credal sets
+    fit the ID nodes.
+    """
+    if part not in ("test", "validation"):
+        raise ValueError(f"unknown part {part!r}: choose 'test' or 'validation'")
+    truth = getattr(task, part)
+    if bool(truth.is_ood.all()) or not bool(truth.is_ood.any()):
+        raise ValueError(f"the {part} part has only {'OOD' if truth.is_ood.any() else 'ID'} nodes; both are needed")
+    rows = _rows(prediction, truth, part)
+    is_ood, known = truth.is_ood.numpy(), ~truth.is_ood
+    labels, chosen = truth.labels[known], rows[known]
+    wrong: Array | None = None
+    metrics: Numbers = dict.fromkeys(("accuracy", "macro_f1", "nll", "brier", "ece"))
+    if prediction.probabilities is not None:
+        metrics.update(_classification(prediction.probabilities[chosen], labels))
+        wrong = (prediction.classes[chosen] != labels).numpy()
+    credal = prediction.credal
+    if credal is not None:
+        metrics.update(_credal(prediction, credal, rows, chosen, labels))
+    scores, curves = {}, {"roc": {}, "rejection": {}, "histogram": {}}  # type: ignore[var-annotated]
+    for name, values in prediction.scores.items():
+        score = values[rows].numpy()
+        scores[name], curves["roc"][name] = _detection(score, is_ood)
+        curves["histogram"][name] = _histogram(score, is_ood)
+        if wrong is not None:
+            found, curves["rejection"][name] = _rejection(score[known.numpy()], wrong)
+            scores[name].update(found)
+    marks = _doctor(prediction, rows, metrics, labels, task)
+    return Evaluation(prediction.headline, metrics, scores, curves, marks)
+
+
+def _rows(prediction: Prediction, truth: Part, part: str) -> Tensor:
+    """The prediction's row of every node of the part."""
+    order = prediction.nodes.argsort()
+    nodes = prediction.nodes[order]
+    place = torch.searchsorted(nodes, truth.nodes).clamp_max(max(len(nodes) - 1, 0))
+    missing = torch.ones(len(truth.nodes), dtype=torch.bool) if not len(nodes) else nodes[place] != truth.nodes
+    if bool(missing.any()):
+        raise ValueError(
+            f"the prediction lacks {int(missing.sum())} nodes of the {part} part, node {int(truth.nodes[missing][0])} "
+            "first: predict() predicts all nodes"
+        )
+    return order[place]
+
+
+def _detection(score: Array, is_ood: Array) -> tuple[Numbers, list[float]]:
+    from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
+
+    false, true, _ = roc_curve(is_ood, score, drop_intermediate=False)
+    numbers: Numbers = {
+        "auroc": float(roc_auc_score(is_ood, score)),
+        "aupr": float(average_precision_score(is_ood, score)),
+        "fpr95": float(false[np.argmax(true >= 0.95)]),
+        "misclassification_auroc": None,
+        "aurc": None,
+    }
+    return numbers, _short(np.interp(ROC_GRID, false, true))
+
+
+def _classification(probabilities: Tensor, labels: Tensor) -> Numbers:
+    from sklearn.metrics import f1_score
+
+    p, count = probabilities.double(), probabilities.shape[-1]
+    confidence, predicted = p.max(-1)
+    right = (predicted == labels).double()
+    bins = (confidence * 15).long().clamp_max(14)
+    gaps = torch.zeros(15, dtype=torch.float64).index_add_(0, bins, right - confidence).abs()
+    one_hot = torch.nn.functional.one_hot(labels, count)
+    return {
+        "accuracy": right.mean().item(),
+        "macro_f1": float(
+            f1_score(labels.numpy(), predicted.numpy(), labels=range(count), average="macro", zero_division=0)
+        ),
+        "nll": -p.gather(-1, labels[:, None]).clamp_min(torch.finfo(p.dtype).tiny).log().mean().item(),
+        "brier": (p - one_hot).square().sum(-1).mean().item(),
+        "ece": (gaps.sum() / len(labels)).item(),
+    }
+
+
+def _credal(
+    prediction: Prediction, credal: IntervalSet | HullSet, rows: Tensor, chosen: Tensor, labels: Tensor
+) -> Numbers:
+    """Widths over all nodes of the part; sets, their coverage and utility over its ID nodes."""
+    width = bounds(credal).width[rows]
+    numbers: Numbers = {
+        **{f"accuracy_{by}": _share(prediction.classify(by)[chosen] == labels) for by in ("lower", "upper")},
+        "width": width.mean().item(),
+        "widest": width.amax(-1).median().item(),
+    }
+    sets = take(credal, chosen)
+    for name, rule in RULES.items():
+        kept = rule(sets)
+        numbers[f"size_{name}"] = kept.sum(-1).double().mean().item()
+        numbers[f"coverage_{name}"] = _share(kept.gather(-1, labels[:, None]))
+    numbers["u65"], numbers["u80"] = u65(kept, labels).mean().item(), u80(kept, labels).mean().item()
+    return numbers
+
+
+def _share(yes: Tensor) -> float:
+    return yes.double().mean().item()
+
+
+def bounds(credal: IntervalSet | HullSet) -> IntervalSet:
+    """Probability intervals; of a hull, the smallest around it."""
+    return credal if isinstance(credal, IntervalSet) else credal.to_intervals()
+
+
+def take(credal: IntervalSet | HullSet, rows: Tensor) -> IntervalSet | HullSet:
+    """The credal sets of some rows."""
+    if isinstance(credal, HullSet):
+        return HullSet(credal.members[:, rows])
+    return IntervalSet(credal.lower[rows], credal.upper[rows])
+
+
+def _rejection(score: Array, wrong: Array) -> tuple[Numbers, list[float]]:
+    """Error and accuracy when the most uncertain are rejected; nodes with the same score share their mean error."""
+    from sklearn.metrics import roc_auc_score
+
+    _, group, sizes = np.unique(score, return_inverse=True, return_counts=True)
+    shared = np.bincount(group, weights=wrong) / sizes
+    risk = np.cumsum(shared[np.sort(group)]) / np.arange(1, len(wrong) + 1)
+    kept = np.maximum(np.floor((1.0 - REJECTION_GRID) * len(wrong) + 0.5).astype(int), 1)
+    both = 0 < wrong.sum() < len(wrong)
+    numbers: Numbers = {
+        "misclassification_auroc": float(roc_auc_score(wrong, score)) if both else None,
+        "aurc": float(risk.mean()),
+    }
+    return numbers, _short(1.0 - risk[kept - 1])
+
+
+def _histogram(score: Array, is_ood: Array) -> dict[str, list[float]]:
+    edges = np.histogram_bin_edges(score, BINS) if np.ptp(score) > 0 else score[0] + np.linspace(-0.5, 0.5, BINS + 1)
+    known, strange = (np.histogram(score[which], edges)[0] for which in (~is_ood, is_ood))
+    return {"edges": edges.tolist(), "id": known.tolist(), "ood": strange.tolist()}
+
+
+def _doctor(
+    prediction: Prediction, rows: Tensor, metrics: Mapping[str, float | None], labels: Tensor, task: Task
+) -> tuple[str, ...]:
+    """What is wrong with a model although its AUROC may be high."""
+    found = []
+    scores = {name: values[rows] for name, values in prediction.scores.items()}
+    if prediction.probabilities is not None:
+        if 2 * len(set(prediction.classes[rows].tolist())) < task.num_classes:
+            found.append("few-classes")
+        frequent = torch.bincount(task.train_labels, minlength=task.num_classes).argmax()
+        if (metrics["accuracy"] or 0.0) <= _share(labels == frequent):
+            found.append("majority")
+    if prediction.credal is not None and (metrics["widest"] or 0.0) < 1e-3:
+        found.append("narrow")
+    if "TU" in scores and _share((scores["TU"] - math.log2(task.num_classes)).abs() <= 1e-3) > 0.9:
+        found.append("saturated")
+    if "AU" in scores and "EU" in scores:
+        from scipy.stats import rankdata
+
+        ranks = [rankdata(scores[name].numpy()) for name in ("AU", "EU")]
+        if all(np.ptp(rank) > 0 for rank in ranks) and abs(np.corrcoef(ranks)[0, 1]) > 0.95:
+            found.append("mirror")
+    return tuple(found)
+
+
+def _short(values: Array) -> list[float]:
+    """Enough digits to draw."""
+    return [round(float(value), 5) for value in values]

@@ -1,0 +1,163 @@
+"""The folder of an experiment: one record per run, which says everything about it and outlives any crash."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .files import Lock, locked, to_json, write
+from .runs import FORMAT, Columns, Run
+
+EXPERIMENT = "experiment.json"
+
+
+class RecordError(ValueError):
+    """A folder or a record is not what it should be; the message says which and what to do."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Where an experiment lives: ``runs/`` for records, ``nodes/`` for predictions, ``models/`` while it runs."""
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: Path, identity: Mapping[str, Any]) -> Folder:
+        """Make the folder of an experiment, or go on in it; one that holds another experiment is refused."""
+        wanted = json.loads(json.dumps({"format": FORMAT, **identity}))
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            with locked(path / ".lock", wait=True):
+                if not (path / EXPERIMENT).exists():
+                    if any(one.name != ".lock" for one in path.iterdir()):
+                        raise RecordError(f"{path} is not empty and holds no experiment: choose another --out")
+                    write(path / EXPERIMENT, to_json(wanted))
+        except (FileExistsError, NotADirectoryError):
+            raise RecordError(f"{path} is a file: choose another --out") from None
+        found = read_json(path / EXPERIMENT, "an experiment's description")
+        for name in sorted({*wanted, *found}):
+            if wanted.get(name) != found.get(name):
+                raise RecordError(
+                    f"{path} holds another experiment, with {name} {json.dumps(found.get(name))} and not "
+                    f"{json.dumps(wanted.get(name))}: choose another --out"
+                )
+        return cls(path)
+
+    @property
+    def models(self) -> Path:
+        return self.path / "models"
+
+    def place(self, run: Run) -> Path:
+        return self.path / "runs" / run.dataset / run.method / f"seed-{run.seed:03d}.json"
+
+    def claim(self, run: Run) -> Lock:
+        """The lock that whoever executes a run holds."""
+        return Lock(self.path / ".locks" / run.dataset / run.method / f"seed-{run.seed:03d}")
+
+    def read(self, run: Run, fingerprint: str) -> dict[str, Any] | None:
+        """The record of a run, if there is one; refused if it was made from other data or hyper-parameters."""
+        path = self.place(run)
+        if not path.exists():
+            return None
+        record = read_record(path)
+        wanted = json.loads(json.dumps(run.described))
+        for name, found, expected in (
+            ("data", record["fingerprint"], fingerprint),
+            ("hyper-parameters", record["config"], wanted),
+        ):
+            if found != expected:
+                raise RecordError(
+                    f"{path}: made with other {name} than this run; choose another --out, or delete the record"
+                )
+        return record
+
+    def write(self, run: Run, record: Mapping[str, Any], nodes: Columns | None = None) -> None:
+        """Keep what a run has found: predictions first, so that a record never promises more than there is."""
+        if nodes is not None:
+            self.write_nodes(f"{run.dataset}/{run.method}/seed-{run.seed:03d}", nodes)
+        write(self.place(run), to_json(record))
+
+    def write_nodes(self, name: str, nodes: Columns) -> None:
+        """A Parquet file below ``nodes/``."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        buffer = io.BytesIO()
+        types = {"prediction": pa.int64(), "homophily": pa.float64()}
+        table = {key: pa.array(values, types.get(key)) for key, values in nodes.items()}
+        pq.write_table(pa.table(table), buffer, compression="zstd")
+        write(self.path / "nodes" / f"{name}.parquet", buffer.getvalue())
+
+    @contextmanager
+    def occupied(self) -> Iterator[Callable[[], None]]:
+        """Be one of those who work here. What it yields tidies up, unless others are still at work."""
+        with (self.path / ".lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+
+            def tidy() -> None:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return
+                for name in ("models", ".locks"):
+                    shutil.rmtree(self.path / name, ignore_errors=True)
+
+            yield tidy
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """All records of an experiment's folder, in the order of their paths."""
+    if not (path / EXPERIMENT).is_file():
+        raise RecordError(f"{path}: no experiment here ({EXPERIMENT} is missing); give the --out of a benchmark")
+    return [read_record(one) for one in sorted(path.glob("runs/*/*/seed-*.json"))]
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """A record, checked; the message of the error names the file and the remedy."""
+    record = read_json(path, "a record")
+    wanted: dict[str, type | tuple[type, ...]] = {
+        "dataset": str, "method": str, "seed": int, "split_seed": int, "protocol": str, "fingerprint": str,
+        "config": dict, "versions": dict, "finished": str,
+    }  # fmt: skip
+    if record.get("status") == "done":
+        wanted |= {"headline": str, "metrics": dict, "scores": dict, "curves": dict, "marks": list, "seconds": dict,
+                   "class_names": list, "ood_names": list, "counts": dict, "peak_mib": (int, float)}  # fmt: skip
+    else:
+        wanted |= {"error": str}
+    wrong = [name for name, kind in wanted.items() if not isinstance(record.get(name), kind)]
+    if record.get("format") != FORMAT or record.get("status") not in ("done", "failed"):
+        wrong.insert(0, "format" if record.get("format") != FORMAT else "status")
+    numbers = [record.get("metrics"), *(record["scores"].values() if isinstance(record.get("scores"), dict) else [])]
+    if not wrong and record["status"] == "done" and not all(_numbers(one) for one in numbers):
+        wrong.append("metrics")
+    if wrong:
+        raise RecordError(f"{path}: damaged record ({wrong[0]} is missing or wrong); {_REMEDY}")
+    return record
+
+
+_REMEDY = "delete it, and the command that made it makes it again"
+
+
+def read_json(path: Path, what: str) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise RecordError(f"{path}: damaged, not {what} ({error}); {_REMEDY}") from None
+    if not isinstance(found, dict):
+        raise RecordError(f"{path}: damaged, not {what}; {_REMEDY}")
+    return found
+
+
+def _numbers(values: Any) -> bool:
+    return isinstance(values, dict) and all(
+        value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values.values()
+    )

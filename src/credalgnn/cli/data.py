@@ -1,0 +1,69 @@
+"""``credalgnn datasets`` and ``credalgnn describe``: the graphs that have a name."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from .errors import UserError
+
+
+def add_commands(commands: Any) -> None:
+    listing = commands.add_parser("datasets", help="the graphs that have a name, and whether they are on this disk")
+    listing.set_defaults(run=_datasets)
+    telling = commands.add_parser("describe", help="a named graph and its task, next to the paper's counts")
+    telling.add_argument("name", metavar="NAME")
+    telling.add_argument("--split-seed", type=int, default=0, metavar="K", help="public split, or seed (default: 0)")
+    telling.set_defaults(run=_describe)
+    for command in (listing, telling):
+        command.add_argument("--mirror", type=Path, metavar="DIR", help="raw files in PyG's layout, looked at first")
+        command.add_argument("--data-root", type=Path, metavar="DIR", help="where graphs are kept once read")
+
+
+def _datasets(args: argparse.Namespace) -> None:
+    from ..graphs import GraphError
+    from ..graphs.named import DATASETS, in_mirror, paper_table, summary
+
+    try:
+        mirrored = {name for name, dataset in DATASETS.items() if dataset.make is None and in_mirror(name, args.mirror)}
+    except GraphError as error:
+        raise UserError(error) from None
+    paper = {row["dataset"]: row for row in paper_table()}
+    print(f"{'name':10s} {'nodes':>10s} {'edges':>11s} {'classes':>7s} {'homophily':>9s}  on disk")
+    for name, dataset in DATASETS.items():
+        seen = summary(name, args.data_root)
+        if seen is not None:
+            numbers = f"{seen[0]:10,d} {seen[1]:11,d} {seen[2]:7d} {seen[3]:9.3f}"
+            where = "yes" if dataset.make is None else "embedded"
+        else:
+            row = paper[name]
+            low_high = {"He": "low", "Ho": "high"}[str(row["homophily"])]
+            numbers = f"{row['nodes']:10,d} {row['edges']:11,d} {row['classes']:7d} {low_high:>9s}"
+            where = "raw files in the mirror" if name in mirrored else "no"
+        print(f"{name:10s} {numbers}  {where:24s} {dataset.about}")
+    print("\nWhat is not on disk yet is shown with the paper's numbers; credalgnn describe NAME fetches and reads it.")
+
+
+def _describe(args: argparse.Namespace) -> None:
+    from ..graphs import GraphError, load_task, paper_table
+
+    try:
+        task = load_task(args.name, args.split_seed, mirror=args.mirror, data_root=args.data_root)
+    except GraphError as error:
+        raise UserError(error) from None
+    print(task.graph.describe())
+    left_out = ", ".join(task.graph.class_names[k] for k in task.ood_classes)
+    print(f"{'left out':15s} {left_out}\n{'fingerprint':15s} {task.fingerprint}\n")
+    paper = next((row for row in paper_table() if row["dataset"] == args.name), None)
+    ours = {
+        "nodes": task.graph.num_nodes,
+        "edges": task.graph.num_edges,
+        "classes": task.graph.num_classes,
+    } | task.counts
+    print(f"{'':15s} {'here':>12s}" + (f"{'paper':>12s}" if paper else ""))
+    for key, value in ours.items():
+        print(f"{key:15s} {value:12,d}" + (f"{paper[key]:12,d}" if paper else ""))
+    pairs = task.graph.num_pairs
+    if paper and ours["edges"] != paper["edges"] == pairs:
+        print(f"\nThe paper counts the edges of {args.name} as pairs of nodes, whatever their direction: {pairs:,}.")

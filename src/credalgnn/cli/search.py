@@ -1,0 +1,132 @@
+"""``credalgnn tune`` and ``credalgnn reproduce``: hyper-parameters, and the paper's whole experiment."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from .bench import (
+    Bar,
+    add_place_options,
+    add_work_options,
+    chosen_methods,
+    count,
+    deadline_of,
+    engine_of,
+    load_tasks,
+    need,
+    overrides_for,
+    source_of,
+    user_errors,
+    write_report,
+)
+from .errors import UserError
+
+if TYPE_CHECKING:
+    from ..bench.tuning import Best
+
+
+def add_commands(commands: Any) -> None:
+    tune = commands.add_parser(
+        "tune",
+        help="search hyper-parameters (Optuna), by what the protocol allows to look at",
+        description="Search the paper's space (for baselines that of their original papers) with Optuna's TPE. Several "
+        "processes and machines may work on the same --out; what is finished is kept, and the same command goes on. "
+        "credalgnn bench --tuned uses what was found.",
+    )
+    tune.add_argument("-m", "--methods", nargs="+", required=True, metavar="METHOD", help="names, or all")
+    add_work_options(tune)
+    tune.add_argument("--trials", type=count, default=30, metavar="N", help="trials per method (default: %(default)s)")
+    tune.add_argument("--storage", metavar="URL", help="an Optuna database instead of a journal file in --out")
+    tune.set_defaults(run=_tune)
+    reproduce = commands.add_parser(
+        "reproduce",
+        help="the paper's experiment, its tables and ours side by side",
+        description="30 trials for vanilla and the credal models, a pool of 100 vanilla GNNs, ensembles of its best, "
+        "post-hoc methods on the best vanilla GNN, five runs; then the paper's figures beside these. The same command "
+        "goes on where it was stopped.",
+    )
+    reproduce.add_argument("-d", "--datasets", nargs="+", required=True, metavar="NAME")
+    reproduce.add_argument("--protocol", choices=("paper", "sealed"), default="paper", help="default: the paper's")
+    reproduce.add_argument("--quick", action="store_true", help="the same path with small budgets, in minutes")
+    reproduce.set_defaults(run=_reproduce)
+    add_place_options(reproduce)
+
+
+def _tune(args: argparse.Namespace) -> int:
+    need("optuna", "credalgnn tune")
+    with user_errors():
+        from ..bench.records import Folder
+        from ..bench.reproduce import Studies, Tuning, search_all
+        from ..bench.spaces import SPACES
+
+        methods = chosen_methods(list(SPACES) if "all" in args.methods else args.methods)
+        settings = {name: overrides_for(name, args.overrides, methods) for name in methods}
+        source = source_of(args)
+        tasks = load_tasks(source, args.datasets, [args.split_seed])
+        identity = {"kind": "tune", "protocol": args.protocol, "split": args.split_seed, "set": sorted(args.overrides)}
+        folder = Folder.open(args.out, identity)
+        studies = Studies(folder.path, args.protocol, args.storage)
+        parts = [
+            Tuning(dataset, task, studies, methods, args.trials, args.split_seed, settings)
+            for (dataset, _), task in tasks.items()
+        ]
+        bare = [name for part in parts for name, space in part.spaces.items() if not space]
+        if bare:
+            raise UserError(f"--set leaves nothing of {bare[0]} to tune")
+        with folder.occupied() as tidy, engine_of(args, source, folder.models) as engine, Bar("tune") as bar:
+            in_time = search_all(parts, studies, engine, deadline_of(args), bar.trial)
+            if in_time:
+                tidy()
+    if not in_time:
+        print("the time is over: the same command goes on", file=sys.stderr)
+        return 1
+    for part in parts:
+        for name, best in part.best().items():
+            print(f"{part.dataset:10s} {name:20s} {best.value:8.4f}  {_point(best)}")
+    print(f"credalgnn bench --tuned {args.out} --protocol {args.protocol} uses these")
+    return 0
+
+
+def _point(best: Best) -> str:
+    words = (
+        f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in best.config.items()
+    )
+    return ", ".join(words)
+
+
+def _reproduce(args: argparse.Namespace) -> int:
+    need("optuna", "credalgnn reproduce")
+    need("pyarrow", "credalgnn reproduce")
+    with user_errors():
+        from ..bench.benchmark import benchmark
+        from ..bench.records import Folder
+        from ..bench.reproduce import Budget, Reproduction, Studies, search_all
+        from ..report.paper import beside_paper, write_beside
+
+        source = source_of(args)
+        tasks = load_tasks(source, args.datasets, [0])
+        folder = Folder.open(args.out, {"kind": "reproduce", "protocol": args.protocol, "quick": args.quick})
+        studies = Studies(folder.path, args.protocol)
+        budget = Budget.quick() if args.quick else Budget()
+        parts = [Reproduction(dataset, task, studies, budget) for (dataset, _), task in tasks.items()]
+        deadline, outcome = deadline_of(args), None
+        with folder.occupied() as tidy, engine_of(args, source, folder.models) as engine:
+            with Bar("search") as bar:
+                in_time = search_all(parts, studies, engine, deadline, bar.trial)
+            if in_time:
+                runs = sorted((run for part in parts for run in part.runs()), key=lambda run: run.seed)
+                with Bar("runs") as bar:
+                    outcome = benchmark(folder, runs, tasks, engine, lambda run: run.seed == 0, deadline, bar.tell)
+                if not outcome.left:
+                    tidy()
+        if outcome is None or outcome.left:
+            print("the time is over: the same command goes on", file=sys.stderr)
+            return 1
+        write_report([args.out], args.out, "credalgnn reproduce")
+        write_beside([args.out], args.out)
+        print(beside_paper([args.out]))
+    if outcome.failed:
+        print(f"{outcome.failed} runs failed: the same command tries again", file=sys.stderr)
+    return 1 if outcome.failed else 0

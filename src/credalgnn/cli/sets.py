@@ -1,0 +1,155 @@
+"""``credalgnn uncertainty``: credal sets in a file, measured exactly."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..sets import HullSet, IntervalSet
+
+RULES = ("interval-dominance", "maximality", "e-admissibility")
+
+
+def add_commands(commands: Any) -> None:
+    measure = commands.add_parser(
+        "uncertainty",
+        help="exact total, aleatoric and epistemic uncertainty of credal sets in a file",
+        description="Exact total, aleatoric and epistemic uncertainty (bits) of the credal sets in FILE, one a row, "
+        "with a bound of their error (gap), the point prediction and the classes that stay in question. FILE is a CSV "
+        "with columns lower_NAME and upper_NAME for every class NAME (others, like an id, are passed through), or an "
+        "npz with the arrays lower and upper [N, C], or members [M, N, C].",
+    )
+    measure.add_argument("file", type=Path, metavar="FILE")
+    measure.add_argument("--out", type=Path, metavar="FILE", help="write the CSV here instead of to the terminal")
+    measure.add_argument("--rule", choices=RULES, default=RULES[-1], help="which classes stay (default: %(default)s)")
+    measure.set_defaults(run=_uncertainty)
+
+
+def _uncertainty(args: argparse.Namespace) -> None:
+    if not args.file.is_file():
+        raise UserError(f"{args.file}: {'not a file' if args.file.exists() else 'no such file'}")
+    if args.out is not None and args.out.resolve() == args.file.resolve():
+        raise UserError(f"{args.out}: the result would overwrite the input; name another file")
+    if args.out is not None and not args.out.resolve().parent.is_dir():
+        raise UserError(f"{args.out}: its folder does not exist; make it first")
+    arrays, classes, header, extra = _read(args.file)
+
+    from .. import sets
+
+    try:
+        credal: IntervalSet | HullSet = sets.HullSet(*arrays) if len(arrays) == 1 else sets.IntervalSet(*arrays)
+    except (ValueError, TypeError) as error:
+        words = str(error)
+        if args.file.suffix == ".csv":  # a person counts lines from 1, the header among them
+            words = re.sub(r"\brow (\d+)", lambda row: f"line {int(row[1]) + 2}", words)
+        raise UserError(f"{args.file}: {words}") from None
+    measures = sets.uncertainty(credal, certify=True)
+    point = credal.mean() if isinstance(credal, sets.HullSet) else credal.intersection_probability()
+    kept = getattr(sets, args.rule.replace("-", "_"))(credal)
+    gap = measures.upper.gap + measures.lower.gap  # bounds the error of all three
+    numbers = zip(measures.total, measures.aleatoric, measures.epistemic, gap, point.argmax(-1), kept, strict=True)
+    rows: list[list[str]] = [[*header, "total", "aleatoric", "epistemic", "gap", "prediction", "kept"]]
+    for k, (total, aleatoric, epistemic, row_gap, best, row_kept) in enumerate(numbers):
+        labels = "|".join(name for name, stays in zip(classes, row_kept, strict=True) if stays)
+        bits = [f"{float(value):.9g}" for value in (total, aleatoric, epistemic)]
+        rows.append([*(extra[k] if extra else []), *bits, f"{float(row_gap):.1e}", classes[int(best)], labels])
+    _write(rows, args.out)
+
+
+def _write(rows: list[list[str]], out: Path | None) -> None:
+    """To the terminal, or whole or not at all to a file."""
+    if out is None:
+        csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
+        return
+    part = out.with_name(out.name + ".part")
+    try:
+        with part.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerows(rows)
+        part.replace(out)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise UserError(f"{out}: {error.strerror}") from None
+    print(f"{len(rows) - 1} credal sets measured: {out}")
+
+
+def _read(path: Path) -> tuple[list[np.ndarray], list[str], list[str], list[list[str]]]:
+    """Arrays (lower and upper, or members), class names, and the columns to pass through: their names and values."""
+    if path.suffix == ".npz":
+        return _read_npz(path)
+    if path.suffix == ".csv":
+        return _read_csv(path)
+    raise UserError(f"{path}: a .csv or .npz file is wanted")
+
+
+def _read_npz(path: Path) -> tuple[list[np.ndarray], list[str], list[str], list[list[str]]]:
+    import zipfile
+
+    import numpy as np
+
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            raise ValueError("it holds a single array")
+        with loaded as file:
+            names = ["members"] if "members" in file else ["lower", "upper"]
+            missing = [name for name in names if name not in file]
+            if missing:
+                raise UserError(
+                    f"{path}: no array {missing[0]!r}; it needs lower and upper [N, C], or members [M, N, C]"
+                )
+            arrays = [file[name] for name in names]
+    except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
+        raise UserError(f"{path}: not a readable npz file ({error})") from None
+    wanted = 3 if names == ["members"] else 2
+    for name, array in zip(names, arrays, strict=True):
+        if array.ndim != wanted:
+            raise UserError(f"{path}: {name} has shape {list(array.shape)}, but {wanted} dimensions are wanted")
+    return arrays, [str(k) for k in range(arrays[0].shape[-1])], [], []
+
+
+def _read_csv(path: Path) -> tuple[list[np.ndarray], list[str], list[str], list[list[str]]]:
+    import numpy as np
+
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            header, *rows = (row for row in csv.reader(file) if row)
+    except (ValueError, OSError, csv.Error) as error:  # no header, not text, not readable
+        raise UserError(f"{path}: not a CSV file with a header ({error})") from None
+    classes = [name.removeprefix("lower_") for name in header if name.startswith("lower_")]
+    if not classes:
+        raise UserError(f"{path}: no columns lower_NAME and upper_NAME in the header")
+    if len(set(header)) < len(header):
+        raise UserError(f"{path}: a column name stands twice in the header")
+    columns = {name: k for k, name in enumerate(header)}
+    for side, other in (("lower", "upper"), ("upper", "lower")):
+        for column in header:
+            name = column.removeprefix(f"{side}_")
+            if column.startswith(f"{side}_") and f"{other}_{name}" not in columns:
+                raise UserError(f"{path}: column {other}_{name} is missing beside {column}")
+    if any("|" in name for name in classes):
+        raise UserError(f"{path}: a class name has a | in it, which separates the classes kept; rename the columns")
+    arrays = []
+    for side in ("lower", "upper"):
+        values = np.empty((len(rows), len(classes)))
+        for k, row in enumerate(rows):
+            if len(row) != len(header):
+                raise UserError(f"{path}, line {k + 2}: {len(row)} fields where the header has {len(header)}")
+            for c, name in enumerate(classes):
+                text = row[columns[f"{side}_{name}"]]
+                try:
+                    values[k, c] = float(text)
+                except ValueError:
+                    raise UserError(f"{path}, line {k + 2}, column {side}_{name}: {text!r} is not a number") from None
+        arrays.append(values)
+    bounds = {f"{side}_{name}" for side in ("lower", "upper") for name in classes}
+    others = [name for name in header if name not in bounds]
+    return arrays, classes, others, [[row[columns[name]] for name in others] for row in rows]

@@ -1,0 +1,342 @@
+"""A benchmark as one HTML file: tables, curves and single nodes, without a server, a network or other files.
+
+Python picks and rounds what the page needs; ``page.js`` shows it. All data go into one JSON script.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..bench.files import write
+from .summary import Row, make_rows
+
+NODES = 600  # test nodes of one data set that go into the page
+MANY = 20  # with more classes than this, fewer nodes
+TOP = 15  # extreme nodes of each kind that are always among them
+EPOCHS = 80  # points of a training curve
+MARKS = {
+    "few-classes": "predicts fewer than half of the ID classes",
+    "majority": "accuracy not above that of always saying the most frequent training class",
+    "narrow": "the intervals have collapsed: the median of the widest one is below 0.001",
+    "saturated": "TU is log2 C on over 90 % of the nodes, so EU says nothing that AU does not",
+    "mirror": "EU and AU order the nodes alike or exactly opposed (rank correlation above 0.95 in size)",
+}
+Record = Mapping[str, Any]
+
+
+def write_page(
+    records: Sequence[dict[str, Any]], folders: Sequence[Path], path: Path, title: str = "credalgnn benchmark"
+) -> None:
+    """Write records, and the predictions per node that lie in the folders they are from, as one HTML file."""
+    rows = make_rows(records)
+    keys = dict.fromkeys([(row.dataset, row.protocol) for row in rows] + [_task_of(record) for record in records])
+    tasks = [
+        _task(*key, [record for record in records if _task_of(record) == key], rows, [Path(one) for one in folders])
+        for key in keys
+    ]
+    data = {
+        "title": title,
+        "tasks": [task for task in tasks if task["methods"]],
+        "failed": [
+            {name: record.get(name) for name in ("dataset", "protocol", "method", "seed", "error")}
+            for record in records
+            if record["status"] != "done"
+        ],
+        "versions": _versions(records),
+        "finished": max((str(record["finished"]) for record in records if record.get("finished")), default=None),
+        "marks": MARKS,
+    }
+    write(Path(path), _document(title, data).encode())
+
+
+def _document(title: str, data: Mapping[str, Any]) -> str:
+    """The template with everything in it. Its policy allows this very script and style, and nothing else."""
+    here = files(__package__)
+    style, script = ((here / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    parts = {
+        "title": html.escape(title),
+        "style": style,
+        "script": script,
+        "style-hash": _hash(style),
+        "script-hash": _hash(script),
+        "data": _json(data),
+    }
+    template = (here / "page.html").read_text(encoding="utf-8")
+    return re.sub(r"\{\{([a-z-]+)\}\}", lambda found: parts[found[1]], template)
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _json(data: Mapping[str, Any]) -> str:
+    """JSON that no text in it can end: what HTML or JavaScript would take for its own is escaped."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _numbers(values: Iterable[Any], digits: int = 4) -> list[float | int | None]:
+    """Numbers with so many significant digits; None for what is not a finite number."""
+    kept = [None if value is None or not math.isfinite(value) else float(f"{value:.{digits}g}") for value in values]
+    return [int(one) if one is not None and one.is_integer() and abs(one) < 1e15 else one for one in kept]
+
+
+def _task_of(record: Record) -> tuple[str, str]:
+    return record["dataset"], record["protocol"]
+
+
+def _versions(records: Iterable[Record]) -> dict[str, list[str]]:
+    """Every version of every package that made a record; more than one is worth seeing."""
+    found: dict[str, dict[str, None]] = {}
+    for record in records:
+        for name, version in (record.get("versions") or {}).items():
+            found.setdefault(name, {})[str(version)] = None
+    return {name: sorted(versions) for name, versions in found.items()}
+
+
+def _task(
+    dataset: str, protocol: str, records: Sequence[Record], rows: Iterable[Row], folders: Sequence[Path]
+) -> dict[str, Any]:
+    """All that is shown of one data set under one protocol."""
+    mine = [row for row in rows if (row.dataset, row.protocol) == (dataset, protocol)]
+    done = sorted(
+        (record for record in records if record["status"] == "done"), key=lambda r: (r["seed"], r["split_seed"])
+    )
+    methods = {}
+    for method in dict.fromkeys(row.method for row in mine):
+        runs = [record for record in done if record["method"] == method]
+        if runs:
+            trivial = any(row.trivial for row in mine if row.method == method)
+            methods[method] = {"trivial": trivial, **_method(runs)}
+    return {
+        "dataset": dataset,
+        "protocol": protocol,
+        "classes": done[0]["class_names"] if done else [],
+        "ood": done[0]["ood_names"] if done else [],
+        "counts": done[0]["counts"] if done else {},
+        "seeds": sorted({record["seed"] for record in done}),
+        "rows": [_row(row) for row in mine],
+        "methods": methods,
+        "nodes": _nodes(dataset, done, folders),
+    }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    values = {
+        key: _numbers((s.mean, s.std, s.low, s.high), 9) for key, s in row.values.items()
+    }  # rounded once, when shown
+    names = ("method", "score", "headline", "trivial", "marks", "runs", "failed", "rank")
+    return {**{name: getattr(row, name) for name in names}, "values": values}
+
+
+def _method(runs: Sequence[Record]) -> dict[str, Any]:
+    """Curves of one method over its runs."""
+    headline, scores = runs[0]["headline"], list(runs[0]["scores"])
+    return {
+        "headline": headline,
+        "scores": scores,
+        "roc": _band(run["curves"]["roc"].get(headline) for run in runs),
+        "rejection": _band(run["curves"]["rejection"].get(headline) for run in runs),
+        "histograms": {name: _histogram([run["curves"]["histogram"].get(name) for run in runs]) for name in scores},
+        "training": [_training(run) for run in runs if run["curves"]["training"]],
+        "config": runs[0]["config"],
+    }
+
+
+def _band(curves: Iterable[Sequence[float | None] | None]) -> dict[str, Any] | None:
+    """Mean, least and largest of curves on one grid."""
+    whole = [curve for curve in curves if curve and None not in curve]
+    if not whole:
+        return None
+    stack = np.array(whole, dtype=float)
+    parts = {"mean": stack.mean(0), "low": stack.min(0), "high": stack.max(0)}
+    return {name: _numbers(values) for name, values in parts.items()} | {"runs": len(whole)}
+
+
+def _histogram(found: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
+    """Histograms with the same bins are pooled; else the first stands alone."""
+    there = [one for one in found if one]
+    if not there:
+        return None
+    first = there[0]
+    pooled = there if all(one["edges"] == first["edges"] for one in there) else [first]
+    counts = {side: np.sum([one[side] for one in pooled], axis=0).tolist() for side in ("id", "ood")}
+    return {"edges": _numbers(first["edges"]), **counts, "runs": len(pooled)}
+
+
+def _training(run: Record) -> dict[str, Any]:
+    """At most ``EPOCHS`` epochs of a training, evenly spread, the first and the last among them."""
+    curve = run["curves"]["training"]
+    kept = [curve[i] for i in np.unique(np.linspace(0, len(curve) - 1, EPOCHS).round().astype(int))]
+    epoch, loss, monitor = zip(*kept, strict=True)
+    return {"seed": run["seed"], "epoch": list(epoch), "loss": _numbers(loss), "monitor": _numbers(monitor)}
+
+
+class _Table(NamedTuple):
+    """Test nodes of one Parquet file in the order of their numbers."""
+
+    path: Path
+    headline: str
+    node: NDArray[np.int64]
+    ood: NDArray[np.bool_]
+    label: NDArray[np.int64]
+    prediction: NDArray[np.int64] | None
+    scores: dict[str, NDArray[np.float64]]
+
+    def extremes(self, top: int) -> dict[str, NDArray[np.int64]]:
+        """Positions of the extreme nodes of each kind, the most extreme first; ties in the order of the numbers."""
+        both = {"EU", "AU"} <= set(self.scores)
+        kinds = {"epistemic": "EU", "aleatoric": "AU"} if both else {"uncertain": self.headline}
+        found = {kind: np.argsort(-self.scores[score], kind="stable")[:top] for kind, score in kinds.items()}
+        surest = np.argsort(self.scores.get("TU", self.scores[self.headline]), kind="stable")
+        if self.prediction is not None:
+            found["wrong"] = surest[(~self.ood & (self.prediction != self.label))[surest]][:top]
+        return found | {"ood": surest[self.ood[surest]][:top]}
+
+
+def _nodes(dataset: str, done: Sequence[Record], folders: Sequence[Path]) -> dict[str, Any]:
+    """The test nodes that go into the page: of the first seed for which most methods have predictions."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        return {"missing": "Predictions per node cannot be read without pyarrow: pip install 'credalgnn[tables]'."}
+    found: dict[tuple[int, int, str], list[tuple[Path, Record]]] = {}
+    for record in done:
+        if (folder := _folder_of(record, folders)) is not None:
+            task = (record["seed"], record["split_seed"], record["fingerprint"])
+            found.setdefault(task, []).append((folder, record))
+    if not found:
+        return {"missing": "There are no predictions per node: run the benchmark with --predictions first."}
+    runs = found[max(found, key=lambda task: (len(found[task]), -task[0], -task[1]))]
+    run, classes = runs[0][1], len(runs[0][1]["class_names"])
+    tables = {record["method"]: _read(_parquet(folder, record), record["headline"]) for folder, record in runs}
+    first = next(iter(tables.values()))
+    tables = {name: table for name, table in tables.items() if np.array_equal(table.node, first.node)}
+    top, picked, sample = _choose(list(tables.values()), max(NODES // 4, NODES * MANY // max(MANY, classes)))
+    wanted = first.node[picked]
+    names: dict[str, int] = {}
+    shown: dict[bytes, str] = {}
+    return {
+        "seed": run["seed"],
+        "total": len(first.node),
+        "node": wanted.tolist(),
+        "class": [names.setdefault(one, len(names)) for one in _columns(first.path, ["class"], wanted)["class"]],
+        "ood": first.ood[picked].astype(int).tolist(),
+        "label": first.label[picked].tolist(),
+        "sample": sample[picked].astype(int).tolist(),
+        "methods": {name: _predictions(name, table, top, picked, classes, shown) for name, table in tables.items()},
+        "graph": _graph([folder for folder, _ in runs], dataset, wanted, names),
+        "names": list(names),  # made last: the neighbours have added theirs
+    }
+
+
+def _parquet(folder: Path, record: Record) -> Path:
+    return folder.joinpath("nodes", record["dataset"], record["method"], f"seed-{record['seed']:03d}.parquet")
+
+
+def _folder_of(record: Record, folders: Iterable[Path]) -> Path | None:
+    """The folder that holds predictions of this very run."""
+    for folder in folders:
+        run = folder / "runs" / record["dataset"] / record["method"] / f"seed-{record['seed']:03d}.json"
+        if _parquet(folder, record).is_file() and run.is_file():
+            there = json.loads(run.read_text(encoding="utf-8"))
+            if all(there.get(name) == record[name] for name in ("protocol", "split_seed", "fingerprint", "config")):
+                return folder
+    return None
+
+
+def _choose(tables: Sequence[_Table], limit: int) -> tuple[int, NDArray[np.int64], NDArray[np.bool_]]:
+    """At most ``limit`` nodes: how many of each extreme, the positions of all, and which are of the random sample."""
+    total = len(tables[0].node)
+    if total <= limit:
+        return TOP, np.arange(total), np.ones(total, dtype=bool)
+    for top in range(TOP, 0, -1):  # extremes take two thirds at most
+        extreme = np.unique(np.concatenate([one for table in tables for one in table.extremes(top).values()]))
+        if len(extreme) <= limit * 2 // 3:
+            break
+    chosen, sample = np.zeros(total, dtype=bool), np.zeros(total, dtype=bool)
+    chosen[extreme] = True
+    for place in np.random.default_rng(0).permutation(total):
+        if chosen.sum() >= limit:
+            break
+        chosen[place] = sample[place] = True
+    return top, np.flatnonzero(chosen), sample
+
+
+def _predictions(
+    name: str, table: _Table, top: int, picked: NDArray[np.int64], classes: int, shown: dict[bytes, str]
+) -> dict[str, Any]:
+    """What one method says of the picked nodes. Methods on one backbone share probabilities: they are kept once."""
+    from scipy.stats import rankdata
+
+    rank = (rankdata(table.scores[table.headline]) - 0.5) / len(table.node)
+    place = {int(position): i for i, position in enumerate(picked)}
+    found: dict[str, Any] = {
+        "prediction": None if table.prediction is None else table.prediction[picked].tolist(),
+        "scores": {score: _numbers(values[picked]) for score, values in table.scores.items()},
+        "rank": [round(float(share), 4) for share in rank[picked]],
+        "picks": {kind: [place[int(one)] for one in places] for kind, places in table.extremes(top).items()},
+    }
+    kinds = [kind for kind in ("p", "lower", "upper") if table.prediction is not None]
+    columns = _columns(table.path, [f"{kind}_{k}" for kind in kinds for k in range(classes)], table.node[picked])
+    for kind in kinds:
+        values = [columns[f"{kind}_{k}"] for k in range(classes) if f"{kind}_{k}" in columns]
+        if len(values) == classes:
+            stack = np.array(values, dtype=float).T
+            same = shown.setdefault(stack.tobytes(), name) if kind == "p" else name
+            stack[stack < 1e-6] = 0.0
+            found[kind] = {"as": same} if same != name else [_numbers(row) for row in stack]
+    return found
+
+
+def _read(path: Path, headline: str) -> _Table:
+    import pyarrow.parquet as pq
+
+    names = [name for name in pq.read_schema(path).names if not re.fullmatch(r"(p|lower|upper)_\d+|class|split", name)]
+    table = pq.read_table(path, columns=names, filters=[("split", "=", "test")]).sort_by("node")
+    column = {name: table[name].to_numpy() for name in names if name != "prediction"}
+    prediction = None if table["prediction"].null_count else table["prediction"].to_numpy().astype(np.int64)
+    scores = {name.removeprefix("score_"): column[name].astype(float) for name in names if name.startswith("score_")}
+    return _Table(path, headline, column["node"], column["ood"].astype(bool), column["label"], prediction, scores)
+
+
+def _columns(path: Path, names: Sequence[str], nodes: NDArray[np.int64]) -> dict[str, list[Any]]:
+    """Columns of a Parquet file, as far as it has them, for the given nodes; None for a node that is not in it."""
+    import pyarrow.parquet as pq
+
+    there = [name for name in names if name in pq.read_schema(path).names]
+    table = pq.read_table(path, columns=["node", *there], filters=[("node", "in", nodes.tolist())])
+    place = {node: i for i, node in enumerate(table["node"].to_pylist())}
+    found = {name: table[name].to_pylist() for name in there}
+    rows = [place.get(int(node)) for node in nodes]
+    return {name: [None if row is None else values[row] for row in rows] for name, values in found.items()}
+
+
+def _graph(
+    folders: Iterable[Path], dataset: str, nodes: NDArray[np.int64], names: dict[str, int]
+) -> dict[str, Any] | None:
+    """Degree, homophily and neighbours of the nodes; class names go into ``names``."""
+    for folder in folders:
+        path = folder / "nodes" / dataset / "graph.parquet"
+        if path.is_file():
+            found = _columns(path, ["degree", "homophily", "neighbours", "neighbour_classes"], nodes)
+            classes = [[names.setdefault(one, len(names)) for one in row or []] for row in found["neighbour_classes"]]
+            return {
+                "degree": found["degree"],
+                "homophily": _numbers(found["homophily"]),
+                "neighbours": [row or [] for row in found["neighbours"]],
+                "neighbour_classes": classes,
+            }
+    return None

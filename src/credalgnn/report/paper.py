@@ -1,0 +1,211 @@
+"""The paper's tables with its figures and ours side by side, the difference coloured."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..bench.files import write
+from ..bench.reproduce import paper_results, search_spaces
+from ..graphs import paper_table
+from .summary import Row, Summary, make_rows, read_runs
+from .tables import legend, pipes
+
+TABLES = {
+    "ood_auroc_main": "OOD detection, AUROC (the paper's main table)",
+    "ood_auroc_full": "OOD detection, AUROC with standard deviations (the paper's appendix)",
+    "id_f1": "ID classification, F1 (micro, so it equals accuracy)",
+}
+ACCURACY = {"argmax": "accuracy", "lower": "accuracy_lower", "upper": "accuracy_upper"}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A figure of the paper and ours, in per cent."""
+
+    method: str
+    score: str
+    dataset: str
+    paper: float
+    paper_std: float | None
+    ours: float
+    ours_std: float
+
+    @property
+    def difference(self) -> float:
+        return self.ours - self.paper
+
+    @property
+    def is_far(self) -> bool:
+        """More than two standard deviations apart, by the larger of the two: the paper's are not always credible."""
+        return abs(self.difference) > 2.0 * max(self.paper_std or 0.0, self.ours_std)
+
+    @property
+    def colour(self) -> str:
+        return "" if not self.is_far else "🟢" if self.difference > 0 else "🔴"
+
+
+def pairs(rows: Sequence[Row], table: str) -> list[Pair]:
+    """Every figure of one of the paper's tables of which there is one of ours."""
+    ours = {(row.method, row.score, row.dataset): row.values for row in rows}
+    full = {_key(one): one["std"] for one in paper_results() if one["table"] == "ood_auroc_full"}
+    found = []
+    for one in paper_results():
+        if one["table"] != table:
+            continue
+        value = _ours(ours, one)
+        if value is not None:
+            std = one["std"] if one["std"] is not None else full.get(_key(one))
+            numbers = one["mean"], std, 100.0 * value.mean, 100.0 * value.std
+            found.append(Pair(one["method"], one["score"], one["dataset"], *numbers))
+    return found
+
+
+def _key(one: dict[str, Any]) -> tuple[str, str, str]:
+    return one["method"], one["score"], one["dataset"]
+
+
+def _ours(rows: dict[tuple[str, str, str], dict[str, Summary]], one: dict[str, Any]) -> Summary | None:
+    """Our figure for one of the paper's; its F1 is the accuracy, by the class that its ``score`` names."""
+    if one["table"] != "id_f1":
+        return rows.get(_key(one), {}).get("auroc")
+    methods = (
+        values for (method, _, dataset), values in rows.items() if (method, dataset) == (one["method"], one["dataset"])
+    )
+    return next(methods, {}).get(ACCURACY[one["score"]])
+
+
+def beside_paper(folders: Sequence[Path]) -> str:
+    """The tables in Markdown, which also reads well on a terminal."""
+    records = read_runs(folders)
+    rows = make_rows(records)
+    datasets = list(dict.fromkeys(row.dataset for row in rows))
+    parts = []
+    for table, title in TABLES.items():
+        parts += ["", f"## {title}", "", *pipes(_side_by_side(pairs(rows, table), datasets, table != "ood_auroc_main"))]
+    parts += [
+        "",
+        "🟢 ours is above the paper's, 🔴 below it, by more than two standard deviations (the larger of both).",
+        "",
+    ]
+    parts += [
+        "## Scores and methods that the paper does not report",
+        "",
+        *pipes(_others(rows, datasets)),
+        "",
+        *legend(rows),
+    ]
+    parts += ["", "## Data sets", "", *pipes(_datasets(records, datasets))]
+    parts += ["", "## Search spaces", "", *pipes(search_spaces())]
+    parts += ["", "## What was chosen", "", *pipes(_chosen(records, datasets))]
+    return "\n".join(parts).strip() + "\n"
+
+
+def write_beside(folders: Sequence[Path], out: Path) -> None:
+    """``paper.md`` and the same as a page, ``paper.html``, with the differences as colours."""
+    write(out / "paper.md", beside_paper(folders).encode())
+    rows = make_rows(read_runs(folders))
+    datasets = list(dict.fromkeys(row.dataset for row in rows))
+    body = []
+    for table, title in TABLES.items():
+        found = {(one.method, one.score, one.dataset): one for one in pairs(rows, table)}
+        head = "".join(f"<th scope=col colspan=3>{html.escape(name)}" for name in datasets)
+        sub = "<th scope=col>paper<th scope=col>ours<th scope=col>difference" * len(datasets)
+        lines = []
+        for method, score in dict.fromkeys((one.method, one.score) for one in found.values()):
+            cells = "".join(_coloured(found.get((method, score, name))) for name in datasets)
+            lines.append(f"<tr><th scope=row>{html.escape(method)}<td>{html.escape(score)}{cells}")
+        body.append(
+            f"<h2>{html.escape(title)}</h2><div class=box><table><thead><tr><th rowspan=2 scope=col>method"
+            f"<th rowspan=2 scope=col>score{head}<tr>{sub}<tbody>{''.join(lines)}</table></div>"
+        )
+    write(out / "paper.html", _PAGE.replace("BODY", "".join(body)).encode())
+
+
+def _coloured(pair: Pair | None) -> str:
+    """Cells of a pair: blue above the paper, orange below, deeper the larger the difference (10 points and more)."""
+    if pair is None:
+        return "<td colspan=3>"
+    strength = min(abs(pair.difference) / 10.0, 1.0)
+    colour = f"rgb({'33 102 172' if pair.difference > 0 else '217 95 2'} / {0.55 * strength:.2f})"
+    paper = f"{pair.paper:.1f}" + (f" ± {pair.paper_std:.1f}" if pair.paper_std is not None else "")
+    return (
+        f"<td>{paper}<td>{pair.ours:.1f} ± {pair.ours_std:.1f}"
+        f'<td style="background:{colour}">{pair.difference:+.1f}{" !" if pair.is_far else ""}'
+    )
+
+
+_PAGE = """<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content="width=device-width">
+<title>The paper's tables and ours</title><style>
+:root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif }
+body { max-width: 75rem; margin: 2rem auto; padding: 0 1rem } .box { overflow-x: auto }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums } th { text-align: left; font-weight: 600 }
+td, th { padding: .2rem .6rem; border-bottom: 1px solid #8885; white-space: nowrap } td + td { text-align: right }
+</style><h1>The paper's tables and ours</h1>
+<p>Per cent, mean ± standard deviation. Blue: ours is above the paper's; orange: below. The colour is full at ten
+points; ! marks a difference of more than two standard deviations (the larger of both).</p>BODY</html>
+"""
+
+
+def _side_by_side(found: Sequence[Pair], datasets: Sequence[str], with_std: bool) -> list[list[str]]:
+    table = [["method", "score", *(f"{name} {who}" for name in datasets for who in ("paper", "ours", "difference"))]]
+    known = {(one.method, one.score, one.dataset): one for one in found}
+    for method, score in dict.fromkeys((one.method, one.score) for one in found):
+        line = [method, score]
+        for dataset in datasets:
+            pair = known.get((method, score, dataset))
+            if pair is None:
+                line += ["", "", ""]
+                continue
+            paper, ours = f"{pair.paper:.1f}", f"{pair.ours:.1f}"
+            if with_std:
+                paper += f" ± {pair.paper_std:.1f}" if pair.paper_std is not None else ""
+                ours += f" ± {pair.ours_std:.1f}"
+            line += [paper, ours, f"{pair.difference:+.1f} {pair.colour}".rstrip()]
+        table.append(line)
+    return table
+
+
+def _others(rows: Sequence[Row], datasets: Sequence[str]) -> list[list[str]]:
+    known = {_key(one) for one in paper_results() if one["table"] == "ood_auroc_full"}
+    table = [["method", "score", *(f"{name} {what}" for name in datasets for what in ("AUROC", "accuracy"))]]
+    values = {(row.method, row.score, row.dataset): row.values for row in rows}
+    for method, score in dict.fromkeys((row.method, row.score) for row in rows):
+        if (method, score, datasets[0]) in known:
+            continue
+        line = [method, score]
+        for dataset in datasets:
+            found = values.get((method, score, dataset), {})
+            for name in ("auroc", "accuracy"):
+                line.append(f"{100 * found[name].mean:.1f} ± {100 * found[name].std:.1f}" if name in found else "-")
+        table.append(line)
+    return table
+
+
+def _datasets(records: Sequence[dict[str, Any]], datasets: Sequence[str]) -> list[list[str]]:
+    paper = {str(row["dataset"]): row for row in paper_table()}
+    counts = {record["dataset"]: record["counts"] for record in records if record["status"] == "done"}
+    names = list(next(iter(counts.values())))
+    table = [["data set", *(f"{name} {who}" for name in names for who in ("paper", "ours"))]]
+    for dataset in datasets:
+        numbers = [(paper.get(dataset, {}).get(name, "-"), counts[dataset][name]) for name in names]
+        table.append([dataset, *(str(number) for pair in numbers for number in pair)])
+    return table
+
+
+def _chosen(records: Sequence[dict[str, Any]], datasets: Sequence[str]) -> list[list[str]]:
+    """The hyper-parameters of the reported runs."""
+    shown = ("backbone", "layers", "hidden", "lr", "weight_decay", "delta", "size", "k", "temperature", "epsilon",
+             "steps", "alpha")  # fmt: skip
+    table = [["data set", "method", "hyper-parameters"]]
+    seen = {(record["dataset"], record["method"]): record["config"] for record in records}
+    for dataset in datasets:
+        for (of, method), config in seen.items():
+            if of == dataset:
+                words = (f"{name} {config[name]:.4g}" if isinstance(config[name], float) else f"{name} {config[name]}"
+                         for name in shown if name in config)  # fmt: skip
+                table.append([dataset, method, ", ".join(words)])
+    return table

@@ -1,0 +1,158 @@
+"""Rows as tables: for the terminal, Markdown, CSV and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..bench.files import write
+from ..bench.metrics import MARKS
+from .summary import FEWEST_PAIRS, Row, Summary
+
+PERCENT = {
+    "auroc": "AUROC",
+    "aupr": "AUPR",
+    "fpr95": "FPR95",
+    "accuracy": "accuracy",
+    "macro_f1": "macro F1",
+    "misclassification_auroc": "wrong AUROC",
+    "aurc": "AURC",
+    "ece": "ECE",
+}
+PLAIN = {"nll": "NLL", "brier": "Brier", "width": "width", "seconds": "seconds"}
+LETTERS = {"few-classes": "F", "majority": "M", "narrow": "N", "saturated": "S", "mirror": "A"}
+
+
+def write_tables(rows: Sequence[Row], folder: Path) -> None:
+    """``table.md``, ``table.csv`` and ``table.tex`` in a folder."""
+    for name, make in (("table.md", markdown), ("table.csv", tidy), ("table.tex", latex)):
+        write(folder / name, make(rows).encode())
+
+
+def terminal(rows: Sequence[Row]) -> str:
+    """AUROC of every score and accuracy of every method, side by side for all data sets."""
+    return "\n".join([*_aligned(_overview(rows, lambda text, rank: text + _SIGNS[rank])), "", *legend(rows)])
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The same, and below it every metric for each data set."""
+    bold = {"best": "**{}**", "tied": "{}†", "": "{}"}
+    parts = [*pipes(_overview(rows, lambda text, rank: bold[rank].format(text))), "", *legend(rows)]
+    for dataset, protocol in _tables(rows):
+        chosen = [row for row in rows if (row.dataset, row.protocol) == (dataset, protocol)]
+        columns = {**PERCENT, **PLAIN}
+        body = [["method", "score", *columns.values(), "marks"]]
+        for row in chosen:
+            cells = [_cell(row.values.get(name), 100.0 if name in PERCENT else 1.0) for name in columns]
+            body.append([row.method, row.score, *cells, _marks(row)])
+        parts += ["", f"## {dataset}, {protocol} protocol", "", *pipes(body)]
+    return "\n".join(parts) + "\n"
+
+
+def latex(rows: Sequence[Row]) -> str:
+    """The overview for a paper: booktabs, the best in bold, those not significantly worse underlined."""
+    looks = {"best": r"\textbf{{{}}}", "tied": r"\underline{{{}}}", "": "{}"}
+    head, *body = _overview(rows, lambda text, rank: looks[rank].format(text.replace(" ± ", r"\,$\pm$\,")))
+    lines = [r"\begin{tabular}{ll" + "r" * (len(head) - 2) + "}", r"\toprule"]
+    lines += [" & ".join(map(_tex, head)) + r" \\", r"\midrule"]
+    lines += [" & ".join([*map(_tex, line[:2]), *line[2:]]) + r" \\" for line in body]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *(f"% {line}" for line in legend(rows))]) + "\n"
+
+
+def tidy(rows: Sequence[Row]) -> str:
+    """One line per data set, method, score and metric, in plain fractions."""
+    file = io.StringIO()
+    table = csv.writer(file, lineterminator="\n")
+    table.writerow(
+        ["dataset", "protocol", "method", "score", "metric", "mean", "std", "low", "high", "seeds", "rank", "marks"]
+    )
+    for row in rows:
+        marks = " ".join(f"{name}:{count}" for name, count in row.marks.items())
+        for name, value in row.values.items():
+            numbers = [f"{number:.6g}" for number in (value.mean, value.std, value.low, value.high)]
+            rank = row.rank if name == "auroc" else ""
+            table.writerow([row.dataset, row.protocol, row.method, row.score, name, *numbers, value.n, rank, marks])
+    return file.getvalue()
+
+
+def legend(rows: Sequence[Row]) -> list[str]:
+    """What the signs of these rows mean."""
+    seeds = sorted({row.runs for row in rows if row.runs})
+    many = f"{seeds[0]} seeds" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds" if seeds else "no seeds"
+    words = [f"AUROC of OOD nodes and accuracy of ID nodes in per cent, mean ± standard deviation over {many}."]
+    if any(row.rank == "tied" for row in rows) or (seeds and seeds[-1] >= FEWEST_PAIRS):
+        words.append("Bold or *: the best of the unmarked; † or +: not significantly worse (Wilcoxon, Holm, 0.05).")
+    else:
+        words.append(f"Bold or *: the best of the unmarked. A test of differences needs {FEWEST_PAIRS} seeds or more.")
+    seen = {mark for row in rows for mark in row.marks}
+    words += [f"{LETTERS[mark]}: {MARKS[mark]}." for mark in MARKS if mark in seen]
+    if seen:
+        words.append("Marked runs (a number tells how many) are shown and not ranked.")
+    failed = sum({(row.dataset, row.protocol, row.method): row.failed for row in rows}.values())
+    if failed:
+        words.append(f"{failed} run{'s' if failed > 1 else ''} failed; the records say why.")
+    return words
+
+
+_SIGNS = {"best": "*", "tied": "+", "": " "}
+
+
+def _overview(rows: Sequence[Row], decorate: Callable[[str, str], str]) -> list[list[str]]:
+    """Head and body: a line per method and score, two columns per data set and protocol."""
+    tables = _tables(rows)
+    several = len({protocol for _, protocol in tables}) > 1
+    names = [f"{dataset} ({protocol})" if several else dataset for dataset, protocol in tables]
+    body = [["method", "score", *(f"{name} {what}" for name in names for what in ("AUROC", "accuracy"))]]
+    found = {(row.dataset, row.protocol, row.method, row.score): row for row in rows}
+    for method, score in dict.fromkeys((row.method, row.score) for row in rows):
+        line = [method, score]
+        for table in tables:
+            row = found.get((*table, method, score))
+            if row is None:
+                line += ["", ""]
+                continue
+            marks = _marks(row)
+            auroc = decorate(_cell(row.values.get("auroc"), 100.0), row.rank)
+            accuracy = _cell(row.values.get("accuracy"), 100.0) if row.headline else ""
+            line += [f"{auroc} {marks}".rstrip() if marks else auroc, accuracy]
+        body.append(line)
+    return body
+
+
+def _tables(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    return list(dict.fromkeys((row.dataset, row.protocol) for row in rows))
+
+
+def _cell(value: Summary | None, factor: float) -> str:
+    if value is None:
+        return "-"
+    digits = 1 if factor > 1 or value.mean >= 10 else 3
+    mean, std = f"{factor * value.mean:.{digits}f}", f"{factor * value.std:.{digits}f}"
+    return f"{mean} ± {std}" if value.n > 1 else mean
+
+
+def _marks(row: Row) -> str:
+    """Letters of the doctor's marks, with how many runs bear them if not all do."""
+    return " ".join(LETTERS[m] + (f"{count}" if count < row.runs else "") for m, count in row.marks.items())
+
+
+def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
+    lines = []
+    for line in table:
+        left = [text.ljust(width) for text, width in zip(line[:2], widths[:2], strict=True)]
+        right = [text.rjust(width) for text, width in zip(line[2:], widths[2:], strict=True)]
+        lines.append("  ".join([*left, *right]).rstrip())
+    return [lines[0], "-" * max(map(len, lines)), *lines[1:]]
+
+
+def pipes(table: Sequence[Sequence[str]]) -> list[str]:
+    escaped = [[text.replace("|", r"\|") for text in line] for line in table]
+    head, *body = (f"| {' | '.join(line)} |" for line in escaped)
+    return [head, "|---|---|" + "---:|" * (len(table[0]) - 2), *body]
+
+
+def _tex(text: str) -> str:
+    return "".join({"_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$"}.get(sign, sign) for sign in text)

@@ -1,0 +1,156 @@
+"""Runs and trials on a real Ray cluster: two nodes on 127.0.0.1, one of which is killed on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from credalgnn.bench.engines import EngineError, Ray, Source
+
+CLUSTER = """
+import sys
+from ray.cluster_utils import Cluster
+small = {"num_cpus": 1, "object_store_memory": 10**8}
+cluster = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
+second = cluster.add_node(**small)
+print(cluster.address, flush=True)
+for line in sys.stdin:
+    if line == "kill\\n":
+        cluster.remove_node(second, allow_graceful=False)
+        print("killed", flush=True)
+cluster.shutdown()
+"""
+WORK = ["-d", "digits", "--set", "epochs=12", "hidden=16", "classical-ensemble.size=3"]
+METHODS = ["-m", "vanilla", "credal-lj", "energy", "classical-ensemble"]
+NOT_COMPARED = ("seconds", "peak_mib", "finished")
+
+
+class Machine:
+    """The cluster, and commands in the environment it needs: loopback only, nothing written outside a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = folder / "home"
+        self.home.mkdir()
+        temporary = Path(f"/tmp/cgr{os.getpid()}")  # paths of sockets must be short
+        temporary.mkdir()
+        self.temporary = temporary
+        # Ray takes the interface's address for 127.0.0.1, unless it believes that it cannot form a cluster of machines.
+        self.environment = {
+            **os.environ, "HOME": str(self.home), "RAY_TMPDIR": str(temporary), "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled",
+        }  # fmt: skip
+        self.cluster = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", CLUSTER], env=self.environment, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        self.address = self._line()
+
+    def _line(self) -> str:
+        assert self.cluster.stdout is not None
+        return self.cluster.stdout.readline().strip()
+
+    def kill_second_node(self) -> None:
+        assert self.cluster.stdin is not None
+        self.cluster.stdin.write("kill\n")
+        self.cluster.stdin.flush()
+        assert self._line() == "killed"
+
+    def start(self, *words: str | Path) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "credalgnn", *map(str, words)]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, env=self.environment, text=True, **pipes)
+
+    def stop(self) -> None:
+        self.cluster.communicate("", timeout=60)
+        shutil.rmtree(self.temporary, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    found = Machine(tmp_path_factory.mktemp("ray"))
+    yield found
+    found.stop()
+
+
+def records(folder: Path) -> dict[str, Any]:
+    found = {}
+    for path in sorted(folder.glob("runs/*/*/*.json")):
+        record = json.loads(path.read_text())
+        assert record["status"] == "done", record["error"]
+        found[str(path.relative_to(folder))] = {k: v for k, v in record.items() if k not in NOT_COMPARED}
+    return found
+
+
+def reachable(host: str, address: str) -> bool:
+    with socket.socket() as door:
+        return door.connect_ex((host, int(address.rpartition(":")[2]))) == 0
+
+
+def own_address() -> str:
+    """The address of this machine's interface; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
+        try:
+            door.connect(("192.0.2.1", 9))
+        except OSError:
+            return "127.0.0.1"
+        return str(door.getsockname()[0])
+
+
+def test_a_lost_node_costs_only_what_it_was_doing(machine: Machine, tmp_path: Path) -> None:
+    command = ["bench", *WORK, *METHODS, "--seeds", "3", "--predictions", "none"]
+    bench = machine.start(*command, "--out", tmp_path / "ray", "--engine", "ray", "--address", machine.address)
+    assert bench.stderr is not None
+    lines = [bench.stderr.readline() for _ in range(3)]
+    assert all(line.startswith(f"[{number}/18] digits") for number, line in enumerate(lines, 1)), lines
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "ray").glob("runs/*/*/*.json")}
+    assert len(before) >= 3
+    machine.kill_second_node()
+    _, errors = bench.communicate(timeout=120)
+    assert bench.returncode == 0, errors
+    assert "Traceback" not in errors
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in before.items())
+    local = machine.start(*command, "--out", tmp_path / "local", "--jobs", "2")
+    assert local.wait(120) == 0, local.communicate()
+    expected = records(tmp_path / "local")
+    assert len(expected) == 18  # four methods and two trivial ones, three seeds
+    assert records(tmp_path / "ray") == expected
+    assert reachable("127.0.0.1", machine.address)
+    assert own_address().startswith("127.") or not reachable(own_address(), machine.address)
+    assert not list(machine.home.iterdir())  # no token, no cache
+
+
+def test_trials_on_a_cluster_are_those_of_one_machine(machine: Machine, tmp_path: Path) -> None:
+    command = ["tune", "-d", "digits", "-m", "vanilla", "knn", "--trials", "7", "--set", "epochs=4"]
+    cluster = machine.start(*command, "--out", tmp_path / "ray", "--engine", "ray", "--address", machine.address)
+    local = machine.start(*command, "--out", tmp_path / "local", "--jobs", "1")
+    for process in (cluster, local):
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+    found, expected = (json.loads((tmp_path / name / "best.json").read_text()) for name in ("ray", "local"))
+    assert found == expected
+
+
+def test_a_cluster_that_is_not_there_is_one_line(machine: Machine, tmp_path: Path) -> None:
+    begin = time.monotonic()
+    bench = machine.start("bench", *WORK, "--out", tmp_path, "--engine", "ray", "--address", "127.0.0.1:1")
+    _, errors = bench.communicate(timeout=120)
+    assert bench.returncode == 2
+    assert time.monotonic() - begin < 60
+    assert errors.startswith("credalgnn: no Ray cluster at 127.0.0.1:1"), errors
+    assert errors.count("\n") == 1
+
+
+def test_without_ray_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("credalgnn.bench.engines.find_spec", lambda name: None)
+    with pytest.raises(EngineError, match=r"pip install 'credalgnn\[ray\]'"):
+        Ray(None, Source(), tmp_path)
