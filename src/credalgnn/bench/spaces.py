@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..methods import METHODS, MethodError
 
@@ -23,9 +23,10 @@ class Uniform:
     log: bool = False
 
     def __str__(self) -> str:
-        return f"U({self.low:g}, {self.high:g})"
+        return f"{'log ' if self.log else ''}U({self.low:g}, {self.high:g})"
 
 
+Scale: TypeAlias = Literal["uniform", "log"]
 Choices: TypeAlias = tuple[Any, ...]
 Space: TypeAlias = Mapping[str, Uniform | Choices]
 
@@ -53,13 +54,20 @@ SPACES: dict[str, Space] = {
 }
 
 
-def space_of(method: str, training_nodes: int) -> Space:
-    """The search space of a method on a task: more neighbours than training nodes cannot be asked for."""
+def space_of(method: str, training_nodes: int, scale: Scale) -> Space:
+    """The search space of a method on a task: more neighbours than training nodes cannot be asked for.
+
+    The paper draws learning rate and weight decay evenly (``uniform``), so that hardly any point has a weight decay
+    below a hundredth; ``log`` draws them evenly in their logarithms from the same ranges.
+    """
     if method not in SPACES:
         raise MethodError(f"{METHODS[method].name} has nothing to tune; choose from {', '.join(SPACES)}")
     space = dict(SPACES[method])
     if not isinstance(space.get("k", Uniform(0, 0)), Uniform):
         space["k"] = tuple(k for k in space["k"] if k <= training_nodes)  # type: ignore[union-attr]
+    for name in ("lr", "weight_decay"):
+        if scale == "log" and name in space:
+            space[name] = replace(space[name], log=True)  # type: ignore[type-var]
     return space
 
 

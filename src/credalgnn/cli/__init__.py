@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"credalgnn: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("credalgnn: stopped", file=sys.stderr)
+        print("credalgnn: stopped; what was finished is kept, and the same command goes on", file=sys.stderr)
         return 130
     except BrokenPipeError:
         sys.stderr.close()

@@ -40,6 +40,7 @@ def add_commands(commands: Any) -> None:
     tune.add_argument("--trials", type=count, default=30, metavar="N", help="trials per method (default: %(default)s)")
     tune.add_argument("--storage", metavar="URL", help="an Optuna database instead of a journal file in --out")
     tune.set_defaults(run=_tune)
+    _add_scale(tune, "log")
     reproduce = commands.add_parser(
         "reproduce",
         help="the paper's experiment, its tables and ours side by side",
@@ -51,7 +52,13 @@ def add_commands(commands: Any) -> None:
     reproduce.add_argument("--protocol", choices=("paper", "sealed"), default="paper", help="default: the paper's")
     reproduce.add_argument("--quick", action="store_true", help="the same path with small budgets, in minutes")
     reproduce.set_defaults(run=_reproduce)
+    _add_scale(reproduce, "uniform")
     add_place_options(reproduce)
+
+
+def _add_scale(parser: argparse.ArgumentParser, default: str) -> None:
+    words = "draw learning rate and weight decay evenly, as the paper does, or evenly in their logarithms"
+    parser.add_argument("--scale", choices=("uniform", "log"), default=default, help=f"{words} (default: %(default)s)")
 
 
 def _tune(args: argparse.Namespace) -> int:
@@ -65,9 +72,12 @@ def _tune(args: argparse.Namespace) -> int:
         settings = {name: overrides_for(name, args.overrides, methods) for name in methods}
         source = source_of(args)
         tasks = load_tasks(source, args.datasets, [args.split_seed])
-        identity = {"kind": "tune", "protocol": args.protocol, "split": args.split_seed, "set": sorted(args.overrides)}
+        identity = {
+            "kind": "tune", "protocol": args.protocol, "scale": args.scale, "split": args.split_seed,
+            "set": sorted(args.overrides),
+        }  # fmt: skip
         folder = Folder.open(args.out, identity)
-        studies = Studies(folder.path, args.protocol, args.storage)
+        studies = Studies(folder.path, args.protocol, args.scale, args.storage)
         parts = [
             Tuning(dataset, task, studies, methods, args.trials, args.split_seed, settings)
             for (dataset, _), task in tasks.items()
@@ -107,8 +117,9 @@ def _reproduce(args: argparse.Namespace) -> int:
 
         source = source_of(args)
         tasks = load_tasks(source, args.datasets, [0])
-        folder = Folder.open(args.out, {"kind": "reproduce", "protocol": args.protocol, "quick": args.quick})
-        studies = Studies(folder.path, args.protocol)
+        identity = {"kind": "reproduce", "protocol": args.protocol, "scale": args.scale, "quick": args.quick}
+        folder = Folder.open(args.out, identity)
+        studies = Studies(folder.path, args.protocol, args.scale)
         budget = Budget.quick() if args.quick else Budget()
         parts = [Reproduction(dataset, task, studies, budget) for (dataset, _), task in tasks.items()]
         deadline, outcome = deadline_of(args), None

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..bench.files import write
+from ..bench.records import EXPERIMENT, read_json
 from ..bench.reproduce import paper_results, search_spaces
+from ..bench.spaces import Scale
 from ..graphs import paper_table
 from .summary import Row, Summary, make_rows, read_runs
 from .tables import legend, pipes
@@ -99,9 +101,14 @@ def beside_paper(folders: Sequence[Path]) -> str:
         *legend(rows),
     ]
     parts += ["", "## Data sets", "", *pipes(_datasets(records, datasets))]
-    parts += ["", "## Search spaces", "", *pipes(search_spaces())]
+    parts += ["", "## Search spaces", "", *pipes(search_spaces(_scale(folders[0])))]
     parts += ["", "## What was chosen", "", *pipes(_chosen(records, datasets))]
     return "\n".join(parts).strip() + "\n"
+
+
+def _scale(folder: Path) -> Scale:
+    """How the reproduction in a folder drew learning rates."""
+    return "log" if read_json(folder / EXPERIMENT, "an experiment").get("scale") == "log" else "uniform"
 
 
 def write_beside(folders: Sequence[Path], out: Path) -> None:
