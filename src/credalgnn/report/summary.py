@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..bench.records import RecordError, read_records
+from ..graphs import DATASETS
 from ..methods import METHODS
 from ..methods.trivial import Trivial
 
@@ -82,14 +83,16 @@ def summarise(values: Sequence[float]) -> Summary:
 
 
 def make_rows(records: Iterable[Mapping[str, Any]]) -> list[Row]:
-    """One row per data set, protocol, method and score, the best marked; in the order of the records' data sets."""
+    """One row per data set, protocol, method and score, the best marked; in the order in which they are known."""
     order = {name: number for number, name in enumerate(METHODS)}
     groups: dict[tuple[str, str], dict[str, list[Mapping[str, Any]]]] = {}
     for record in records:
         table = groups.setdefault((record["dataset"], record["protocol"]), {})
         table.setdefault(record["method"], []).append(record)
     rows: list[Row] = []
-    for (dataset, protocol), methods in groups.items():
+    known = list(DATASETS)
+    for dataset, protocol in sorted(groups, key=lambda key: known.index(key[0]) if key[0] in known else len(known)):
+        methods = groups[dataset, protocol]
         made: list[tuple[Row, dict[Any, float]]] = []
         for method in sorted(methods, key=lambda name: order.get(name, len(order))):
             done = [record for record in methods[method] if record["status"] == "done"]
