@@ -12,13 +12,12 @@ import math
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from datetime import timedelta
 from functools import cache
@@ -415,13 +414,13 @@ def test_a_watch_follows_the_best_and_gives_up_above_a_hurdle() -> None:
 
 @pytest.mark.parametrize("method", NETWORK)
 def test_a_hopeless_trial_is_given_up(method: str, tmp_path: Path) -> None:
-    run = plan("small", method, 1000, "paper", 0, {"hidden": 8, "epochs": 120, "patience": 120})
+    run = plan("small", method, 1000, "paper", 0, {"hidden": 8, "epochs": 55, "patience": 55})
     found = try_point(run, small_task(), Models(tmp_path), {50: -2.0})
     assert found.get("hopeless") is True
     assert "value" not in found
     assert list(found["seen"]) == [50]
     found = try_point(run, small_task(), Models(tmp_path), {50: 10.0})
-    assert list(found["seen"]) == [50, 100]
+    assert list(found["seen"]) == [50]
     assert math.isfinite(found["value"])
 
 
@@ -724,7 +723,7 @@ def child(role: str, folder: Path, gate: Path) -> None:
     while not (gate / "open").exists():
         time.sleep(0.001)
     for name, space, trials in (("finite", FINITE, 30), ("endless", ENDLESS, 20)):
-        if not carry_out([search(folder, space, trials, name)], Instant(2, os.getpid()), time.monotonic() + 60):
+        if not carry_out([search(folder, space, trials, name)], Instant(2, os.getpid()), time.monotonic() + 300):
             raise TimeoutError
 
 
@@ -735,11 +734,18 @@ def start_child(role: str, folder: Path, gate: Path) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", words], stderr=subprocess.PIPE, text=True, env=environment)
 
 
-def until(condition: Callable[[], Any], what: str, timeout: float = 120) -> None:
+def until(condition: Callable[[], Any], what: str, timeout: float = 300) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout} s in vain for {what}"
         time.sleep(0.01)
+
+
+def waited(children: Sequence[subprocess.Popen[str]], signs: Sequence[Path]) -> None:
+    """Wait until children are where they shall be."""
+    until(lambda: all(sign.exists() for sign in signs) or any(one.poll() for one in children), "children")
+    for one in children:
+        assert one.poll() is None, one.communicate()[1]
 
 
 def test_trials_of_a_killed_process_are_done_again(tmp_path: Path) -> None:
@@ -747,7 +753,7 @@ def test_trials_of_a_killed_process_are_done_again(tmp_path: Path) -> None:
     dead, alive, gate = tmp_path / "dead", tmp_path / "alive", tmp_path
     both = [start_child("ask", folder, gate) for folder in (dead, alive) if not folder.mkdir()]
     try:
-        until(lambda: (gate / "ask-dead").exists() and (gate / "ask-alive").exists(), "the children")
+        waited(both, [gate / "ask-dead", gate / "ask-alive"])
         both[0].kill()
         both[0].wait()
         for name, space, total in (("endless", ENDLESS, 30), ("finite", FINITE, 16)):
@@ -776,15 +782,15 @@ def test_trials_of_a_killed_process_are_done_again(tmp_path: Path) -> None:
 
 
 def test_processes_share_a_search(tmp_path: Path) -> None:
-    """Three at once, with trials that take no time: nothing is lost, doubled, or done beyond what was asked for."""
+    """Two at once, with trials that take no time: nothing is lost, doubled, or done beyond what was asked for."""
     folder = tmp_path / "shared"
     folder.mkdir()
-    children = [start_child("work", folder, tmp_path) for _ in range(3)]
+    children = [start_child("work", folder, tmp_path) for _ in range(2)]
     try:
-        until(lambda: all((tmp_path / str(one.pid)).exists() for one in children), "the children")
+        waited(children, [tmp_path / str(one.pid) for one in children])
         (tmp_path / "open").touch()
-        said = [one.communicate(timeout=120)[1] for one in children]
-        assert [one.returncode for one in children] == [0, 0, 0], said
+        said = [one.communicate(timeout=400)[1] for one in children]
+        assert [one.returncode for one in children] == [0, 0], said
     finally:
         for process in children:
             process.kill()
@@ -925,11 +931,19 @@ def test_methods_stand_on_the_vanilla_that_was_found(tmp_path: Path) -> None:
     assert sorted(kept_best["best"]["small"]) == sorted(names)
 
 
+def better_later(run: Run) -> dict[str, Any]:
+    late = run.method == "vanilla" and run.seed >= 1010
+    return {"value": worth(run)["value"] / 2 + (0.5 if late else 0.0)}
+
+
 @pytest.fixture(scope="module")
 def pretended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Reproduction, Instant, Path]:
-    """The paper's experiment with smaller budgets: 8 trials, a pool of 20, ensembles of up to 5, five runs."""
+    """The paper's experiment with smaller budgets: 8 trials, a pool of 20, ensembles of up to 5, five runs.
+
+    The best vanilla GNNs come late, after the first 8.
+    """
     folder = tmp_path_factory.mktemp("pretended")
-    studies, engine = Studies(folder, "paper", "uniform"), Instant(3)
+    studies, engine = Studies(folder, "paper", "uniform"), Instant(3, answer=better_later)
     part = Reproduction("small", small_task(), studies, Budget(8, 20, 5, 5, {"epochs": 7}))
     told: list[Ended] = []
     assert search_all([part], studies, engine, None, told.append)
@@ -962,7 +976,7 @@ def test_the_trials_of_the_experiment(pretended: tuple[Reproduction, Instant, Pa
 def pool_of(engine: Instant) -> list[Run]:
     """The vanilla GNNs by what they are worth, best first."""
     found = [unit.run for unit in engine.units if unit.run.method == "vanilla"]
-    return sorted(found, key=lambda run: -worth(run)["value"])
+    return sorted(found, key=lambda run: -better_later(run)["value"])
 
 
 def test_post_hoc_methods_stand_on_the_best_of_the_first_trials(pretended: tuple[Reproduction, Instant, Path]) -> None:
@@ -989,7 +1003,7 @@ def test_ensembles_are_made_of_the_best_of_the_pool(pretended: tuple[Reproductio
         if unit.run.method == "classical-ensemble":
             members = unit.run.config["size"]
             assert unit.run.vanillas == tuple(run.vanillas[0] for run in pool[:members])
-            tried_sizes[members] = worth(unit.run)["value"]
+            tried_sizes[members] = better_later(unit.run)["value"]
     assert sorted(tried_sizes) == [2, 3, 4, 5]
     best = max(tried_sizes, key=lambda members: tried_sizes[members])
     for run in part.runs():
@@ -1019,7 +1033,7 @@ def test_the_runs_of_the_experiment(pretended: tuple[Reproduction, Instant, Path
             if run.method in NETWORK:
                 assert run.config["epochs"] == 7
     for name in ("credal-lj", "credal-final", *POST_HOC):
-        found = [worth(unit.run)["value"] for unit in engine.units if unit.run.method == name]
+        found = [better_later(unit.run)["value"] for unit in engine.units if unit.run.method == name]
         assert best["best"]["small"][name]["value"] == max(found)
 
 
@@ -1045,7 +1059,7 @@ def command(*words: str | Path) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def outcome(*words: str | Path, timeout: float = 300) -> tuple[int, str, str]:
+def outcome(*words: str | Path, timeout: float = 600) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of a command; nothing of it is left when this returns."""
     process = command(*words)
     try:
@@ -1073,30 +1087,48 @@ BAD: dict[str, tuple[list[str], str]] = {
 
 
 @pytest.fixture(scope="module")
-def refusals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[tuple[int, str, str]]]]:
-    """All that is refused, two at a time."""
+def refused(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
+    """The words of a command that is refused."""
     folder = tmp_path_factory.mktemp("refused")
     for name, dataset in (("TUNED", "digits"), ("OTHER", "squirrel")):
         write_best(folder / name, "sealed", {dataset: {"vanilla": Best({"lr": 0.01}, 0.5, 1000)}})
     (folder / "EMPTY").mkdir()
-    with ThreadPoolExecutor(2) as pool:
-        yield {
-            name: pool.submit(
-                outcome, *(str(folder / word) if word.isupper() else word for word in words),
-                "-d", "digits", "--out", folder / name.replace(" ", "-"),
-            )
-            for name, (words, _) in BAD.items()
-        }  # fmt: skip
+
+    def words(name: str) -> list[str]:
+        found = [str(folder / word) if word.isupper() else word for word in BAD[name][0]]
+        return [*found, "-d", "digits", "--out", str(folder / name.replace(" ", "-"))]
+
+    return words
 
 
-@pytest.mark.parametrize("name", list(BAD))
-def test_what_cannot_be_is_refused_in_one_line(name: str, refusals: dict[str, Future[tuple[int, str, str]]]) -> None:
-    code, out, err = refusals[name].result()
+def one_line(code: int, out: str, err: str, words: str) -> None:
     assert code == 2, err
     assert out == ""
     assert err.startswith("credalgnn: ")
     assert err.count("\n") == 1
-    assert BAD[name][1] in err
+    assert words in err
+
+
+@pytest.mark.parametrize("name", list(BAD))
+def test_what_cannot_be_is_refused_in_one_line(
+    name: str, refused: Callable[[str], list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(refused(name))
+    one_line(code, *capsys.readouterr(), BAD[name][1])
+
+
+def test_what_cannot_be_is_refused_from_outside_too(refused: Callable[[str], list[str]]) -> None:
+    names = ["other protocol", "nothing to tune"]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda name: outcome(*refused(name)), names))
+    for name, said in zip(names, found, strict=True):
+        one_line(*said, BAD[name][1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(BAD))
+def test_all_that_cannot_be_is_refused_from_outside(name: str, refused: Callable[[str], list[str]]) -> None:
+    one_line(*outcome(*refused(name)), BAD[name][1])
 
 
 def test_a_bad_storage_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -1108,21 +1140,17 @@ def test_a_bad_storage_is_refused_in_one_line(tmp_path: Path, capsys: pytest.Cap
 
 
 SET = ["--set", "epochs=4", "hidden=8"]
-CHOSEN = ["-d", "digits", "-m", "vanilla", "credal-lj", "energy", "classical-ensemble", "--protocol", "paper"]
+CHOSEN = ["-d", "digits", "-m", "vanilla", "energy", "knn-lj", "--protocol", "paper"]
 
 
 @pytest.fixture(scope="module")
 def tuned_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tuned") / "out"
-    code, out, err = outcome("tune", *CHOSEN, *SET, "classical-ensemble.size=2", "--trials", "2", "--out", folder)
-    assert code == 2, "the size of the ensemble is all there is to tune"
-    assert "leaves nothing of classical-ensemble" in err
-    shutil.rmtree(folder)
-    code, out, err = outcome("tune", *CHOSEN, *SET, "--trials", "2", "--jobs", "2", "--out", folder)
+    code, out, err = outcome("tune", *CHOSEN, *SET, "--trials", "2", "--jobs", "1", "--out", folder)
     assert code == 0, err
-    assert "[8/8]" in err
+    assert "[6/6]" in err
     assert "Traceback" not in err
-    assert [line.split()[1] for line in out.splitlines()[:4]] == CHOSEN[3:7]
+    assert [line.split()[1] for line in out.splitlines()[:3]] == CHOSEN[3:6]
     return folder
 
 
@@ -1144,16 +1172,27 @@ def test_bench_uses_what_was_tuned(tuned_folder: Path, tmp_path: Path) -> None:
         name: one["config"]
         for name, one in json.loads((tuned_folder / "best.json").read_text())["best"]["digits"].items()
     }
-    options = ["--seeds", "1", "--predictions", "none", "--tuned", tuned_folder, "--out", tmp_path / "out"]
+    options = [
+        "--seeds",
+        "1",
+        "--jobs",
+        "1",
+        "--predictions",
+        "none",
+        "--tuned",
+        tuned_folder,
+        "--out",
+        tmp_path / "out",
+    ]
     code, _, err = outcome("bench", *CHOSEN, *SET, *options)
     assert code == 0, err
-    for name in ("vanilla", "credal-lj", "energy", "classical-ensemble"):
+    for name in CHOSEN[3:6]:
         config = read_record(tmp_path / "out" / "runs" / "digits" / name / "seed-000.json")["config"]
         assert best[name].items() <= config.items()
         below = config.get("vanilla", config)
         assert below["hidden"] == 8
         assert below["epochs"] == 4
-        if name in ("energy", "classical-ensemble"):
+        if name != "vanilla":
             assert best["vanilla"].items() <= below.items()
 
 

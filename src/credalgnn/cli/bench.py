@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..bench.benchmark import Progress
     from ..bench.engines import Engine, Source
     from ..bench.reproduce import Ended
+    from ..bench.runs import Run
     from ..graphs import Task
 
 TRIVIAL = ("feature-sum", "degree")  # they stand in every table
@@ -100,34 +101,18 @@ def _bench(args: argparse.Namespace) -> int:
     with user_errors():
         from ..bench.benchmark import benchmark
         from ..bench.records import Folder
-        from ..bench.runs import plan
-        from ..bench.tuning import tuned
 
         source = source_of(args)
-        settings = {name: overrides_for(name, args.overrides, methods) for name in methods}
-        splits = range(args.seeds) if args.vary_split else [args.split_seed]
-        tasks = load_tasks(source, args.datasets, splits)
-        runs = []
-        for seed in range(args.seeds):
-            for dataset in dict.fromkeys(args.datasets):
-                found = tuned(args.tuned, dataset, args.protocol) if args.tuned else {}
-                for name in methods:
-                    own, below = settings[name]
-                    runs.append(
-                        plan(
-                            dataset, name, seed, args.protocol, seed if args.vary_split else args.split_seed,
-                            {**found.get(name, {}), **own}, [{**found.get("vanilla", {}), **below}],
-                        )
-                    )  # fmt: skip
+        runs = _runs(args, methods)
+        tasks = load_tasks(source, args.datasets, range(args.seeds) if args.vary_split else [args.split_seed])
         identity = {
             "kind": "bench", "protocol": args.protocol, "split": "seed" if args.vary_split else args.split_seed,
             "set": sorted(args.overrides), "tuned": args.tuned is not None,
         }  # fmt: skip
         folder = Folder.open(args.out, identity)
-        deadline = deadline_of(args)
+        kept = {"none": 0, "first": 1, "all": args.seeds}[args.predictions]  # seeds whose predictions are kept
         with folder.occupied() as tidy, engine_of(args, source, folder.models) as engine, Bar("bench") as bar:
-            keep = {"none": lambda run: False, "first": lambda run: run.seed == 0, "all": lambda run: True}
-            outcome = benchmark(folder, runs, tasks, engine, keep[args.predictions], deadline, bar.tell)
+            outcome = benchmark(folder, runs, tasks, engine, lambda run: run.seed < kept, deadline_of(args), bar.tell)
             if not outcome.left:
                 tidy()
         if outcome.done:
@@ -137,6 +122,26 @@ def _bench(args: argparse.Namespace) -> int:
     if outcome.failed:
         print(f"{outcome.failed} of {len(runs)} runs failed: the same command tries again", file=sys.stderr)
     return 1 if outcome.left or outcome.failed else 0
+
+
+def _runs(args: argparse.Namespace, methods: Sequence[str]) -> list[Run]:
+    """Everything to do, seed by seed, so that a benchmark that is stopped has compared what it has done."""
+    from ..bench.runs import plan
+    from ..bench.tuning import tuned
+
+    settings = {name: overrides_for(name, args.overrides, methods) for name in methods}
+    datasets = list(dict.fromkeys(args.datasets))
+    found = {dataset: tuned(args.tuned, dataset, args.protocol) if args.tuned else {} for dataset in datasets}
+    runs = []
+    for seed in range(args.seeds):
+        split = seed if args.vary_split else args.split_seed
+        for dataset in datasets:
+            best = found[dataset]
+            for name in methods:
+                own, below = settings[name]
+                config, vanilla = {**best.get(name, {}), **own}, {**best.get("vanilla", {}), **below}
+                runs.append(plan(dataset, name, seed, args.protocol, split, config, [vanilla]))
+    return runs
 
 
 def chosen_methods(names: Sequence[str]) -> list[str]:

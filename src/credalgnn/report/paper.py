@@ -14,7 +14,7 @@ from ..bench.reproduce import paper_results, search_spaces
 from ..bench.spaces import Scale
 from ..graphs import paper_table
 from .summary import Row, Summary, make_rows, read_runs
-from .tables import legend, pipes
+from .tables import legend, letters, pipes
 
 TABLES = {
     "ood_auroc_main": "OOD detection, AUROC (the paper's main table)",
@@ -35,6 +35,7 @@ class Pair:
     paper_std: float | None
     ours: float
     ours_std: float
+    marks: str = ""
 
     @property
     def difference(self) -> float:
@@ -53,6 +54,7 @@ class Pair:
 def pairs(rows: Sequence[Row], table: str) -> list[Pair]:
     """Every figure of one of the paper's tables of which there is one of ours."""
     ours = {(row.method, row.score, row.dataset): row.values for row in rows}
+    marks = {(row.method, row.dataset): letters(row) for row in rows}
     full = {_key(one): one["std"] for one in paper_results() if one["table"] == "ood_auroc_full"}
     found = []
     for one in paper_results():
@@ -61,8 +63,9 @@ def pairs(rows: Sequence[Row], table: str) -> list[Pair]:
         value = _ours(ours, one)
         if value is not None:
             std = one["std"] if one["std"] is not None else full.get(_key(one))
-            numbers = one["mean"], std, 100.0 * value.mean, 100.0 * value.std
-            found.append(Pair(one["method"], one["score"], one["dataset"], *numbers))
+            mark = marks[one["method"], one["dataset"]]
+            figures = one["mean"], std, 100.0 * value.mean, 100.0 * value.std, mark
+            found.append(Pair(one["method"], one["score"], one["dataset"], *figures))
     return found
 
 
@@ -140,7 +143,7 @@ def _coloured(pair: Pair | None) -> str:
     colour = f"rgb({'33 102 172' if pair.difference > 0 else '217 95 2'} / {0.55 * strength:.2f})"
     paper = f"{pair.paper:.1f}" + (f" ± {pair.paper_std:.1f}" if pair.paper_std is not None else "")
     return (
-        f"<td>{paper}<td>{pair.ours:.1f} ± {pair.ours_std:.1f}"
+        f"<td>{paper}<td>{pair.ours:.1f} ± {pair.ours_std:.1f} {pair.marks}"
         f'<td style="background:{colour}">{pair.difference:+.1f}{" !" if pair.is_far else ""}'
     )
 
@@ -171,6 +174,7 @@ def _side_by_side(found: Sequence[Pair], datasets: Sequence[str], with_std: bool
             if with_std:
                 paper += f" ± {pair.paper_std:.1f}" if pair.paper_std is not None else ""
                 ours += f" ± {pair.ours_std:.1f}"
+            ours = f"{ours} {pair.marks}".rstrip()
             line += [paper, ours, f"{pair.difference:+.1f} {pair.colour}".rstrip()]
         table.append(line)
     return table

@@ -46,7 +46,7 @@ def markdown(rows: Sequence[Row]) -> str:
         body = [["method", "score", *columns.values(), "marks"]]
         for row in chosen:
             cells = [_cell(row.values.get(name), 100.0 if name in PERCENT else 1.0) for name in columns]
-            body.append([row.method, row.score, *cells, _marks(row)])
+            body.append([row.method, row.score, *cells, letters(row)])
         parts += ["", f"## {dataset}, {protocol} protocol", "", *pipes(body)]
     return "\n".join(parts) + "\n"
 
@@ -113,7 +113,7 @@ def _overview(rows: Sequence[Row], decorate: Callable[[str, str], str]) -> list[
             if row is None:
                 line += ["", ""]
                 continue
-            marks = _marks(row)
+            marks = letters(row)
             auroc = decorate(_cell(row.values.get("auroc"), 100.0), row.rank)
             accuracy = _cell(row.values.get("accuracy"), 100.0) if row.headline else ""
             line += [f"{auroc} {marks}".rstrip() if marks else auroc, accuracy]
@@ -133,7 +133,7 @@ def _cell(value: Summary | None, factor: float) -> str:
     return f"{mean} ± {std}" if value.n > 1 else mean
 
 
-def _marks(row: Row) -> str:
+def letters(row: Row) -> str:
     """Letters of the doctor's marks, with how many runs bear them if not all do."""
     return " ".join(LETTERS[m] + (f"{count}" if count < row.runs else "") for m, count in row.marks.items())
 
