@@ -55,7 +55,8 @@ def benchmark(
             outcome.done += 1
         else:
             todo.append(run)
-    _describe_graphs(folder, [run for run in todo if keep_nodes(run)], tasks)
+    if todo:
+        _describe_graphs(folder, [run for run in runs if keep_nodes(run)], tasks)
     elsewhere: deque[Run] = deque()  # what another benchmark is doing
     busy: dict[int, Lock] = {}
 
@@ -103,7 +104,7 @@ def benchmark(
 
 
 def _describe_graphs(folder: Folder, runs: Sequence[Run], tasks: Mapping[tuple[str, int], Task]) -> None:
-    """Facts of the graphs beside the predictions, once for each."""
-    for run in runs:
-        if not (folder.path / "nodes" / run.dataset / "graph.parquet").exists():
-            folder.write_nodes(f"{run.dataset}/graph", graph_columns(tasks[run.dataset, run.split_seed]))
+    """Facts of the graphs about all nodes that something is predicted for, beside the predictions."""
+    for dataset in dict.fromkeys(run.dataset for run in runs):
+        splits = dict.fromkeys(run.split_seed for run in runs if run.dataset == dataset)
+        folder.write_nodes(f"{dataset}/graph", graph_columns([tasks[dataset, split] for split in splits]))

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -119,8 +120,16 @@ class Processes(Engine):
         return self._jobs
 
     def start(self, unit: Unit) -> None:
-        worker = self._idle.pop() if self._idle else _Worker(self._context, self._source, self._models)
-        worker.pipe.send(unit)
+        while self._idle:
+            worker = self._idle.pop()
+            try:
+                worker.pipe.send(unit)
+                break
+            except OSError:  # it has died since its last unit
+                worker.end()
+        else:
+            worker = _Worker(self._context, self._source, self._models)
+            worker.pipe.send(unit)
         self._busy[worker.pipe] = worker, unit
 
     def finished(self, timeout: float) -> list[Result]:
@@ -138,9 +147,7 @@ class Processes(Engine):
 
     def close(self) -> None:
         for worker in [*self._idle, *(worker for worker, _ in self._busy.values())]:
-            worker.process.kill()
-            worker.process.join()
-            worker.pipe.close()
+            worker.end()
         self._idle, self._busy = [], {}
 
 
@@ -148,8 +155,18 @@ class _Worker:
     def __init__(self, context: multiprocessing.context.SpawnContext, source: Source, models: Path) -> None:
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, source, models), daemon=True)
-        self.process.start()
+        resource_tracker.ensure_running()  # its start would unblock the signal again
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is the parent's to answer
+        try:
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
 
     def obituary(self) -> str:
         self.process.join()
@@ -160,7 +177,6 @@ class _Worker:
 
 def _serve(pipe: Connection, source: Source, models: Path) -> None:
     """The life of a worker: do what comes, until nobody is there to send more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     threading.Thread(target=_die_with_parent, daemon=True).start()
     tqdm.set_lock(threading.RLock())  # its own would be a semaphore that outlives a killed process
     one_thread()

@@ -20,7 +20,7 @@ Numbers: TypeAlias = dict[str, float | None]
 Array: TypeAlias = NDArray[Any]
 
 ROC_GRID = np.linspace(0.0, 1.0, 101)
-REJECTION_GRID = np.arange(50) / 50
+REJECTION_STEPS = 50
 BINS = 30
 MARKS = {
     "few-classes": "predicts fewer than half of the ID classes",
@@ -148,7 +148,7 @@ def _credal(
     numbers: Numbers = {
         **{f"accuracy_{by}": _share(prediction.classify(by)[chosen] == labels) for by in ("lower", "upper")},
         "width": width.mean().item(),
-        "widest": width.amax(-1).median().item(),
+        "widest": float(np.median(width.amax(-1).numpy())),
     }
     sets = take(credal, chosen)
     for name, rule in RULES.items():
@@ -182,7 +182,8 @@ def _rejection(score: Array, wrong: Array) -> tuple[Numbers, list[float]]:
     _, group, sizes = np.unique(score, return_inverse=True, return_counts=True)
     shared = np.bincount(group, weights=wrong) / sizes
     risk = np.cumsum(shared[np.sort(group)]) / np.arange(1, len(wrong) + 1)
-    kept = np.maximum(np.floor((1.0 - REJECTION_GRID) * len(wrong) + 0.5).astype(int), 1)
+    steps = np.arange(REJECTION_STEPS, 0, -1)  # in whole numbers, so that halves are rounded up everywhere
+    kept = np.maximum((steps * len(wrong) + REJECTION_STEPS // 2) // REJECTION_STEPS, 1)
     both = 0 < wrong.sum() < len(wrong)
     numbers: Numbers = {
         "misclassification_auroc": float(roc_auc_score(wrong, score)) if both else None,
@@ -192,7 +193,9 @@ def _rejection(score: Array, wrong: Array) -> tuple[Numbers, list[float]]:
 
 
 def _histogram(score: Array, is_ood: Array) -> dict[str, list[float]]:
-    edges = np.histogram_bin_edges(score, BINS) if np.ptp(score) > 0 else score[0] + np.linspace(-0.5, 0.5, BINS + 1)
+    edges = np.linspace(score.min(), score.max(), BINS + 1)
+    if not bool((np.diff(edges) > 0).all()):  # all the same, or nearly
+        edges = score[0] + np.linspace(-0.5, 0.5, BINS + 1)
     known, strange = (np.histogram(score[which], edges)[0] for which in (~is_ood, is_ood))
     return {"edges": edges.tolist(), "id": known.tolist(), "ood": strange.tolist()}
 

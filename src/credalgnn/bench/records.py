@@ -16,6 +16,7 @@ from .files import Lock, locked, to_json, write
 from .runs import FORMAT, Columns, Run
 
 EXPERIMENT = "experiment.json"
+_REMEDY = "delete it, and the command that made it makes it again"
 
 
 class RecordError(ValueError):
@@ -34,14 +35,14 @@ class Folder:
         wanted = json.loads(json.dumps({"format": FORMAT, **identity}))
         try:
             path.mkdir(parents=True, exist_ok=True)
-            with locked(path / ".lock", wait=True):
+            if not (path / EXPERIMENT).exists() and any(not one.name.startswith(".") for one in path.iterdir()):
+                raise RecordError(f"{path} is not empty and holds no experiment: choose another --out")
+            with locked(path / ".door", wait=True):
                 if not (path / EXPERIMENT).exists():
-                    if any(one.name != ".lock" for one in path.iterdir()):
-                        raise RecordError(f"{path} is not empty and holds no experiment: choose another --out")
                     write(path / EXPERIMENT, to_json(wanted))
         except (FileExistsError, NotADirectoryError):
             raise RecordError(f"{path} is a file: choose another --out") from None
-        found = read_json(path / EXPERIMENT, "an experiment's description")
+        found = read_json(path / EXPERIMENT, "an experiment's description", "choose another --out")
         for name in sorted({*wanted, *found}):
             if wanted.get(name) != found.get(name):
                 raise RecordError(
@@ -68,6 +69,9 @@ class Folder:
             return None
         record = read_record(path)
         wanted = json.loads(json.dumps(run.described))
+        for name in ("dataset", "method", "seed", "split_seed", "protocol"):
+            if record[name] != getattr(run, name):
+                raise RecordError(f"{path}: holds another run, with {name} {record[name]!r}; {_REMEDY}")
         for name, found, expected in (
             ("data", record["fingerprint"], fingerprint),
             ("hyper-parameters", record["config"], wanted),
@@ -108,6 +112,8 @@ class Folder:
                     return
                 for name in ("models", ".locks"):
                     shutil.rmtree(self.path / name, ignore_errors=True)
+                for part in self.path.rglob(".*.part"):  # of those who were killed while they wrote
+                    part.unlink(missing_ok=True)
 
             yield tidy
 
@@ -135,25 +141,30 @@ def read_record(path: Path) -> dict[str, Any]:
     if record.get("format") != FORMAT or record.get("status") not in ("done", "failed"):
         wrong.insert(0, "format" if record.get("format") != FORMAT else "status")
     numbers = [record.get("metrics"), *(record["scores"].values() if isinstance(record.get("scores"), dict) else [])]
-    if not wrong and record["status"] == "done" and not all(_numbers(one) for one in numbers):
-        wrong.append("metrics")
+    if not wrong and record["status"] == "done":
+        if not all(_numbers(one) for one in numbers):
+            wrong.append("metrics")
+        elif record["headline"] not in record["scores"]:
+            wrong.append("headline")
+        elif any(one.get("auroc") is None for one in record["scores"].values()):
+            wrong.append("auroc")
+        elif not _numbers(record["seconds"]) or record["seconds"].get("fit") is None:
+            wrong.append("seconds")
     if wrong:
         raise RecordError(f"{path}: damaged record ({wrong[0]} is missing or wrong); {_REMEDY}")
     return record
 
 
-_REMEDY = "delete it, and the command that made it makes it again"
-
-
-def read_json(path: Path, what: str) -> dict[str, Any]:
+def read_json(path: Path, what: str, remedy: str = _REMEDY) -> dict[str, Any]:
+    """A JSON object from a file; ``what`` it should be and the ``remedy`` are for the error."""
     try:
         found = json.loads(path.read_bytes())
     except OSError as error:
         raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
     except ValueError as error:
-        raise RecordError(f"{path}: damaged, not {what} ({error}); {_REMEDY}") from None
+        raise RecordError(f"{path}: damaged, not {what} ({error}); {remedy}") from None
     if not isinstance(found, dict):
-        raise RecordError(f"{path}: damaged, not {what}; {_REMEDY}")
+        raise RecordError(f"{path}: damaged, not {what}; {remedy}")
     return found
 
 

@@ -254,9 +254,11 @@ def columns(prediction: Prediction, task: Task) -> Columns:
 NEIGHBOURS = 30  # of a node that are kept for the page
 
 
-def graph_columns(task: Task) -> Columns:
-    """Facts of the graph about validation and test nodes: degree, local homophily, neighbours and their classes."""
-    graph, nodes = task.graph, torch.cat([task.validation.nodes, task.test.nodes])
+def graph_columns(tasks: Sequence[Task]) -> Columns:
+    """Facts of a graph about validation and test nodes of its splits: degree, homophily, neighbours, their classes."""
+    graph = tasks[0].graph
+    nodes = torch.cat([part.nodes for task in tasks for part in (task.validation, task.test)])
+    nodes = torch.from_numpy(np.unique(nodes.numpy()))
     source, target = graph.edge_index
     order = (target * graph.num_nodes + source).argsort()
     source, target = source[order], target[order]

@@ -63,7 +63,7 @@ def add_work_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--protocol", choices=("sealed", "paper"), default="sealed",
                         help="sealed: nothing but ID validation nodes decides anything (default)")  # fmt: skip
     parser.add_argument("--split-seed", type=int, default=0, metavar="K", help="public split, or seed (default: 0)")
-    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", dest="overrides",
+    parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE", dest="overrides",
                         help="hyper-parameters: lr=0.01, or credal-lj.delta=0.5 for one method")  # fmt: skip
     add_place_options(parser)
 
@@ -96,6 +96,8 @@ def _duration(text: str) -> float:
 def _bench(args: argparse.Namespace) -> int:
     methods = chosen_methods(args.methods)
     methods += [name for name in TRIVIAL if name not in methods]
+    if args.vary_split and args.split_seed:
+        raise UserError("--vary-split gives every seed a split of its own: leave out --split-seed")
     if args.predictions != "none":
         need("pyarrow", "--predictions", ", or give --predictions none")
     with user_errors():
@@ -148,7 +150,7 @@ def chosen_methods(names: Sequence[str]) -> list[str]:
     from ..methods import METHODS
 
     found = dict.fromkeys(METHODS if "all" in names else names)
-    unknown = [name for name in found if name not in METHODS]
+    unknown = [name for name in names if name not in (*METHODS, "all")]
     if unknown:
         raise UserError(f"unknown method {unknown[0]!r}: choose from {', '.join(METHODS)}, or all")
     return list(found)
@@ -184,7 +186,7 @@ def overrides_for(
         known = [one for one in ([of] if of else methods) if name in _reach(METHODS[one])]
         if not known:
             names = sorted({name for one in ([of] if of else methods) for name in _reach(METHODS[one])})
-            raise UserError(f"--set {text}: no chosen method has {name!r}; there are {', '.join(names)}")
+            raise UserError(f"--set {text}: no chosen method has {name!r}; there are {', '.join(names) or 'none'}")
         if of and of != method:
             continue
         kind = METHODS[method]
@@ -215,8 +217,13 @@ def deadline_of(args: argparse.Namespace) -> float | None:
 
 
 def source_of(args: argparse.Namespace) -> Source:
+    """Where graphs come from; options that contradict each other are refused before anything is done."""
     from ..bench.engines import Source
 
+    if args.engine == "ray" and args.jobs is not None:
+        raise UserError("--jobs is for this machine; a Ray cluster has its own number of processors")
+    if args.engine == "local" and args.address is not None:
+        raise UserError("--address is of a Ray cluster: add --engine ray")
     return Source(args.mirror, args.data_root)
 
 
@@ -224,11 +231,7 @@ def engine_of(args: argparse.Namespace, source: Source, models: Path) -> Engine:
     from ..bench.engines import Processes, Ray
 
     if args.engine == "ray":
-        if args.jobs is not None:
-            raise UserError("--jobs is for this machine; a Ray cluster has its own number of processors")
         return Ray(args.address, source, models)
-    if args.address is not None:
-        raise UserError("--address is of a Ray cluster: add --engine ray")
     return Processes(args.jobs or len(os.sched_getaffinity(0)), source, models)
 
 

@@ -99,6 +99,8 @@ def make_rows(records: Iterable[Mapping[str, Any]]) -> list[Row]:
             failed = len(methods[method]) - len(done)
             if not done:
                 made.append((_row(dataset, protocol, method, "-", True, [], failed), {}))
+            if any(set(record["scores"]) != set(done[0]["scores"]) for record in done):
+                raise RecordError(f"{dataset} {method}: its runs have different scores, so they cannot be averaged")
             for score in done[0]["scores"] if done else ():
                 row = _row(dataset, protocol, method, score, score == done[0]["headline"], done, failed)
                 made.append((row, {_seed(record): record["scores"][score]["auroc"] for record in done}))

@@ -54,10 +54,12 @@ def markdown(rows: Sequence[Row]) -> str:
 def latex(rows: Sequence[Row]) -> str:
     """The overview for a paper: booktabs, the best in bold, those not significantly worse underlined."""
     looks = {"best": r"\textbf{{{}}}", "tied": r"\underline{{{}}}", "": "{}"}
-    head, *body = _overview(rows, lambda text, rank: looks[rank].format(text.replace(" ± ", r"\,$\pm$\,")))
+    head, *body = _overview(rows, lambda text, rank: looks[rank].format(text))
     lines = [r"\begin{tabular}{ll" + "r" * (len(head) - 2) + "}", r"\toprule"]
     lines += [" & ".join(map(_tex, head)) + r" \\", r"\midrule"]
-    lines += [" & ".join([*map(_tex, line[:2]), *line[2:]]) + r" \\" for line in body]
+    for line in body:
+        numbers = (cell.replace(" ± ", r"\,$\pm$\,") for cell in line[2:])
+        lines.append(" & ".join([*map(_tex, line[:2]), *numbers]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *(f"% {line}" for line in legend(rows))]) + "\n"
 
 
@@ -155,4 +157,5 @@ def pipes(table: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _tex(text: str) -> str:
-    return "".join({"_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$"}.get(sign, sign) for sign in text)
+    words = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    return "".join(words.get(sign) or (f"\\{sign}" if sign in "_%&#${}" else sign) for sign in text)
