@@ -16,10 +16,10 @@ from .runs import Run, about, execute, graph_columns
 
 
 class Progress(NamedTuple):
-    """What to tell the person who waits: a run has ended."""
+    """What to tell the person who waits: a run begins (there is no record yet) or has ended."""
 
     run: Run
-    record: Mapping[str, Any]
+    record: Mapping[str, Any] | None
     done: int
     total: int
 
@@ -45,7 +45,7 @@ def benchmark(
     """Do all runs of which the folder has no finished record; those that failed before are tried again.
 
     Others may work in the same folder at the same time: a run is done by whoever holds its lock. After ``deadline`` (as
-    ``time.monotonic`` counts) nothing is begun or waited for. ``tell`` hears of every run that ends.
+    ``time.monotonic`` counts) nothing is begun or waited for. ``tell`` hears of every run that begins or ends.
     """
     outcome = Outcome()
     todo: deque[Run] = deque()
@@ -82,6 +82,7 @@ def benchmark(
                 ended(run, found)
                 continue
             busy[id(run)] = lock
+            tell(Progress(run, None, outcome.done + outcome.failed, len(runs)))
             engine.start(Unit(execute, run, (keep_nodes(run),)))
         if not busy:
             time.sleep(0.2)

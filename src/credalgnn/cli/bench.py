@@ -7,6 +7,7 @@ import ast
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -113,7 +114,7 @@ def _bench(args: argparse.Namespace) -> int:
         }  # fmt: skip
         folder = Folder.open(args.out, identity)
         kept = {"none": 0, "first": 1, "all": args.seeds}[args.predictions]  # seeds whose predictions are kept
-        with folder.occupied() as tidy, engine_of(args, source, folder.models) as engine, Bar("bench") as bar:
+        with folder.occupied() as tidy, engine_of(args, source, folder.models) as engine, Bar(len(runs)) as bar:
             outcome = benchmark(folder, runs, tasks, engine, lambda run: run.seed < kept, deadline_of(args), bar.tell)
             if not outcome.left:
                 tidy()
@@ -262,46 +263,61 @@ def user_errors() -> Iterator[None]:
 
 
 class Bar:
-    """Progress: a bar with the time left on a terminal, a line for whatever has ended elsewhere."""
+    """Progress: a bar with the time left and what is being done on a terminal, a line for what has ended elsewhere."""
 
-    def __init__(self, words: str) -> None:
+    def __init__(self, total: int) -> None:
         from tqdm import tqdm
 
-        self._bar = tqdm(desc=words, disable=None, leave=False, dynamic_ncols=True, bar_format=_BAR)
-        self._begin = time.monotonic()
+        self._bar = tqdm(total=total, disable=None, leave=False, dynamic_ncols=True, bar_format=_BAR)
+        self._begin, self._total = time.monotonic(), total
         self._before: int | None = None  # what an earlier command has done
+        self._running: list[str] = []
+        self._closed = threading.Event()
+        if not self._bar.disable:
+            threading.Thread(target=self._tick, daemon=True).start()
+
+    def _tick(self) -> None:
+        """Let the clock go on while nothing ends."""
+        while not self._closed.wait(1.0):
+            self._bar.refresh()
 
     def tell(self, progress: Progress) -> None:
-        """A run has ended."""
-        run, record, done, total = progress
-        failed = record["status"] == "failed"
-        self._show(f"{run.words}: {record['error'] if failed else _found(record)}", done, total, failed)
+        """A run begins, or has ended."""
+        run, record, done, _ = progress
+        if record is None:
+            self._running.append(run.words)
+        else:
+            self._running = [words for words in self._running if words != run.words]
+            failed = record["status"] == "failed"
+            self._ended(f"{run.words}: {record['error'] if failed else _found(record)}", done, failed)
+        self._bar.set_description_str(", ".join(self._running))
 
     def trial(self, ended: Ended) -> None:
         """A trial of a search has ended."""
-        search, found, done, total = ended
+        search, found, done, _ = ended
         words = "given up early" if "hopeless" in found else found.get("error") or f"{found['value']:.4f}"
-        self._show(f"{search}: {words}", done, total, False)
+        self._ended(f"{search}: {words}", done, False)
+        self._bar.set_description_str(f"{search}: {words}")
 
-    def _show(self, words: str, done: int, total: int, important: bool) -> None:
+    def _ended(self, words: str, done: int, important: bool) -> None:
         if self._before is None:
             self._before = done - 1
-            self._bar.total, self._bar.n, self._bar.initial = total, done - 1, done - 1
+            self._bar.n = self._bar.initial = done - 1
         if important or self._bar.disable:
             rate = (time.monotonic() - self._begin) / max(done - self._before, 1)
-            left = f", {_clock(rate * (total - done))} left" if done < total else ""
-            self._bar.write(f"[{done}/{total}] {words}{left}", file=sys.stderr)
-        self._bar.set_postfix_str(words, refresh=False)
+            left = f", {_clock(rate * (self._total - done))} left" if done < self._total else ""
+            self._bar.write(f"[{done}/{self._total}] {words}{left}", file=sys.stderr)
         self._bar.update(max(done - self._bar.n, 0))
 
     def __enter__(self) -> Bar:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._closed.set()
         self._bar.close()
 
 
-_BAR = "{desc} {n_fmt}/{total_fmt} {bar} {elapsed}, {remaining} left  {postfix}"
+_BAR = "{n_fmt}/{total_fmt} {bar:30} {elapsed}, {remaining} left  {desc}"
 
 
 def _found(record: Mapping[str, Any]) -> str:

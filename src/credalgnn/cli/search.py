@@ -85,7 +85,8 @@ def _tune(args: argparse.Namespace) -> int:
         bare = [name for part in parts for name, space in part.spaces.items() if not space]
         if bare:
             raise UserError(f"--set leaves nothing of {bare[0]} to tune")
-        with folder.occupied() as tidy, engine_of(args, source, folder.models) as engine, Bar("tune") as bar:
+        total = sum(part.total for part in parts)
+        with folder.occupied() as tidy, engine_of(args, source, folder.models) as engine, Bar(total) as bar:
             in_time = search_all(parts, studies, engine, deadline_of(args), bar.trial)
             if in_time:
                 tidy()
@@ -124,11 +125,11 @@ def _reproduce(args: argparse.Namespace) -> int:
         parts = [Reproduction(dataset, task, studies, budget) for (dataset, _), task in tasks.items()]
         deadline, outcome = deadline_of(args), None
         with folder.occupied() as tidy, engine_of(args, source, folder.models) as engine:
-            with Bar("search") as bar:
+            with Bar(sum(part.total for part in parts)) as bar:
                 in_time = search_all(parts, studies, engine, deadline, bar.trial)
             if in_time:
                 runs = sorted((run for part in parts for run in part.runs()), key=lambda run: run.seed)
-                with Bar("runs") as bar:
+                with Bar(len(runs)) as bar:
                     outcome = benchmark(folder, runs, tasks, engine, lambda run: run.seed == 0, deadline, bar.tell)
                 if not outcome.left:
                     tidy()
