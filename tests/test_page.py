@@ -361,7 +361,13 @@ def test_header_says_what_was_compared(page: Page) -> None:
     assert page.one("h1").text == "Digits & traffic"
     assert page.driver.title == "Digits & traffic"
     facts = page.one("#compared").text
-    for text in ("low, middle, high", "lower, highest", "no OOD node is seen before the test", "credal-final", "0, 1"):
+    for text in (
+        "low, middle, high",
+        "lower, highest",
+        "nothing was chosen by an OOD node or by a test node",
+        "credal-final",
+        "0, 1",
+    ):
         assert text in facts
     assert "torch 2.9.0" in facts
     failed = page.one("#failed").text
@@ -410,8 +416,8 @@ def test_results_show_numbers_ranks_and_marks(page: Page, records: list[dict[str
     assert set(page.attributes("#results-box tr.marked", "data-method")) == {"credal-final"}
     assert set(page.attributes("#results-box tr.trivial", "data-method")) == {"feature-sum"}
     assert page.texts("#results-box tr.marked .badge") == ["narrow"] * 3
-    assert "intervals have collapsed" in page.attributes("#results-box .badge", "title")[0]
-    assert "intervals have collapsed" in page.one("#results-legend").text
+    assert "no interval wider than 0.001" in page.attributes("#results-box .badge", "title")[0]
+    assert "no interval wider than 0.001" in page.one("#results-legend").text
     page.click("#headline-only")
     assert page.attributes("#results-box tbody tr", "data-score") == ["msp", "EU", "EU", "energy", "score"]
     page.choose(task="digits")
@@ -503,7 +509,7 @@ def test_node_table_pages_finds_and_sorts(page: Page, folder: Path) -> None:
     assert page.shown_nodes() == []
     assert page.one("#where").text == "no nodes"
     page.choose(method="credal-final")
-    assert "narrow 2 of 2 runs: the intervals have collapsed" in page.one("#depth-note").text
+    assert "narrow 2 of 2 runs: half of the nodes have no interval wider" in page.one("#depth-note").text
     page.choose(task="digits")
     assert "All 216 test nodes" in page.one("#nodes-note").text
 

@@ -120,7 +120,8 @@ def test_a_lost_node_costs_only_what_it_was_doing(machine: Machine, tmp_path: Pa
     assert "Traceback" not in errors
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in before.items())
     local = machine.start(*command, "--out", tmp_path / "local", "--jobs", "2")
-    assert local.wait(120) == 0, local.communicate()
+    _, errors = local.communicate(timeout=120)
+    assert local.returncode == 0, errors
     expected = records(tmp_path / "local")
     assert len(expected) == 18  # four methods and two trivial ones, three seeds
     assert records(tmp_path / "ray") == expected

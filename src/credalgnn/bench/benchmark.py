@@ -42,7 +42,9 @@ def benchmark(
     deadline: float | None = None,
     tell: Callable[[Progress], None] = lambda progress: None,
 ) -> Outcome:
-    """Do all runs of which the folder has no finished record; those that failed before are tried again.
+    """Do all runs of which the folder has no finished record (or no predictions, where they are to be kept).
+
+    Those that failed before are tried again.
 
     Others may work in the same folder at the same time: a run is done by whoever holds its lock. After ``deadline`` (as
     ``time.monotonic`` counts) nothing is begun or waited for. ``tell`` hears of every run that begins or ends.
@@ -51,7 +53,7 @@ def benchmark(
     todo: deque[Run] = deque()
     for run in runs:  # a damaged record is found before any work is done
         record = folder.read(run, tasks[run.dataset, run.split_seed].fingerprint)
-        if record is not None and record["status"] == "done":
+        if record is not None and record["status"] == "done" and (folder.has_nodes(run) or not keep_nodes(run)):
             outcome.done += 1
         else:
             todo.append(run)
@@ -77,7 +79,8 @@ def benchmark(
                 elsewhere.append(run)
                 continue
             found = folder.read(run, tasks[run.dataset, run.split_seed].fingerprint)
-            if found is not None and found["status"] == "done":  # by somebody else, meanwhile
+            whole = folder.has_nodes(run) or not keep_nodes(run)
+            if found is not None and found["status"] == "done" and whole:  # by somebody else, meanwhile
                 lock.free()
                 ended(run, found)
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import multiprocessing
 import os
@@ -13,6 +14,7 @@ import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
@@ -129,7 +131,8 @@ class Processes(Engine):
                 worker.end()
         else:
             worker = _Worker(self._context, self._source, self._models)
-            worker.pipe.send(unit)
+            with suppress(OSError):  # should it be dead already, the next look at its pipe tells
+                worker.pipe.send(unit)
         self._busy[worker.pipe] = worker, unit
 
     def finished(self, timeout: float) -> list[Result]:
@@ -268,5 +271,14 @@ def _do_remotely(unit: Unit, task: Task, models: Path, version: str) -> tuple[An
     if version != __version__:
         return None, f"credalgnn {__version__} is on this machine of the cluster, and {version} on the one that asks"
     one_thread()
-    seen = models if models.parent.is_dir() else Path(tempfile.gettempdir()) / f"credalgnn-{models.parent.name}"
-    return _done(unit, lambda: task, seen)
+    return _done(unit, lambda: task, models if models.parent.is_dir() else _own_models(models))
+
+
+def _own_models(models: Path) -> Path:
+    """A folder for fitted models on a machine that does not see the experiment's; nobody else may write there."""
+    name = hashlib.blake2b(str(models).encode(), digest_size=8).hexdigest()
+    path = Path(tempfile.gettempdir()) / f"credalgnn-{os.getuid()}-{name}"
+    path.mkdir(mode=0o700, exist_ok=True)
+    if path.stat().st_uid != os.getuid():
+        raise EngineError(f"{path} belongs to somebody else: remove it")
+    return path

@@ -22,7 +22,9 @@ def write(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None
+        if error.errno is not None:
+            error.filename = error.filename or str(path)  # a full disk is told of without it
+        raise
     finally:
         part.unlink(missing_ok=True)
 

@@ -69,7 +69,7 @@ def evaluate(prediction: Prediction, task: Task, part: Literal["test", "validati
     truth = getattr(task, part)
     if bool(truth.is_ood.all()) or not bool(truth.is_ood.any()):
         raise ValueError(f"the {part} part has only {'OOD' if truth.is_ood.any() else 'ID'} nodes; both are needed")
-    rows = _rows(prediction, truth, part)
+    rows = rows_of_part(prediction, truth, part)
     is_ood, known = truth.is_ood.numpy(), ~truth.is_ood
     labels, chosen = truth.labels[known], rows[known]
     wrong: Array | None = None
@@ -92,7 +92,7 @@ def evaluate(prediction: Prediction, task: Task, part: Literal["test", "validati
     return Evaluation(prediction.headline, metrics, scores, curves, marks)
 
 
-def _rows(prediction: Prediction, truth: Part, part: str) -> Tensor:
+def rows_of_part(prediction: Prediction, truth: Part, part: str) -> Tensor:
     """The prediction's row of every node of the part."""
     order = prediction.nodes.argsort()
     nodes = prediction.nodes[order]

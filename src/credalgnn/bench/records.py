@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .._version import __version__
 from .files import Lock, locked, to_json, write
 from .runs import FORMAT, Columns, Run
 
@@ -32,10 +33,11 @@ class Folder:
     @classmethod
     def open(cls, path: Path, identity: Mapping[str, Any]) -> Folder:
         """Make the folder of an experiment, or go on in it; one that holds another experiment is refused."""
-        wanted = json.loads(json.dumps({"format": FORMAT, **identity}))
+        wanted = json.loads(json.dumps({"format": FORMAT, "credalgnn": __version__, **identity}))
         try:
             path.mkdir(parents=True, exist_ok=True)
-            if not (path / EXPERIMENT).exists() and any(not one.name.startswith(".") for one in path.iterdir()):
+            strange = [one for one in path.iterdir() if not one.name.startswith(".") and one.name != EXPERIMENT]
+            if strange and not (path / EXPERIMENT).exists():
                 raise RecordError(f"{path} is not empty and holds no experiment: choose another --out")
             with locked(path / ".door", wait=True):
                 if not (path / EXPERIMENT).exists():
@@ -57,6 +59,10 @@ class Folder:
 
     def place(self, run: Run) -> Path:
         return self.path / "runs" / run.dataset / run.method / f"seed-{run.seed:03d}.json"
+
+    def has_nodes(self, run: Run) -> bool:
+        """Whether there are predictions per node of a run."""
+        return (self.path / "nodes" / run.dataset / run.method / f"seed-{run.seed:03d}.parquet").exists()
 
     def claim(self, run: Run) -> Lock:
         """The lock that whoever executes a run holds."""
@@ -102,7 +108,7 @@ class Folder:
     @contextmanager
     def occupied(self) -> Iterator[Callable[[], None]]:
         """Be one of those who work here. What it yields tidies up, unless others are still at work."""
-        with (self.path / ".lock").open("w") as file:
+        with (self.path / ".lock").open("a+") as file:  # readable, as network file systems want it for a shared lock
             fcntl.flock(file, fcntl.LOCK_SH)
 
             def tidy() -> None:
@@ -110,7 +116,7 @@ class Folder:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     return
-                for name in ("models", ".locks"):
+                for name in ("models", ".locks", ".owners"):
                     shutil.rmtree(self.path / name, ignore_errors=True)
                 for part in self.path.rglob(".*.part"):  # of those who were killed while they wrote
                     part.unlink(missing_ok=True)
@@ -150,6 +156,8 @@ def read_record(path: Path) -> dict[str, Any]:
             wrong.append("auroc")
         elif not _numbers(record["seconds"]) or record["seconds"].get("fit") is None:
             wrong.append("seconds")
+        elif not {"roc", "rejection", "histogram", "training"} <= record["curves"].keys():
+            wrong.append("curves")
     if wrong:
         raise RecordError(f"{path}: damaged record ({wrong[0]} is missing or wrong); {_REMEDY}")
     return record

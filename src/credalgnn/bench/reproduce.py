@@ -8,6 +8,8 @@ the best M points of the pool with seeds of its own.
 from __future__ import annotations
 
 import csv
+import hashlib
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,7 +33,7 @@ POST_HOC = tuple(name for name, kind in METHODS.items() if issubclass(kind, Post
 Settings: TypeAlias = Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Studies:
     """Makes searches that share one storage."""
 
@@ -41,15 +43,18 @@ class Studies:
     url: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "storage", open_storage(self.folder, self.url))
-        object.__setattr__(self, "owners", Owners(self.folder / ".owners"))
+        self.storage, self.owners = open_storage(self.folder, self.url), Owners(self.folder / ".owners")
 
-    def search(self, dataset: str, method: str, space: Space, trials: int, make: Callable[..., Run]) -> Search:
-        """Monitors can be compared, and hopeless trials be given up, unless the monitor is a loss that depends on a
-        hyper-parameter (delta), as it is for credal models under the sealed protocol."""
-        prune = method == "vanilla" or (method in TRAINED and self.protocol == "paper")
-        name = f"{dataset} {method}"
-        return Search(name, space, trials, make, self.storage, self.owners, prune)  # type: ignore[attr-defined]
+    def search(self, task: Task, method: str, space: Space, trials: int, make: Callable[..., Run], base: Any) -> Search:
+        """A search whose name holds all that its trials depend on, ``base`` among it: none is taken for another.
+
+        Hopeless trials are given up where monitors can be compared. Under the sealed protocol they cannot: the loss of
+        credal models depends on delta. Vanilla GNNs, which fill the pool, are always trained to the end.
+        """
+        depends = [task.fingerprint, self.protocol, self.scale, sorted(space), base]
+        digest = hashlib.blake2b(json.dumps(depends, sort_keys=True).encode(), digest_size=6).hexdigest()
+        prune = self.protocol == "paper" and method in ("credal-lj", "credal-final")
+        return Search(f"{task.name} {method}", digest, space, trials, make, self.storage, self.owners, prune)
 
 
 @dataclass
@@ -85,22 +90,39 @@ class Tuning:
         """The searches of a stage: 0 for vanilla, 1 for the others."""
         names = [name for name in self.methods if (name == "vanilla") == (number == 0)]
         for name in names:
+            base = [self.settings.get(name), self._below(name)]
             make = self._plan(name)
-            self.searches[name] = self.studies.search(self.dataset, name, self.spaces[name], self.trials, make)
+            self.searches[name] = self.studies.search(self.task, name, self.spaces[name], self.trials, make, base)
         return [self.searches[name] for name in names]
 
     def best(self) -> dict[str, Best]:
         return {name: search.top(1)[0] for name, search in self.searches.items()}
 
+    def found(self) -> dict[str, dict[str, Any]]:
+        """What ``bench --tuned`` needs: all that was set or chosen for a method, and for the networks below it."""
+        table: dict[str, dict[str, Any]] = {}
+        for name, best in self.best().items():
+            own, _ = self.settings.get(name, ({}, {}))
+            table[name] = {"config": {**best.config, **own}, "vanilla": self._below(name), "value": best.value}
+        return table
+
+    def _below(self, method: str) -> dict[str, Any]:
+        """Hyper-parameters of the vanilla GNNs that a method stands on; those found for vanilla, if it was tuned."""
+        if not stands_on_vanillas(METHODS[method]):
+            return {}
+        _, below = self.settings.get(method, ({}, {}))
+        return {**(self.found()["vanilla"]["config"] if "vanilla" in self.searches else {}), **below}
+
     def _plan(self, method: str) -> Callable[[dict[str, Any], int], Run]:
-        own, below = self.settings.get(method, ({}, {}))
+        own, _ = self.settings.get(method, ({}, {}))
         shared = stands_on_vanillas(METHODS[method])  # then trials differ in what they make of the same networks
-        base = self.searches["vanilla"].top(1)[0].config if "vanilla" in self.searches and method != "vanilla" else {}
+        under = [self._below(method)]
 
         def make(point: dict[str, Any], seed: int) -> Run:
             seed = TRIAL_SEED if shared else seed
-            protocol, under = self.studies.protocol, [{**base, **below}]
-            run = plan(self.dataset, method, seed, protocol, self.split_seed, {**point, **own}, under)
+            run = plan(
+                self.dataset, method, seed, self.studies.protocol, self.split_seed, {**point, **own}, under
+            )  # fmt: skip
             if not shared:
                 return run
             return replace(run, vanillas=tuple({**one, "seed": TRIAL_SEED + k} for k, one in enumerate(run.vanillas)))
@@ -183,9 +205,14 @@ class Reproduction:
     def _whole(self, config: Mapping[str, Any]) -> dict[str, Any]:
         return {**config, **self.budget.settings}
 
+    def found(self) -> dict[str, dict[str, Any]]:
+        """What was chosen, for people; its runs are made by ``runs``."""
+        return {name: {"config": best.config, "value": best.value} for name, best in self.best().items()}
+
     def _search(self, name: str, space: Space, make: Callable[[dict[str, Any], int], Run]) -> Search:
         trials = self.budget.pool if name == "vanilla" else self.budget.trials
-        return self.studies.search(self.dataset, name, space, trials, make)
+        base = [dict(self.budget.settings), [] if name in TRAINED else [one.seed for one in self.pool]]
+        return self.studies.search(self.task, name, space, trials, make, base)
 
     def _network(self, name: str) -> Callable[[dict[str, Any], int], Run]:
         return lambda point, seed: plan(self.dataset, name, seed, self.studies.protocol, 0, self._whole(point))
@@ -231,7 +258,8 @@ def search_all(
         if not carry_out(searches, engine, deadline, told):
             return False
         before += sum(search.trials for search in searches)
-    write_best(studies.folder, studies.protocol, {part.dataset: part.best() for part in parts})
+    for part in parts:
+        write_best(studies.folder, studies.protocol, part.task, part.found())
     return True
 
 

@@ -25,7 +25,7 @@ from ..methods.detectors import PostHoc
 from ..methods.neural import CredalFinal, Neural
 from ..nn.training import Epoch
 from .files import locked, write
-from .metrics import Evaluation, bounds, evaluate
+from .metrics import Evaluation, bounds, evaluate, rows_of_part
 
 FORMAT = 1  # of records
 
@@ -228,14 +228,13 @@ Columns = dict[str, NDArray[Any] | list[Any]]
 def columns(prediction: Prediction, task: Task) -> Columns:
     """A prediction as a table, one row per node, with the truth beside it."""
     parts = {"val": task.validation, "test": task.test}
-    place = {int(node): row for row, node in enumerate(prediction.nodes)}
-    rows = torch.tensor([place[int(node)] for part in parts.values() for node in part.nodes])
+    rows = torch.cat([rows_of_part(prediction, part, name) for name, part in parts.items()])
     nodes, labels = (torch.cat([getattr(part, name) for part in parts.values()]) for name in ("nodes", "labels"))
     table: Columns = {
         "node": nodes.numpy(),
-        "split": [name for name, part in parts.items() for _ in part.nodes],
+        "split": np.repeat(list(parts), [len(part.nodes) for part in parts.values()]),
         "label": labels.numpy(),
-        "class": [task.graph.class_names[int(k)] for k in task.graph.labels[nodes]],
+        "class": np.array(task.graph.class_names, dtype=object)[task.graph.labels[nodes].numpy()],
         "ood": (labels < 0).numpy(),
         "prediction": [None] * len(nodes),
     }

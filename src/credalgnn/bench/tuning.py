@@ -6,6 +6,7 @@ many processes there are nor on whether they were stopped on the way.
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 import uuid
@@ -19,14 +20,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..graphs import Task
-from ..methods import METHODS
+from ..methods import METHODS, ClassicalEnsemble
 from ..methods.base import Protocol
 from ..methods.neural import CredalFinal, Neural
 from ..nn.training import Epoch, TrainingError
 from .engines import Engine, EngineError, Unit
-from .files import Lock, to_json, write
+from .files import Lock, locked, to_json, write
 from .metrics import Evaluation
-from .records import RecordError, read_json
+from .records import EXPERIMENT, RecordError, read_json
 from .runs import Models, Run, judge
 from .spaces import Space, draw, points, size
 
@@ -37,7 +38,8 @@ ROUND = 6  # trials drawn at a time
 STARTUP = 10  # trials drawn at random before TPE begins
 CHECKS = range(50, 1001, 50)  # epochs at which a trial may turn out hopeless
 FEWEST = 8  # trials to compare with before one is given up
-TRIAL_SEED = 1000  # trial k has seed 1000 + k, which no reported result has
+TRIAL_SEED = 1000  # the first trial's seed; results have seeds from 0 on
+UNSEEN = timedelta(hours=1)  # how long a trial of somebody who cannot be seen from here is believed to be under way
 BEST = "best.json"
 
 
@@ -49,7 +51,7 @@ def objective(run: Run, judged: Evaluation) -> float:
     for post-hoc methods, which do not change classes, how well the score finds the wrong ones.
     """
     kind = METHODS[run.method]
-    own = issubclass(kind, Neural) or run.method.endswith("ensemble")
+    own = issubclass(kind, Neural | ClassicalEnsemble)
     headline = judged.scores[judged.headline]
     if run.protocol == "paper":
         value = judged.metrics["accuracy"] if own and not issubclass(kind, CredalFinal) else headline["auroc"]
@@ -112,8 +114,10 @@ class Owners:
         """Whether the owner of a trial still works on it; one that cannot be seen from here is believed to."""
         if owner is None:  # asked for, but not signed yet
             return since is not None and datetime.now() - since < timedelta(minutes=1)
-        if owner == self.me or not (self.folder / owner).exists():
+        if owner == self.me:
             return True
+        if not (self.folder / owner).exists():  # on another machine, or in another folder
+            return since is not None and datetime.now() - since < UNSEEN
         lock = Lock(self.folder / owner)
         if not lock.take():
             return True
@@ -125,10 +129,12 @@ class Owners:
 class Search:
     """A study: ``plan(point, seed)`` makes a run of a point of the space, and ``trials`` of them are to be finished.
 
-    ``prune`` says that the monitors of two points may be compared, so that hopeless ones can be given up.
+    ``digest`` stands for all that its trials depend on. ``prune`` says that the monitors of two points may be compared,
+    so that hopeless ones can be given up.
     """
 
     name: str
+    digest: str
     space: Space
     trials: int
     plan: Callable[[dict[str, Any], int], Run]
@@ -143,16 +149,20 @@ class Search:
         self.is_finite = size(self.space) <= self.trials
         self.trials = int(min(self.trials, size(self.space)))
         self.study = optuna.create_study(
-            study_name=self.name, storage=self.storage, direction="maximize", load_if_exists=True
+            study_name=f"{self.name} {self.digest}", storage=self.storage, direction="maximize", load_if_exists=True
         )
 
     def next_round(self) -> list[tuple[int, Unit]]:
         """Trials to do now; none while one's own are under way, or others do what is left."""
+        if self.asked:
+            return []
+        with locked(self.owners.folder / "round", wait=True):  # others who share the folder wait their turn
+            return self._drawn()
+
+    def _drawn(self) -> list[tuple[int, Unit]]:
         from optuna.samplers import TPESampler
         from optuna.trial import TrialState
 
-        if self.asked:
-            return []
         self._bury_the_dead()
         known, ended = self.study.get_trials(deepcopy=False), len(self.ended)
         others = sum(one.state == TrialState.RUNNING for one in known)
@@ -165,11 +175,13 @@ class Search:
                 self.study.enqueue_trial(point)
         self.study.sampler = TPESampler(seed=ended // ROUND, n_startup_trials=STARTUP)
         hurdles = self._hurdles() if self.prune else {}
+        used = {one.user_attrs.get("seed") for one in known if not one.user_attrs.get("lost")}
+        fresh = (seed for seed in itertools.count(TRIAL_SEED) if seed not in used)
         units = []
         for _ in range(count):
             trial = self.study.ask()
             trial.set_user_attr("owner", self.owners.me)
-            seed = trial.user_attrs.get("seed", TRIAL_SEED + trial.number)
+            seed = trial.user_attrs["seed"] if "seed" in trial.user_attrs else next(fresh)
             trial.set_user_attr("seed", seed)
             self.asked[trial.number] = trial
             units.append((trial.number, Unit(try_point, self.plan(draw(self.space, trial), seed), (hurdles,))))
@@ -217,14 +229,18 @@ class Search:
 
         for one in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if not self.owners.alive(one.user_attrs.get("owner"), one.datetime_start):
-                self.storage.set_trial_user_attr(one._trial_id, "lost", True)
-                self.study.tell(one.number, state=TrialState.FAIL)
+                try:
+                    self.storage.set_trial_user_attr(one._trial_id, "lost", True)
+                    self.study.tell(one.number, state=TrialState.FAIL)
+                except (RuntimeError, ValueError):  # somebody else was faster
+                    continue
                 if len(one.params) == len(self.space) and "seed" in one.user_attrs:
                     self.study.enqueue_trial(_point(one), user_attrs={"seed": one.user_attrs["seed"]})
 
     def _hurdles(self) -> dict[int, float]:
         """For every check the value below which three of four trials were; who is above it is given up."""
-        curves = [{int(epoch): best for epoch, best in one.user_attrs.get("seen", {}).items()} for one in self.ended]
+        whole = self.ended[: len(self.ended) // ROUND * ROUND]  # a round that was stopped half-way judges nobody
+        curves = [{int(epoch): best for epoch, best in one.user_attrs.get("seen", {}).items()} for one in whole]
         values = {check: [curve[check] for curve in curves if check in curve] for check in CHECKS}
         return {check: float(np.quantile(seen, 0.75)) for check, seen in values.items() if len(seen) >= FEWEST}
 
@@ -243,7 +259,7 @@ def carry_out(
     """Finish all searches, side by side; whether there was time enough. ``tell`` hears how many trials have ended."""
     waiting: deque[tuple[Search, int, Unit]] = deque()
     busy: dict[int, tuple[Search, int]] = {}
-    while not all(search.is_finished for search in searches):
+    while busy or not all(search.is_finished for search in searches):
         if deadline is not None and time.monotonic() >= deadline:
             return False
         if len(waiting) < engine.slots:
@@ -257,6 +273,8 @@ def carry_out(
             time.sleep(0.2)  # others do what is left
             continue
         for result in engine.finished(timeout=0.5):
+            if id(result.unit) not in busy:
+                continue  # of an earlier stage
             search, number = busy.pop(id(result.unit))
             found = {"error": result.error} if result.error is not None else result.value
             search.tell(number, found)
@@ -300,19 +318,25 @@ class _JournalLock:
         self._lock.free()
 
 
-def write_best(folder: Path, protocol: Protocol, found: Mapping[str, Mapping[str, Best]]) -> None:
-    """The best points of all data sets and methods, for ``bench --tuned`` and for people."""
-    best = {
-        dataset: {name: {"config": one.config, "value": one.value} for name, one in methods.items()}
-        for dataset, methods in found.items()
-    }
-    write(folder / BEST, to_json({"protocol": protocol, "best": best}))
+def write_best(folder: Path, protocol: Protocol, task: Task, found: Mapping[str, Mapping[str, Any]]) -> None:
+    """Add what was found for the methods on a task, for ``bench --tuned`` and for people."""
+    with locked(folder / ".best", wait=True):
+        known = read_json(folder / BEST, "what tuning found") if (folder / BEST).exists() else {"best": {}}
+        table = known["best"].setdefault(task.name, {"fingerprint": task.fingerprint, "methods": {}})
+        table["methods"].update(found)
+        write(folder / BEST, to_json({"protocol": protocol, "best": known["best"]}))
 
 
-def tuned(folder: Path, dataset: str, protocol: Protocol) -> dict[str, dict[str, Any]]:
-    """The hyper-parameters that tuning has found for the methods on a data set."""
+def tuned(folder: Path, task: Task, protocol: Protocol) -> dict[str, dict[str, Any]]:
+    """The hyper-parameters that ``tune`` has found for the methods on a task.
+
+    ``config`` is the method's own, ``vanilla`` that of the vanilla GNNs it was tuned on, if it stands on some.
+    """
+    dataset = task.name
     if not (folder / BEST).exists():
         raise RecordError(f"{folder}: nothing was tuned here ({BEST} is missing); credalgnn tune writes it")
+    if read_json(folder / EXPERIMENT, "an experiment").get("kind") != "tune":
+        raise RecordError(f"{folder}: not of credalgnn tune; the points of a reproduction belong to its own runs")
     found = read_json(folder / BEST, "what tuning found")
     if found.get("protocol") != protocol:
         raise RecordError(
@@ -321,4 +345,10 @@ def tuned(folder: Path, dataset: str, protocol: Protocol) -> dict[str, dict[str,
         )
     if dataset not in found["best"]:
         raise RecordError(f"{folder}: nothing was tuned for {dataset}, only for {', '.join(found['best'])}")
-    return {name: dict(one["config"]) for name, one in found["best"][dataset].items()}
+    if found["best"][dataset]["fingerprint"] != task.fingerprint:
+        raise RecordError(
+            f"{folder}: {dataset} was tuned on other data or another split, whose validation nodes may be test nodes "
+            "here"
+        )
+    methods: dict[str, dict[str, Any]] = found["best"][dataset]["methods"]
+    return methods

@@ -52,7 +52,9 @@ def add_commands(commands: Any) -> None:
     )
     report.add_argument("folders", nargs="+", type=Path, metavar="DIR")
     report.add_argument("--out", type=Path, metavar="DIR", help="default: the folder, if there is one only")
-    report.add_argument("--score", nargs="+", metavar="NAME", help="only these scores (EU, AU, TU, energy ...)")
+    report.add_argument(
+        "--score", nargs="+", metavar="NAME", help="only these scores in the tables (EU, AU, TU, energy ...)"
+    )
     report.set_defaults(run=_report)
 
 
@@ -99,6 +101,8 @@ def _bench(args: argparse.Namespace) -> int:
     methods += [name for name in TRIVIAL if name not in methods]
     if args.vary_split and args.split_seed:
         raise UserError("--vary-split gives every seed a split of its own: leave out --split-seed")
+    if args.vary_split and args.tuned is not None:
+        raise UserError("--tuned is for the split that was tuned on: leave out --vary-split")
     if args.predictions != "none":
         need("pyarrow", "--predictions", ", or give --predictions none")
     with user_errors():
@@ -106,8 +110,8 @@ def _bench(args: argparse.Namespace) -> int:
         from ..bench.records import Folder
 
         source = source_of(args)
-        runs = _runs(args, methods)
         tasks = load_tasks(source, args.datasets, range(args.seeds) if args.vary_split else [args.split_seed])
+        runs = _runs(args, methods, tasks)
         identity = {
             "kind": "bench", "protocol": args.protocol, "split": "seed" if args.vary_split else args.split_seed,
             "set": sorted(args.overrides), "tuned": args.tuned is not None,
@@ -127,24 +131,39 @@ def _bench(args: argparse.Namespace) -> int:
     return 1 if outcome.left or outcome.failed else 0
 
 
-def _runs(args: argparse.Namespace, methods: Sequence[str]) -> list[Run]:
+def _runs(args: argparse.Namespace, methods: Sequence[str], tasks: Mapping[tuple[str, int], Task]) -> list[Run]:
     """Everything to do, seed by seed, so that a benchmark that is stopped has compared what it has done."""
     from ..bench.runs import plan
-    from ..bench.tuning import tuned
 
     settings = {name: overrides_for(name, args.overrides, methods) for name in methods}
     datasets = list(dict.fromkeys(args.datasets))
-    found = {dataset: tuned(args.tuned, dataset, args.protocol) if args.tuned else {} for dataset in datasets}
+    found = {dataset: _tuned(args, methods, tasks[dataset, args.split_seed]) for dataset in datasets}
     runs = []
     for seed in range(args.seeds):
         split = seed if args.vary_split else args.split_seed
         for dataset in datasets:
-            best = found[dataset]
             for name in methods:
-                own, below = settings[name]
-                config, vanilla = {**best.get(name, {}), **own}, {**best.get("vanilla", {}), **below}
+                (own, below), best = settings[name], found[dataset].get(name, {})
+                config, vanilla = {**best.get("config", {}), **own}, {**best.get("vanilla", {}), **below}
                 runs.append(plan(dataset, name, seed, args.protocol, split, config, [vanilla]))
     return runs
+
+
+def _tuned(args: argparse.Namespace, methods: Sequence[str], task: Task) -> dict[str, dict[str, Any]]:
+    """What ``--tuned`` holds for a task; methods that could have been tuned and were not are refused."""
+    from ..bench.spaces import SPACES
+    from ..bench.tuning import tuned
+
+    if args.tuned is None:
+        return {}
+    found = tuned(args.tuned, task, args.protocol)
+    missing = [name for name in methods if name in SPACES and name not in found]
+    if missing:
+        raise UserError(
+            f"{args.tuned}: {', '.join(missing)} not tuned on {task.name}, and a table compares methods of one budget: "
+            "tune them too, or leave them out"
+        )
+    return found
 
 
 def chosen_methods(names: Sequence[str]) -> list[str]:
@@ -158,14 +177,18 @@ def chosen_methods(names: Sequence[str]) -> list[str]:
 
 
 def load_tasks(source: Source, datasets: Sequence[str], splits: Sequence[int]) -> dict[tuple[str, int], Task]:
-    """Every task, before any work is done."""
+    """Every task, before any work is done; the splits of a data set share its graph."""
+    from dataclasses import replace
+
     from ..graphs import load_task
 
-    return {
-        (dataset, split): load_task(dataset, split, mirror=source.mirror, data_root=source.data_root)
-        for dataset in dict.fromkeys(datasets)
-        for split in splits
-    }
+    tasks: dict[tuple[str, int], Task] = {}
+    for dataset in dict.fromkeys(datasets):
+        for split in splits:
+            task = load_task(dataset, split, mirror=source.mirror, data_root=source.data_root)
+            graph = next((one.graph for (name, _), one in tasks.items() if name == dataset), task.graph)
+            tasks[dataset, split] = replace(task, graph=graph)
+    return tasks
 
 
 def overrides_for(
@@ -256,6 +279,8 @@ def user_errors() -> Iterator[None]:
         yield
     except (GraphError, MethodError, RecordError, EngineError) as error:
         raise UserError(" ".join(str(error).split())) from None
+    except BrokenPipeError:
+        raise
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         hint = "finished runs are kept, and the same command goes on"
@@ -353,7 +378,7 @@ def write_report(folders: Sequence[Path], out: Path, title: str, scores: Sequenc
     unknown = [name for name in scores or () if name not in known]
     if unknown:
         raise UserError(f"no run has the score {unknown[0]!r}: there are {', '.join(known)}")
-    rows = [row for row in rows if scores is None or row.score in scores]
+    rows = [row for row in rows if scores is None or row.trivial or row.score in scores]
     write_tables(rows, out)
     write_page(records, folders, out / "report.html", title)
     return f"{terminal(rows)}\n\ntables and page: {out / 'report.html'}"

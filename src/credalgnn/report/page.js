@@ -9,8 +9,8 @@
   const COLOURS = 7;
 
   const PROTOCOLS = {
-    sealed: "no OOD node is seen before the test",
-    paper: "early stopping may look at the OOD nodes of the validation part",
+    sealed: "nothing was chosen by an OOD node or by a test node",
+    paper: "early stopping and tuning may look at the OOD nodes of the validation part",
   };
   const SCORES = {
     EU: "epistemic uncertainty (bits)", AU: "aleatoric uncertainty (bits)", TU: "total uncertainty (bits)",

@@ -11,7 +11,8 @@ import html
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,19 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..bench.files import write
+from ..bench.metrics import MARKS
+from ..bench.records import RecordError
 from .summary import Row, make_rows
 
 NODES = 600  # test nodes of one data set that go into the page
 MANY = 20  # with more classes than this, fewer nodes
 TOP = 15  # extreme nodes of each kind that are always among them
 EPOCHS = 80  # points of a training curve
-MARKS = {
-    "few-classes": "predicts fewer than half of the ID classes",
-    "majority": "accuracy not above that of always saying the most frequent training class",
-    "narrow": "the intervals have collapsed: the median of the widest one is below 0.001",
-    "saturated": "TU is log2 C on over 90 % of the nodes, so EU says nothing that AU does not",
-    "mirror": "EU and AU order the nodes alike or exactly opposed (rank correlation above 0.95 in size)",
-}
 Record = Mapping[str, Any]
 
 
@@ -262,16 +258,17 @@ def _choose(tables: Sequence[_Table], limit: int) -> tuple[int, NDArray[np.int64
     total = len(tables[0].node)
     if total <= limit:
         return TOP, np.arange(total), np.ones(total, dtype=bool)
+    every = [one for table in tables for one in table.extremes(TOP).values()]
     for top in range(TOP, 0, -1):  # extremes take two thirds at most
-        extreme = np.unique(np.concatenate([one for table in tables for one in table.extremes(top).values()]))
+        extreme = np.unique(np.concatenate([one[:top] for one in every]))
         if len(extreme) <= limit * 2 // 3:
             break
     chosen, sample = np.zeros(total, dtype=bool), np.zeros(total, dtype=bool)
     chosen[extreme] = True
-    for place in np.random.default_rng(0).permutation(total):
-        if chosen.sum() >= limit:
-            break
-        chosen[place] = sample[place] = True
+    drawn = np.random.default_rng(0).permutation(total)
+    many = np.cumsum(~chosen[drawn]) + len(extreme)  # nodes chosen once a draw is in
+    sample[drawn[: int(np.searchsorted(many, limit)) + 1]] = True
+    chosen |= sample
     return top, np.flatnonzero(chosen), sample
 
 
@@ -301,11 +298,25 @@ def _predictions(
     return found
 
 
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """A Parquet file that cannot be read is named, with the remedy."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        words = " ".join(str(error).split())
+        raise RecordError(f"{path}: damaged ({words:.120}); delete it, and the benchmark makes it again") from None
+
+
 def _read(path: Path, headline: str) -> _Table:
     import pyarrow.parquet as pq
 
-    names = [name for name in pq.read_schema(path).names if not re.fullmatch(r"(p|lower|upper)_\d+|class|split", name)]
-    table = pq.read_table(path, columns=names, filters=[("split", "=", "test")]).sort_by("node")
+    with _whole(path):
+        there = pq.read_schema(path).names
+        names = [name for name in there if not re.fullmatch(r"(p|lower|upper)_\d+|class|split", name)]
+        table = pq.read_table(path, columns=names, filters=[("split", "=", "test")]).sort_by("node")
     column = {name: table[name].to_numpy() for name in names if name != "prediction"}
     prediction = None if table["prediction"].null_count else table["prediction"].to_numpy().astype(np.int64)
     scores = {name.removeprefix("score_"): column[name].astype(float) for name in names if name.startswith("score_")}
@@ -316,8 +327,9 @@ def _columns(path: Path, names: Sequence[str], nodes: NDArray[np.int64]) -> dict
     """Columns of a Parquet file, as far as it has them, for the given nodes; None for a node that is not in it."""
     import pyarrow.parquet as pq
 
-    there = [name for name in names if name in pq.read_schema(path).names]
-    table = pq.read_table(path, columns=["node", *there], filters=[("node", "in", nodes.tolist())])
+    with _whole(path):
+        there = [name for name in names if name in pq.read_schema(path).names]
+        table = pq.read_table(path, columns=["node", *there], filters=[("node", "in", nodes.tolist())])
     place = {node: i for i, node in enumerate(table["node"].to_pylist())}
     found = {name: table[name].to_pylist() for name in there}
     rows = [place.get(int(node)) for node in nodes]

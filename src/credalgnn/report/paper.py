@@ -199,10 +199,10 @@ def _others(rows: Sequence[Row], datasets: Sequence[str]) -> list[list[str]]:
 def _datasets(records: Sequence[dict[str, Any]], datasets: Sequence[str]) -> list[list[str]]:
     paper = {str(row["dataset"]): row for row in paper_table()}
     counts = {record["dataset"]: record["counts"] for record in records if record["status"] == "done"}
-    names = list(next(iter(counts.values())))
+    names = list(next(iter(counts.values()), {}))
     table = [["data set", *(f"{name} {who}" for name in names for who in ("paper", "ours"))]]
     for dataset in datasets:
-        numbers = [(paper.get(dataset, {}).get(name, "-"), counts[dataset][name]) for name in names]
+        numbers = [(paper.get(dataset, {}).get(name, "-"), counts.get(dataset, {}).get(name, "-")) for name in names]
         table.append([dataset, *(str(number) for pair in numbers for number in pair)])
     return table
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,6 @@ from ..methods.trivial import Trivial
 
 RESAMPLES = 10_000
 SIGNIFICANT = 0.05
-FEWEST_PAIRS = 6  # with fewer, the Wilcoxon test cannot reach 0.05 once it is corrected for anything
 
 
 @dataclass(frozen=True)
@@ -37,8 +35,9 @@ class Summary:
 class Row:
     """One score of one method on one data set, over all seeds.
 
-    ``rank`` compares AUROC: ``best``, ``tied`` (not significantly worse than the best), or nothing. Rows whose runs
-    bear a doctor's mark are shown and not ranked.
+    ``rank`` compares AUROC: ``best``, ``tied`` (not significantly worse than the best), or nothing; ``tested`` says
+    that there were seeds enough to compare it with the best. Only headline scores are ranked, which were fixed before
+    the run, and only where no run bears a doctor's mark.
     """
 
     dataset: str
@@ -52,6 +51,7 @@ class Row:
     runs: int
     failed: int
     rank: str = ""
+    tested: bool = False
 
 
 def read_runs(folders: Sequence[Path]) -> list[dict[str, Any]]:
@@ -70,7 +70,27 @@ def read_runs(folders: Sequence[Path]) -> list[dict[str, Any]]:
                 )
     if not merged:
         raise RecordError(f"{', '.join(map(str, folders))}: no run has ended yet, so there is nothing to report")
-    return [record for _, record in merged.values()]
+    _check_alike([record for _, record in merged.values() if record["status"] == "done"])
+    order = {name: number for number, name in enumerate(DATASETS)}
+    return sorted((record for _, record in merged.values()), key=lambda one: order.get(one["dataset"], len(order)))
+
+
+def _check_alike(records: Sequence[Mapping[str, Any]]) -> None:
+    """Runs that a table puts together must differ in their seeds only; all on one split, or each seed on its own."""
+    configs: dict[tuple[str, str, str], Any] = {}
+    data: dict[tuple[str, str, int], str] = {}
+    splits: dict[tuple[str, str], set[int]] = {}
+    for record in records:
+        dataset, protocol, method, split = (record[k] for k in ("dataset", "protocol", "method", "split_seed"))
+        if configs.setdefault((dataset, protocol, method), record["config"]) != record["config"]:
+            raise RecordError(f"{dataset} {method}: runs with different hyper-parameters; report the folders apart")
+        if data.setdefault((dataset, protocol, split), record["fingerprint"]) != record["fingerprint"]:
+            raise RecordError(f"{dataset}: runs on different data or splits; report the folders apart")
+        splits.setdefault((dataset, protocol), set()).add(split)
+    for (dataset, protocol), found in splits.items():
+        own = all(r["seed"] == r["split_seed"] for r in records if (r["dataset"], r["protocol"]) == (dataset, protocol))
+        if len(found) > 1 and not own:
+            raise RecordError(f"{dataset}: runs on the splits {', '.join(map(str, sorted(found)))}; report them apart")
 
 
 def summarise(values: Sequence[float]) -> Summary:
@@ -83,16 +103,14 @@ def summarise(values: Sequence[float]) -> Summary:
 
 
 def make_rows(records: Iterable[Mapping[str, Any]]) -> list[Row]:
-    """One row per data set, protocol, method and score, the best marked; in the order in which they are known."""
+    """One row per data set, protocol, method and score, the best marked; in the order of the records' data sets."""
     order = {name: number for number, name in enumerate(METHODS)}
     groups: dict[tuple[str, str], dict[str, list[Mapping[str, Any]]]] = {}
     for record in records:
         table = groups.setdefault((record["dataset"], record["protocol"]), {})
         table.setdefault(record["method"], []).append(record)
     rows: list[Row] = []
-    known = list(DATASETS)
-    for dataset, protocol in sorted(groups, key=lambda key: known.index(key[0]) if key[0] in known else len(known)):
-        methods = groups[dataset, protocol]
+    for (dataset, protocol), methods in groups.items():
         made: list[tuple[Row, dict[Any, float]]] = []
         for method in sorted(methods, key=lambda name: order.get(name, len(order))):
             done = [record for record in methods[method] if record["status"] == "done"]
@@ -128,21 +146,26 @@ def _row(
 
 
 def _ranked(rows: Sequence[tuple[Row, dict[Any, float]]]) -> list[Row]:
-    """Mark the best of the unmarked rows, and those that a paired test over seeds cannot tell from it."""
-    contest = [(row, values) for row, values in rows if values and not row.marks]
+    """Mark the best of the unmarked headline scores, and those that a paired test over seeds cannot tell from it.
+
+    Nothing is tested where even the clearest difference could not be significant, for want of seeds.
+    """
+    contest = [(row, values) for row, values in rows if values and row.headline and not row.marks]
     if not contest:
         return [row for row, _ in rows]
     best, best_values = max(contest, key=lambda one: one[0].values["auroc"].mean)
-    chances = {}
-    for row, values in contest:
-        common = sorted(set(values) & set(best_values))
-        if row is not best and len(common) >= FEWEST_PAIRS:
-            chances[id(row)] = _chance([best_values[seed] - values[seed] for seed in common])
-    corrected = holm(chances)
+    pairs = {
+        id(row): [best_values[seed] - values[seed] for seed in sorted(set(values) & set(best_values))]
+        for row, values in contest
+        if row is not best
+    }
+    enough = {key: found for key, found in pairs.items() if len(pairs) * 0.5 ** len(found) < SIGNIFICANT}
+    corrected = holm({key: _chance(found) for key, found in enough.items()})
     ranked = []
     for row, _ in rows:
         tied = corrected.get(id(row), 0.0) >= SIGNIFICANT
-        ranked.append(replace(row, rank="best" if row is best else "tied" if tied else ""))
+        rank = "best" if row is best else "tied" if tied else ""
+        ranked.append(replace(row, rank=rank, tested=id(row) in corrected))
     return ranked
 
 
@@ -162,12 +185,3 @@ def holm(chances: Mapping[int, float]) -> dict[int, float]:
         largest = max(largest, min(1.0, (len(chances) - number) * chances[key]))
         corrected[key] = largest
     return corrected
-
-
-def versions(records: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """All versions of everything that made the records."""
-    found: dict[str, set[str]] = {}
-    for record in records:
-        for name, version in json.loads(json.dumps(record["versions"])).items():
-            found.setdefault(name, set()).add(str(version))
-    return {name: sorted(seen) for name, seen in found.items()}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..bench.files import write
 from ..bench.metrics import MARKS
-from .summary import FEWEST_PAIRS, Row, Summary
+from .summary import Row, Summary
 
 PERCENT = {
     "auroc": "AUROC",
@@ -33,7 +33,7 @@ def write_tables(rows: Sequence[Row], folder: Path) -> None:
 
 def terminal(rows: Sequence[Row]) -> str:
     """AUROC of every score and accuracy of every method, side by side for all data sets."""
-    return "\n".join([*_aligned(_overview(rows, lambda text, rank: text + _SIGNS[rank])), "", *legend(rows)])
+    return "\n".join([*_aligned(_overview(rows, lambda text, rank: text + _SIGNS[rank])), "", *legend(rows, "*", "+")])
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -60,7 +60,12 @@ def latex(rows: Sequence[Row]) -> str:
     for line in body:
         numbers = (cell.replace(" ± ", r"\,$\pm$\,") for cell in line[2:])
         lines.append(" & ".join([*map(_tex, line[:2]), *numbers]) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *(f"% {line}" for line in legend(rows))]) + "\n"
+    return (
+        "\n".join(
+            [*lines, r"\bottomrule", r"\end{tabular}", *(f"% {line}" for line in legend(rows, "Bold", "Underlined"))]
+        )
+        + "\n"
+    )
 
 
 def tidy(rows: Sequence[Row]) -> str:
@@ -79,19 +84,20 @@ def tidy(rows: Sequence[Row]) -> str:
     return file.getvalue()
 
 
-def legend(rows: Sequence[Row]) -> list[str]:
+def legend(rows: Sequence[Row], best: str = "Bold", tied: str = "†") -> list[str]:
     """What the signs of these rows mean."""
     seeds = sorted({row.runs for row in rows if row.runs})
     many = f"{seeds[0]} seeds" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds" if seeds else "no seeds"
     words = [f"AUROC of OOD nodes and accuracy of ID nodes in per cent, mean ± standard deviation over {many}."]
-    if any(row.rank == "tied" for row in rows) or (seeds and seeds[-1] >= FEWEST_PAIRS):
-        words.append("Bold or *: the best of the unmarked; † or +: not significantly worse (Wilcoxon, Holm, 0.05).")
+    words.append(f"{best}: the best headline score without a mark.")
+    if any(row.tested for row in rows):
+        words[-1] += f" {tied}: not significantly worse (Wilcoxon over seeds, Holm, 0.05)."
     else:
-        words.append(f"Bold or *: the best of the unmarked. A test of differences needs {FEWEST_PAIRS} seeds or more.")
+        words[-1] += " There are too few seeds to test differences."
     seen = {mark for row in rows for mark in row.marks}
     words += [f"{LETTERS[mark]}: {MARKS[mark]}." for mark in MARKS if mark in seen]
     if seen:
-        words.append("Marked runs (a number tells how many) are shown and not ranked.")
+        words.append("Rows with a marked run (a number tells how many) are shown and not ranked.")
     failed = sum({(row.dataset, row.protocol, row.method): row.failed for row in rows}.values())
     if failed:
         words.append(f"{failed} run{'s' if failed > 1 else ''} failed; the records say why.")
