@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -55,7 +55,7 @@ from credalgnn.bench.tuning import (
     write_best,
 )
 from credalgnn.cli import main
-from credalgnn.graphs import Split, Task, csbm
+from credalgnn.graphs import Split, Task, csbm, load_task
 from credalgnn.methods import METHODS, MethodError
 from credalgnn.nn.training import Epoch
 from credalgnn.report.paper import Pair, beside_paper, pairs, write_beside
@@ -155,7 +155,7 @@ def search(
     folder: Path, space: Space = ENDLESS, trials: int = 15, name: str = "small vanilla", prune: bool = False
 ) -> Search:
     """A search as a process of its own would make it."""
-    return Search(name, space, trials, a_run, open_storage(folder), Owned(folder / ".owners"), prune)
+    return Search(name, "0", space, trials, a_run, open_storage(folder), Owned(folder / ".owners"), prune)
 
 
 def die(one: Search) -> None:
@@ -170,7 +170,9 @@ def finish(searches: Sequence[Search], engine: Engine) -> bool:
 
 def kept(folder: Path, name: str = "small vanilla", url: str | None = None) -> list[FrozenTrial]:
     """All trials of a study as they are on the disk."""
-    return optuna.load_study(study_name=name, storage=open_storage(folder, url)).get_trials()
+    storage = open_storage(folder, url)
+    (study,) = (one for one in optuna.get_all_study_names(storage) if one.rpartition(" ")[0] == name)
+    return optuna.load_study(study_name=study, storage=storage).get_trials()
 
 
 def came_to_an_end(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
@@ -417,7 +419,7 @@ def test_a_watch_follows_the_best_and_gives_up_above_a_hurdle() -> None:
         watch(line)
 
 
-@pytest.mark.parametrize("method", NETWORK)
+@pytest.mark.parametrize("method", ["credal-lj", "credal-final"])
 def test_a_hopeless_trial_is_given_up(method: str, tmp_path: Path) -> None:
     run = plan("small", method, 1000, "paper", 0, {"hidden": 8, "epochs": 55, "patience": 55})
     found = try_point(run, small_task(), Models(tmp_path), {50: -2.0})
@@ -437,7 +439,7 @@ def with_curve(run: Run) -> dict[str, Any]:
 
 
 def test_hurdles_need_enough_others(tmp_path: Path) -> None:
-    """A hurdle is what three of four ended trials were below, and there is none by fewer than FEWEST of them."""
+    """A hurdle is what three of four trials of earlier rounds were below, and there is none by fewer than FEWEST."""
     one, engine = search(tmp_path, trials=24, prune=True), Instant(slots=3, answer=with_curve)
     before: list[tuple[dict[int, float], list[dict[str, float]]]] = []
     while not one.is_finished:
@@ -479,8 +481,9 @@ def test_without_comparable_monitors_nothing_is_given_up(tmp_path: Path) -> None
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_which_monitors_can_be_compared(protocol: Any, tmp_path: Path) -> None:
     studies = Studies(tmp_path, protocol, "uniform")
-    can = {name: studies.search("small", name, ENDLESS, 3, a_run).prune for name in SPACES}
-    assert {name for name in can if can[name]} == ({"vanilla"} if protocol == "sealed" else set(NETWORK))
+    can = {name: studies.search(small_task(), name, ENDLESS, 3, a_run, []).prune for name in SPACES}
+    wanted = {"credal-lj", "credal-final"} if protocol == "paper" else set()
+    assert {name for name in can if can[name]} == wanted
 
 
 # ---------------------------------------------------------------------------------------------
@@ -845,11 +848,11 @@ def test_a_whole_journal_is_left_as_it_is(tmp_path: Path) -> None:
 def test_a_database_does_as_well(tmp_path: Path, undisturbed: Path) -> None:
     url = f"sqlite:///{tmp_path / 'trials.db'}"
     storage = open_storage(tmp_path, url)
-    one = Search("small vanilla", ENDLESS, 15, a_run, storage, Owned(tmp_path / ".owners"), prune=True)
+    one = Search("small vanilla", "0", ENDLESS, 15, a_run, storage, Owned(tmp_path / ".owners"), prune=True)
     assert finish([one], Instant(3, answer=with_curve))
     assert not (tmp_path / "tuning.journal").exists()
     other = open_storage(tmp_path, url)
-    again = Search("small vanilla", ENDLESS, 15, a_run, other, Owned(tmp_path / ".owners"))
+    again = Search("small vanilla", "0", ENDLESS, 15, a_run, other, Owned(tmp_path / ".owners"))
     assert again.is_finished
     assert again.top(15) == one.top(15) == search(undisturbed).top(15)
     assert again.ended[0].user_attrs["seen"]
@@ -874,26 +877,57 @@ def test_a_storage_that_cannot_be_opened_is_an_engine_error(url: str, tmp_path: 
 # ---------------------------------------------------------------------------------------------
 
 
+def as_found(**configs: Point) -> dict[str, dict[str, Any]]:
+    return {name: {"config": config, "vanilla": {}, "value": 0.5} for name, config in configs.items()}
+
+
+def tuned_by_hand(folder: Path, task: Task, **configs: Point) -> Path:
+    """A folder as ``tune`` leaves it behind, under the sealed protocol."""
+    folder.mkdir(exist_ok=True)
+    (folder / "experiment.json").write_text('{"kind": "tune"}')
+    write_best(folder, "sealed", task, as_found(**configs))
+    return folder
+
+
 def test_what_is_written_can_be_used(tmp_path: Path) -> None:
-    found = {"digits": {"vanilla": Best({"lr": 0.1, "hidden": 64}, 0.5, 1003), "knn": Best({"k": 5}, 0.25, 1000)}}
-    write_best(tmp_path, "sealed", found)
-    assert tuned(tmp_path, "digits", "sealed") == {"vanilla": {"lr": 0.1, "hidden": 64}, "knn": {"k": 5}}
-    for dataset, protocol, words in (("digits", "paper", "sealed"), ("squirrel", "sealed", "only for digits")):
-        with pytest.raises(RecordError, match=words):
-            tuned(tmp_path, dataset, protocol)  # type: ignore[arg-type]
+    folder = tuned_by_hand(tmp_path / "out", small_task(), vanilla={"lr": 0.1, "hidden": 64})
+    write_best(folder, "sealed", small_task(), as_found(knn={"k": 5}))  # by another command, later
+    assert tuned(folder, small_task(), "sealed") == as_found(vanilla={"lr": 0.1, "hidden": 64}, knn={"k": 5})
+    write_best(folder, "sealed", small_task(), as_found(knn={"k": 10}))
+    assert tuned(folder, small_task(), "sealed")["knn"]["config"] == {"k": 10}
+    with pytest.raises(RecordError, match="tuned by the sealed protocol"):
+        tuned(folder, small_task(), "paper")
+    with pytest.raises(RecordError, match="only for small"):
+        tuned(folder, replace(small_task(), name="other"), "sealed")
+    with pytest.raises(RecordError, match="other data or another split"):
+        tuned(folder, small_task(1), "sealed")
     with pytest.raises(RecordError, match=r"best\.json is missing"):
-        tuned(tmp_path / "nowhere", "digits", "sealed")
+        tuned(tmp_path / "nowhere", small_task(), "sealed")
+    (folder / "experiment.json").write_text('{"kind": "reproduce"}')
+    with pytest.raises(RecordError, match="not of credalgnn tune"):
+        tuned(folder, small_task(), "sealed")
+
+
+def test_what_is_tuned_on_other_data_takes_the_place_of_what_was(tmp_path: Path) -> None:
+    """Points found on a graph that has changed since are not mixed with those of the new one."""
+    folder = tuned_by_hand(tmp_path / "out", small_task(0), vanilla={"lr": 0.1}, knn={"k": 5})
+    write_best(folder, "sealed", small_task(1), as_found(vanilla={"lr": 0.2}))
+    assert tuned(folder, small_task(1), "sealed") == as_found(vanilla={"lr": 0.2})
+    with pytest.raises(RecordError, match="other data or another split"):
+        tuned(folder, small_task(0), "sealed")
 
 
 @pytest.mark.parametrize(
     "content",
     ["", "[]", "{}", '{"protocol": "sealed"}', '{"protocol": "sealed", "best": 3}',
-     '{"protocol": "sealed", "best": {"digits": {"vanilla": {}}}}'],
+     '{"protocol": "sealed", "best": {"small": {}}}', '{"protocol": "sealed", "best": {"small": 3}}',
+     '{"protocol": "sealed", "best": {"small": {"fingerprint": "FINGERPRINT"}}}'],
 )  # fmt: skip
 def test_a_damaged_best_is_refused(content: str, tmp_path: Path) -> None:
-    (tmp_path / "best.json").write_text(content)
+    folder = tuned_by_hand(tmp_path / "out", small_task())
+    (folder / "best.json").write_text(content.replace("FINGERPRINT", small_task().fingerprint))
     with pytest.raises(RecordError):
-        tuned(tmp_path, "digits", "sealed")
+        tuned(folder, small_task(), "sealed")
 
 
 # ---------------------------------------------------------------------------------------------
@@ -932,8 +966,31 @@ def test_methods_stand_on_the_vanilla_that_was_found(tmp_path: Path) -> None:
             assert {**best["vanilla"].config, "epochs": 9, "hidden": 8}.items() <= one.items()
     kept_best = json.loads((tmp_path / "best.json").read_text())
     assert kept_best["protocol"] == "sealed"
-    assert kept_best["best"]["small"]["vanilla"]["config"] == best["vanilla"].config
-    assert sorted(kept_best["best"]["small"]) == sorted(names)
+    assert kept_best["best"]["small"]["fingerprint"] == small_task().fingerprint
+    methods = kept_best["best"]["small"]["methods"]
+    assert sorted(methods) == sorted(names)
+    whole = {**best["vanilla"].config, "epochs": 9, "hidden": 8}
+    assert methods["vanilla"] == {"config": whole, "vanilla": {}, "value": best["vanilla"].value}
+    assert methods["energy"] == {"config": best["energy"].config, "vanilla": whole, "value": best["energy"].value}
+    assert methods["credal-lj"]["config"] == {**best["credal-lj"].config, "epochs": 9, "hidden": 8}
+
+
+def test_a_search_belongs_to_all_that_its_trials_depend_on(tmp_path: Path) -> None:
+    """Other data, protocol, settings or networks below: another study, never the trials of the first."""
+
+    def of(task: Task, protocol: Any = "sealed", scale: Scale = "uniform", **below: Any) -> Search:
+        part = Tuning("small", task, Studies(tmp_path, protocol, scale), ["energy"], 3, 0, {"energy": ({}, below)})
+        part.stage(0)
+        return part.stage(1)[0]
+
+    assert finish([first := of(small_task(), epochs=5)], Instant())
+    assert of(small_task(), epochs=5).is_finished
+    assert of(small_task(), epochs=5).top(3) == first.top(3)
+    others = [
+        of(small_task(1), epochs=5), of(small_task(), "paper", epochs=5), of(small_task(), "sealed", "log", epochs=5),
+        of(small_task(), epochs=6), of(small_task()),
+    ]  # fmt: skip
+    assert not any(one.ended for one in others)
 
 
 def better_later(run: Run) -> dict[str, Any]:
@@ -1033,13 +1090,13 @@ def test_the_runs_of_the_experiment(pretended: tuple[Reproduction, Instant, Path
     assert best["protocol"] == "paper"
     for run in runs:
         if run.method in SPACES:
-            config = best["best"]["small"][run.method]["config"]
+            config = best["best"]["small"]["methods"][run.method]["config"]
             assert config.items() <= run.config.items()
             if run.method in NETWORK:
                 assert run.config["epochs"] == 7
     for name in ("credal-lj", "credal-final", *POST_HOC):
         found = [better_later(unit.run)["value"] for unit in engine.units if unit.run.method == name]
-        assert best["best"]["small"][name]["value"] == max(found)
+        assert best["best"]["small"]["methods"][name]["value"] == max(found)
 
 
 def test_the_experiment_is_the_same_when_it_goes_on(pretended: tuple[Reproduction, Instant, Path]) -> None:
@@ -1085,6 +1142,9 @@ BAD: dict[str, tuple[list[str], str]] = {
     "other protocol": (["bench", "-m", "vanilla", "--tuned", "TUNED", "--protocol", "paper"], "sealed protocol"),
     "nothing tuned": (["bench", "-m", "vanilla", "--tuned", "EMPTY"], "best.json is missing"),
     "data set not tuned": (["bench", "-m", "vanilla", "--tuned", "OTHER"], "nothing was tuned for digits"),
+    "method not tuned": (["bench", "-m", "vanilla", "energy", "--tuned", "TUNED"], "energy not tuned on digits"),
+    "other split": (["bench", "-m", "vanilla", "--tuned", "TUNED", "--split-seed", "1"], "another split"),
+    "many splits": (["bench", "-m", "vanilla", "--tuned", "TUNED", "--vary-split"], "--vary-split"),
     "unknown method": (["tune", "-m", "vanilla", "vanila"], "unknown method 'vanila'"),
     "nothing to tune": (["tune", "-m", "vanilla", "degree"], "degree has nothing to tune"),
     "nothing left": (["tune", "-m", "energy", "--set", "temperature=2"], "--set leaves nothing of energy to tune"),
@@ -1095,8 +1155,8 @@ BAD: dict[str, tuple[list[str], str]] = {
 def refused(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
     """The words of a command that is refused."""
     folder = tmp_path_factory.mktemp("refused")
-    for name, dataset in (("TUNED", "digits"), ("OTHER", "squirrel")):
-        write_best(folder / name, "sealed", {dataset: {"vanilla": Best({"lr": 0.01}, 0.5, 1000)}})
+    tuned_by_hand(folder / "TUNED", load_task("digits"), vanilla={"lr": 0.01})
+    tuned_by_hand(folder / "OTHER", small_task(), vanilla={"lr": 0.01})
     (folder / "EMPTY").mkdir()
 
     def words(name: str) -> list[str]:
@@ -1163,42 +1223,32 @@ def test_tune_writes_what_was_best(tuned_folder: Path) -> None:
     found = json.loads((tuned_folder / "best.json").read_text())
     assert found["protocol"] == "paper"
     assert list(found["best"]) == ["digits"]
-    for name, best in found["best"]["digits"].items():
+    methods = found["best"]["digits"]["methods"]
+    assert list(methods) == CHOSEN[3:6]
+    for name, best in methods.items():
         trials = kept(tuned_folder, f"digits {name}")
         assert [one.state for one in trials] == [TrialState.COMPLETE] * 2
         top = max(trials, key=lambda one: (one.value or 0.0, -one.number))
-        assert best == {"config": top.params, "value": top.value}
+        assert best["value"] == top.value
         assert 0.0 <= best["value"] <= 1.0
+        own = {"epochs": 4, "hidden": 8} if name == "vanilla" else {}
+        assert best["config"] == {**top.params, **own}
+        assert best["vanilla"] == ({} if name == "vanilla" else methods["vanilla"]["config"])
     assert not (tuned_folder / "models").exists()
 
 
 def test_bench_uses_what_was_tuned(tuned_folder: Path, tmp_path: Path) -> None:
-    best = {
-        name: one["config"]
-        for name, one in json.loads((tuned_folder / "best.json").read_text())["best"]["digits"].items()
-    }
-    options = [
-        "--seeds",
-        "1",
-        "--jobs",
-        "1",
-        "--predictions",
-        "none",
-        "--tuned",
-        tuned_folder,
-        "--out",
-        tmp_path / "out",
-    ]
-    code, _, err = outcome("bench", *CHOSEN, *SET, *options)
+    """With what was set while it was tuned, so that nobody has to say it again."""
+    methods = json.loads((tuned_folder / "best.json").read_text())["best"]["digits"]["methods"]
+    options = ["--seeds", "1", "--jobs", "1", "--predictions", "none"]
+    code, _, err = outcome("bench", *CHOSEN, *options, "--tuned", tuned_folder, "--out", tmp_path / "out")
     assert code == 0, err
     for name in CHOSEN[3:6]:
         config = read_record(tmp_path / "out" / "runs" / "digits" / name / "seed-000.json")["config"]
-        assert best[name].items() <= config.items()
-        below = config.get("vanilla", config)
-        assert below["hidden"] == 8
-        assert below["epochs"] == 4
-        if name != "vanilla":
-            assert best["vanilla"].items() <= below.items()
+        assert methods[name]["config"].items() <= config.items()
+        below = config if name == "vanilla" else config["vanilla"]
+        assert methods["vanilla"]["config"].items() <= below.items()
+        assert (below["epochs"], below["hidden"]) == (4, 8)
 
 
 @pytest.mark.slow
@@ -1453,7 +1503,8 @@ def put_record(
     if error is None:
         counts = {"train_id": 11, "val_id": 12, "val_ood": 13, "test_id": 14, "test_ood": 15}
         record |= {
-            "headline": next(iter(aurocs)), "metrics": dict(metrics), "curves": {}, "marks": [],
+            "headline": next(iter(aurocs)), "metrics": dict(metrics), "marks": [],
+            "curves": {"roc": {}, "rejection": {}, "histogram": {}, "training": []},
             "scores": {name: {"auroc": value} for name, value in aurocs.items()},
             "seconds": {"fit": 1.0, "predict": 0.1}, "class_names": ["a"], "ood_names": ["b"], "counts": counts,
             "peak_mib": 1.0,

@@ -111,7 +111,10 @@ class Tuning:
         if not stands_on_vanillas(METHODS[method]):
             return {}
         _, below = self.settings.get(method, ({}, {}))
-        return {**(self.found()["vanilla"]["config"] if "vanilla" in self.searches else {}), **below}
+        if "vanilla" not in self.searches:
+            return dict(below)
+        own, _ = self.settings.get("vanilla", ({}, {}))
+        return {**self.searches["vanilla"].top(1)[0].config, **own, **below}
 
     def _plan(self, method: str) -> Callable[[dict[str, Any], int], Run]:
         own, _ = self.settings.get(method, ({}, {}))
