@@ -87,7 +87,8 @@ def tidy(rows: Sequence[Row]) -> str:
 def legend(rows: Sequence[Row], best: str = "Bold", tied: str = "†") -> list[str]:
     """What the signs of these rows mean."""
     seeds = sorted({row.runs for row in rows if row.runs})
-    many = f"{seeds[0]} seed{'s' * (seeds[0] > 1)}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds" if seeds else "no seeds"
+    many = " to ".join(str(number) for number in dict.fromkeys((seeds[0], seeds[-1]))) if seeds else "no"
+    many += " seed" if many == "1" else " seeds"
     words = [f"AUROC of OOD nodes and accuracy of ID nodes in per cent, mean ± standard deviation over {many}."]
     words.append(f"{best}: the best headline score without a mark.")
     if any(row.tested for row in rows):
