@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields, replace
 from datetime import timedelta
 from functools import cache
@@ -80,6 +80,16 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def background(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Future[Reproduced] | None]:
+    """The longest command, on another core, while the other tests run; only if somebody asks for what it finds."""
+    asked = any("reproduced" in getattr(item, "fixturenames", ()) for item in request.session.items)
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(reproduce, tmp_path_factory.mktemp("reproduced") / "out") if asked else None
 
 
 # ---------------------------------------------------------------------------------------------
@@ -1183,14 +1193,6 @@ def test_what_cannot_be_is_refused_in_one_line(
     one_line(code, *capsys.readouterr(), BAD[name][1])
 
 
-def test_what_cannot_be_is_refused_from_outside_too(refused: Callable[[str], list[str]]) -> None:
-    names = ["other protocol", "nothing to tune"]
-    with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda name: outcome(*refused(name)), names))
-    for name, said in zip(names, found, strict=True):
-        one_line(*said, BAD[name][1])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(BAD))
 def test_all_that_cannot_be_is_refused_from_outside(name: str, refused: Callable[[str], list[str]]) -> None:
@@ -1242,8 +1244,7 @@ def test_bench_uses_what_was_tuned(tuned_folder: Path, tmp_path: Path) -> None:
     """With what was set while it was tuned, so that nobody has to say it again."""
     methods = json.loads((tuned_folder / "best.json").read_text())["best"]["digits"]["methods"]
     options = ["--seeds", "1", "--jobs", "1", "--predictions", "none"]
-    code, _, err = outcome("bench", *CHOSEN, *options, "--tuned", tuned_folder, "--out", tmp_path / "out")
-    assert code == 0, err
+    assert main(["bench", *CHOSEN, *options, "--tuned", str(tuned_folder), "--out", str(tmp_path / "out")]) == 0
     for name in CHOSEN[3:6]:
         config = read_record(tmp_path / "out" / "runs" / "digits" / name / "seed-000.json")["config"]
         assert methods[name]["config"].items() <= config.items()
@@ -1309,21 +1310,26 @@ def test_a_tune_of_which_all_fails_says_so(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def reproduced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[int, str, str]], list[Any]]:
+Reproduced = tuple[Path, list[tuple[int, str, str]], list[dict[str, Any]]]
+
+
+def reproduce(folder: Path) -> Reproduced:
     """The quick reproduction: stopped after a second, then finished, then asked for again. What each command said, and
     the state of the folder after each."""
-    folder = tmp_path_factory.mktemp("reproduced") / "out"
-    words = ["reproduce", "--quick", "-d", "digits", "--out", folder]
     said, states = [], []
     for more in (["--time-limit", "1s"], [], []):
-        said.append(outcome(*words, *more))
-        files = sorted(folder.glob("runs/*/*/*.json"))
-        states.append({str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns) for path in files})
-        states[-1]["trials"] = [
-            kept(folder, f"digits {name}") for name in (NETWORK if more else SPACES) if name != "credal-ensemble"
-        ]
+        said.append(outcome("reproduce", "--quick", "-d", "digits", "--jobs", "1", "--out", folder, *more))
+        names = NETWORK if more else [name for name in SPACES if name != "credal-ensemble"]
+        state: dict[str, Any] = {"trials": [kept(folder, f"digits {name}") for name in names]}
+        for path in folder.glob("runs/*/*/*.json"):
+            state[str(path.relative_to(folder))] = path.read_bytes(), path.stat().st_mtime_ns
+        states.append(state)
     return folder, said, states
+
+
+@pytest.fixture(scope="module")
+def reproduced(background: Future[Reproduced]) -> Reproduced:
+    return background.result()
 
 
 def configs(folder: Path) -> dict[tuple[str, int], Point]:
@@ -1331,7 +1337,7 @@ def configs(folder: Path) -> dict[tuple[str, int], Point]:
     return {(one["method"], one["seed"]): one["config"] for one in found}
 
 
-def test_reproduce_can_be_stopped_and_goes_on(reproduced: tuple[Path, list[tuple[int, str, str]], list[Any]]) -> None:
+def test_reproduce_can_be_stopped_and_goes_on(reproduced: Reproduced) -> None:
     folder, said, states = reproduced
     assert [code for code, _, _ in said] == [1, 0, 0], said
     assert "the same command goes on" in said[0][2]
@@ -1344,14 +1350,14 @@ def test_reproduce_can_be_stopped_and_goes_on(reproduced: tuple[Path, list[tuple
         assert len(came_to_an_end(kept(folder, f"digits {name}"))) == count
 
 
-def test_reproduce_again_redoes_nothing(reproduced: tuple[Path, list[tuple[int, str, str]], list[Any]]) -> None:
+def test_reproduce_again_redoes_nothing(reproduced: Reproduced) -> None:
     _, said, states = reproduced
     assert states[2] == states[1]
     assert said[2][1] == said[1][1]
     assert "[" not in said[2][2], "no trial and no run is told of"
 
 
-def test_reproduce_runs_all_methods(reproduced: tuple[Path, list[tuple[int, str, str]], list[Any]]) -> None:
+def test_reproduce_runs_all_methods(reproduced: Reproduced) -> None:
     folder, _, _ = reproduced
     assert sorted(configs(folder)) == sorted((name, seed) for name in METHODS for seed in range(2))
     assert len(METHODS) == 13
@@ -1366,7 +1372,7 @@ def test_reproduce_runs_all_methods(reproduced: tuple[Path, list[tuple[int, str,
 
 
 def test_reproduce_chooses_as_the_paper_does(
-    reproduced: tuple[Path, list[tuple[int, str, str]], list[Any]],
+    reproduced: Reproduced,
 ) -> None:
     """Against the trials on the disk: the pool by validation F1, post-hoc on the best of the first four."""
     folder, _, _ = reproduced
@@ -1395,7 +1401,7 @@ def test_reproduce_chooses_as_the_paper_does(
 
 
 def test_what_reproduce_says_of_a_graph_that_the_paper_lacks(
-    reproduced: tuple[Path, list[tuple[int, str, str]], list[Any]],
+    reproduced: Reproduced,
 ) -> None:
     folder, said, _ = reproduced
     text = (folder / "paper.md").read_text()

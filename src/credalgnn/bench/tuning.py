@@ -12,6 +12,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -153,39 +154,53 @@ class Search:
         )
 
     def next_round(self) -> list[tuple[int, Unit]]:
-        """Trials to do now; none while one's own are under way, or others do what is left."""
+        """Trials to do now; none while one's own are under way, or others do what is left of the round."""
         if self.asked:
             return []
         with locked(self.owners.folder / "round", wait=True):  # others who share the folder wait their turn
-            return self._drawn()
+            self._bury_the_dead()
+            return self._ask()
 
-    def _drawn(self) -> list[tuple[int, Unit]]:
-        from optuna.samplers import TPESampler
+    def _ask(self) -> list[tuple[int, Unit]]:
         from optuna.trial import TrialState
 
-        self._bury_the_dead()
-        known, ended = self.study.get_trials(deepcopy=False), len(self.ended)
-        others = sum(one.state == TrialState.RUNNING for one in known)
-        count = min(ROUND - ended % ROUND, self.trials - ended - others)
-        if count <= 0:
+        ended = {one.user_attrs["seed"] for one in self.ended}
+        number = next(n for n in itertools.count() if not ended.issuperset(self._seeds(n)) or not self._seeds(n))
+        before = [one for one in self.ended if one.user_attrs["seed"] < TRIAL_SEED + number * ROUND]
+        states = {
+            one.user_attrs.get("seed"): one.state for one in self.study.get_trials(deepcopy=False) if _counts(one)
+        }
+        todo = {seed: k for k, seed in enumerate(self._seeds(number)) if states.get(seed) in (None, TrialState.WAITING)}
+        if not todo:
             return []
-        if self.is_finite:  # every point once, in order
-            tried = [_point(one) for one in known if not one.user_attrs.get("lost")]
-            for point in [point for point in points(self.space) if point not in tried][:count]:
-                self.study.enqueue_trial(point)
-        self.study.sampler = TPESampler(seed=ended // ROUND, n_startup_trials=STARTUP)
-        hurdles = self._hurdles() if self.prune else {}
-        used = {one.user_attrs.get("seed") for one in known if not one.user_attrs.get("lost")}
-        fresh = (seed for seed in itertools.count(TRIAL_SEED) if seed not in used)
+        points, hurdles = self._points(number, before), self._hurdles(before) if self.prune else {}
+        for seed, k in todo.items():
+            if seed not in states:
+                self.study.enqueue_trial(points[k], user_attrs={"seed": seed})
         units = []
-        for _ in range(count):
+        for _ in todo:
             trial = self.study.ask()
             trial.set_user_attr("owner", self.owners.me)
-            seed = trial.user_attrs["seed"] if "seed" in trial.user_attrs else next(fresh)
-            trial.set_user_attr("seed", seed)
             self.asked[trial.number] = trial
-            units.append((trial.number, Unit(try_point, self.plan(draw(self.space, trial), seed), (hurdles,))))
+            run = self.plan(draw(self.space, trial), trial.user_attrs["seed"])
+            units.append((trial.number, Unit(try_point, run, (hurdles,))))
         return units
+
+    def _seeds(self, number: int) -> range:
+        """The seeds of a round's trials."""
+        first = number * ROUND
+        return range(TRIAL_SEED + min(first, self.trials), TRIAL_SEED + min(first + ROUND, self.trials))
+
+    def _points(self, number: int, before: Sequence[optuna.trial.FrozenTrial]) -> list[dict[str, Any]]:
+        """The points of a round: a function of what the rounds before it found, and of nothing else."""
+        import optuna
+
+        if self.is_finite:  # every point once, in order
+            return list(points(self.space))[number * ROUND : (number + 1) * ROUND]
+        sampler = optuna.samplers.TPESampler(seed=number, n_startup_trials=STARTUP)
+        scratch = optuna.create_study(direction="maximize", sampler=sampler)
+        scratch.add_trials(before)
+        return [draw(self.space, scratch.ask()) for _ in self._seeds(number)]
 
     def tell(self, number: int, found: Mapping[str, Any]) -> None:
         """Keep what came of a trial."""
@@ -203,9 +218,10 @@ class Search:
 
     @property
     def ended(self) -> list[optuna.trial.FrozenTrial]:
-        """Trials that came to an end, good or bad; not those whose process died."""
+        """Trials that came to an end, good or bad, in the order of their seeds; not those whose process died."""
         trials = self.study.get_trials(deepcopy=False)
-        return [one for one in trials if one.state.is_finished() and not one.user_attrs.get("lost")]
+        ended = {one.user_attrs["seed"]: one for one in reversed(trials) if one.state.is_finished() and _counts(one)}
+        return [ended[seed] for seed in sorted(ended)]
 
     @property
     def is_finished(self) -> bool:
@@ -220,34 +236,29 @@ class Search:
         if not done:
             errors = [one.user_attrs["error"] for one in ended if "error" in one.user_attrs]
             raise EngineError(f"{self.name}: none of {len(ended)} trials came to an end ({errors[-1:] or 'no error'})")
-        done.sort(key=lambda one: (-(one.value or 0.0), one.number))
-        return [Best(_point(one), float(one.value or 0.0), one.user_attrs["seed"]) for one in done[:count]]
+        done.sort(key=lambda one: (-(one.value or 0.0), one.user_attrs["seed"]))
+        return [Best(dict(one.params), float(one.value or 0.0), one.user_attrs["seed"]) for one in done[:count]]
 
     def _bury_the_dead(self) -> None:
-        """Trials whose process died are marked as lost, and their points enqueued again with the same seed."""
+        """Trials whose process died are marked as lost; their round then lacks them, and they are tried again."""
         from optuna.trial import TrialState
 
         for one in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if not self.owners.alive(one.user_attrs.get("owner"), one.datetime_start):
-                try:
+                with suppress(RuntimeError, ValueError):  # somebody else was faster
                     self.storage.set_trial_user_attr(one._trial_id, "lost", True)
                     self.study.tell(one.number, state=TrialState.FAIL)
-                except (RuntimeError, ValueError):  # somebody else was faster
-                    continue
-                if len(one.params) == len(self.space) and "seed" in one.user_attrs:
-                    self.study.enqueue_trial(_point(one), user_attrs={"seed": one.user_attrs["seed"]})
 
-    def _hurdles(self) -> dict[int, float]:
+    def _hurdles(self, before: Sequence[optuna.trial.FrozenTrial]) -> dict[int, float]:
         """For every check the value below which three of four trials were; who is above it is given up."""
-        whole = self.ended[: len(self.ended) // ROUND * ROUND]  # a round that was stopped half-way judges nobody
-        curves = [{int(epoch): best for epoch, best in one.user_attrs.get("seen", {}).items()} for one in whole]
+        curves = [{int(epoch): best for epoch, best in one.user_attrs.get("seen", {}).items()} for one in before]
         values = {check: [curve[check] for curve in curves if check in curve] for check in CHECKS}
         return {check: float(np.quantile(seen, 0.75)) for check, seen in values.items() if len(seen) >= FEWEST}
 
 
-def _point(trial: optuna.trial.FrozenTrial) -> dict[str, Any]:
-    """A trial's parameters, also while it waits for its turn."""
-    return dict(trial.params or trial.system_attrs.get("fixed_params", {}))
+def _counts(trial: optuna.trial.FrozenTrial) -> bool:
+    """Whether a trial belongs to a round; those of dead processes do not, nor those that others put into a database."""
+    return "seed" in trial.user_attrs and not trial.user_attrs.get("lost")
 
 
 def carry_out(
@@ -322,8 +333,11 @@ def write_best(folder: Path, protocol: Protocol, task: Task, found: Mapping[str,
     """Add what was found for the methods on a task, for ``bench --tuned`` and for people."""
     with locked(folder / ".best", wait=True):
         known = read_json(folder / BEST, "what tuning found") if (folder / BEST).exists() else {"best": {}}
-        table = known["best"].setdefault(task.name, {"fingerprint": task.fingerprint, "methods": {}})
+        table = known["best"].get(task.name, {})
+        if table.get("fingerprint") != task.fingerprint:  # other data, or another split
+            table = {"fingerprint": task.fingerprint, "methods": {}}
         table["methods"].update(found)
+        known["best"][task.name] = table
         write(folder / BEST, to_json({"protocol": protocol, "best": known["best"]}))
 
 
@@ -343,12 +357,19 @@ def tuned(folder: Path, task: Task, protocol: Protocol) -> dict[str, dict[str, A
             f"{folder}: tuned by the {found.get('protocol')} protocol, and not by {protocol}: what may be looked at "
             "would differ; tune again, or give --protocol"
         )
-    if dataset not in found["best"]:
-        raise RecordError(f"{folder}: nothing was tuned for {dataset}, only for {', '.join(found['best'])}")
-    if found["best"][dataset]["fingerprint"] != task.fingerprint:
+    try:
+        tables = found["best"]
+        table = tables.get(dataset, {"fingerprint": None, "methods": {}})
+        mine, methods = table["fingerprint"] == task.fingerprint, dict(table["methods"])
+        if not all(isinstance(one[key], dict) for one in methods.values() for key in ("config", "vanilla")):
+            raise TypeError
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise RecordError(f"{folder / BEST}: damaged; delete it, and credalgnn tune makes it again") from None
+    if dataset not in tables:
+        raise RecordError(f"{folder}: nothing was tuned for {dataset}, only for {', '.join(tables)}")
+    if not mine:
         raise RecordError(
             f"{folder}: {dataset} was tuned on other data or another split, whose validation nodes may be test nodes "
             "here"
         )
-    methods: dict[str, dict[str, Any]] = found["best"][dataset]["methods"]
     return methods

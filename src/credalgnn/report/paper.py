@@ -132,6 +132,7 @@ def write_beside(folders: Sequence[Path], out: Path) -> None:
             f"<h2>{html.escape(title)}</h2><div class=box><table><thead><tr><th rowspan=2 scope=col>method"
             f"<th rowspan=2 scope=col>score{head}<tr>{sub}<tbody>{''.join(lines)}</table></div>"
         )
+    body += [f"<p>{html.escape(line)}</p>" for line in legend(rows)]
     write(out / "paper.html", _PAGE.replace("BODY", "".join(body)).encode())
 
 
@@ -185,10 +186,13 @@ def _others(rows: Sequence[Row], datasets: Sequence[str]) -> list[list[str]]:
     table = [["method", "score", *(f"{name} {what}" for name in datasets for what in ("AUROC", "accuracy"))]]
     values = {(row.method, row.score, row.dataset): row.values for row in rows}
     for method, score in dict.fromkeys((row.method, row.score) for row in rows):
-        if (method, score, datasets[0]) in known:
+        if all((method, score, dataset) in known for dataset in datasets):
             continue
         line = [method, score]
         for dataset in datasets:
+            if (method, score, dataset) in known:
+                line += ["", ""]
+                continue
             found = values.get((method, score, dataset), {})
             for name in ("auroc", "accuracy"):
                 line.append(f"{100 * found[name].mean:.1f} ± {100 * found[name].std:.1f}" if name in found else "-")
