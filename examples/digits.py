@@ -1,4 +1,4 @@
-"""Every method on a graph of handwritten digits, of which none has seen an 8 or a 9: ``make demo``.
+"""The methods by hand, on a graph of handwritten digits of which none has seen an 8 or a 9: python examples/digits.py.
 
 Nodes are images, joined to those that look alike; the methods learn 0 to 7 and are asked which test nodes are
 strangers. The picture shows test nodes with the probability intervals of the credal ensemble. Those of credal-lj are
