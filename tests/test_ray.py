@@ -130,6 +130,7 @@ def test_a_lost_node_costs_only_what_it_was_doing(machine: Machine, tmp_path: Pa
     assert not list(machine.home.iterdir())  # no token, no cache
 
 
+@pytest.mark.slow
 def test_trials_on_a_cluster_are_those_of_one_machine(machine: Machine, tmp_path: Path) -> None:
     command = ["tune", "-d", "digits", "-m", "vanilla", "knn", "--trials", "7", "--set", "epochs=4"]
     cluster = machine.start(*command, "--out", tmp_path / "ray", "--engine", "ray", "--address", machine.address)
