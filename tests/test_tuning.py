@@ -843,6 +843,17 @@ def test_half_a_line_at_the_end_of_a_journal_is_mended(half: bytes, tmp_path: Pa
     assert all(json.loads(line) for line in journal.read_bytes().splitlines())
 
 
+def test_half_a_line_is_mended_while_others_work(tmp_path: Path) -> None:
+    """Somebody else dies in the middle of a write: the next one to write cuts the half line off."""
+    one = search(tmp_path, trials=12)
+    units = one.next_round()
+    with (tmp_path / "tuning.journal").open("ab") as journal:
+        journal.write(b'{"op_code":4,"wor')
+    for number, _ in units:
+        one.tell(number, {"value": 1.0})
+    assert len(search(tmp_path, trials=12).ended) == len(units)
+
+
 def test_half_a_first_line_is_mended(tmp_path: Path) -> None:
     (tmp_path / "tuning.journal").write_bytes(b'{"op_code":0,"stu')
     assert finish([search(tmp_path, trials=2)], Instant())

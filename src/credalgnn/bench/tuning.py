@@ -235,7 +235,9 @@ class Search:
         done = [one for one in ended if one.state == TrialState.COMPLETE]
         if not done:
             errors = [one.user_attrs["error"] for one in ended if "error" in one.user_attrs]
-            raise EngineError(f"{self.name}: none of {len(ended)} trials came to an end ({errors[-1:] or 'no error'})")
+            raise EngineError(
+                f"{self.name}: none of {len(ended)} trials came to an end ({errors[-1] if errors else 'no error'})"
+            )
         done.sort(key=lambda one: (-(one.value or 0.0), one.user_attrs["seed"]))
         return [Best(dict(one.params), float(one.value or 0.0), one.user_attrs["seed"]) for one in done[:count]]
 
@@ -306,24 +308,30 @@ def open_storage(folder: Path, url: str | None = None) -> optuna.storages.BaseSt
             words = " ".join(str(error).split())
             raise EngineError(f"--storage {url}: cannot be opened ({words:.200})") from None
     path = folder / "tuning.journal"
-    lock = _JournalLock(Lock(folder / ".journal"))
+    lock = _JournalLock(path, Lock(folder / ".journal"))
     lock.acquire()
-    try:  # a process killed while it wrote leaves half a line, which nobody would read past
-        if path.exists() and not (content := path.read_bytes()).endswith(b"\n"):
-            os.truncate(path, content.rfind(b"\n") + 1)
-    finally:
-        lock.release()
+    lock.release()
     return optuna.storages.JournalStorage(JournalFileBackend(str(path), lock))  # type: ignore[arg-type]
 
 
 class _JournalLock:
-    """A lock for Optuna's journal that does not outlive its holder; Optuna's own waits 30 seconds for a dead one."""
+    """A lock for Optuna's journal that does not outlive its holder; Optuna's own waits 30 seconds for a dead one.
 
-    def __init__(self, lock: Lock) -> None:
-        self._lock = lock
+    A process killed while it wrote leaves half a line, which nobody could read past: who takes the lock mends it.
+    """
+
+    def __init__(self, journal: Path, lock: Lock) -> None:
+        self._journal, self._lock = journal, lock
 
     def acquire(self) -> bool:
-        return self._lock.take(wait=True)
+        held = self._lock.take(wait=True)
+        if self._journal.exists() and self._journal.stat().st_size:
+            with self._journal.open("rb") as file:
+                file.seek(-1, os.SEEK_END)
+                whole = file.read(1) == b"\n"
+            if not whole:
+                os.truncate(self._journal, self._journal.read_bytes().rfind(b"\n") + 1)
+        return held
 
     def release(self) -> None:
         self._lock.free()
