@@ -1,6 +1,6 @@
 """A benchmark as one HTML file: tables, curves and single nodes, without a server, a network or other files.
 
-Python picks and rounds what the page needs; ``page.js`` shows it. All data go into one JSON script.
+Python picks and rounds what the page needs; the scripts in ``web`` show it. All data go into one JSON script.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ NODES = 600  # test nodes of one data set that go into the page
 MANY = 20  # with more classes than this, fewer nodes
 TOP = 15  # extreme nodes of each kind that are always among them
 EPOCHS = 80  # points of a training curve
+SCRIPTS = ("common.js", "results.js", "figures.js", "nodes.js", "start.js")  # one script, in this order
 Record = Mapping[str, Any]
 
 
@@ -59,8 +60,10 @@ def write_page(
 
 def _document(title: str, data: Mapping[str, Any]) -> str:
     """The template with everything in it. Its policy allows this very script and style, and nothing else."""
-    here = files(__package__)
-    style, script = ((here / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    style, template, *scripts = (
+        (files(__package__) / "web" / name).read_text(encoding="utf-8") for name in ("page.css", "page.html", *SCRIPTS)
+    )
+    script = "\n".join(['"use strict";', *scripts])
     parts = {
         "title": html.escape(title),
         "style": style,
@@ -69,7 +72,6 @@ def _document(title: str, data: Mapping[str, Any]) -> str:
         "script-hash": _hash(script),
         "data": _json(data),
     }
-    template = (here / "page.html").read_text(encoding="utf-8")
     return re.sub(r"\{\{([a-z-]+)\}\}", lambda found: parts[found[1]], template)
 
 

@@ -1,0 +1,137 @@
+/* What all parts share. Text from the data reaches the page as text only (text nodes and attributes). */
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const $ = (id) => document.getElementById(id);
+const PAGE = 25; // rows of the node table
+const BARS = 12; // classes in a node's panel
+const DRAWN = ["credal-lj", "credal-ensemble", "classical-ensemble", "energy", "feature-sum"]; // at first, if there
+const COLOURS = 7;
+
+const PROTOCOLS = {
+  sealed: "nothing was chosen by an OOD node or by a test node",
+  paper: "early stopping and tuning may look at the OOD nodes of the validation part",
+};
+const SCORES = {
+  EU: "epistemic uncertainty (bits)", AU: "aleatoric uncertainty (bits)", TU: "total uncertainty (bits)",
+  msp: "1 − largest probability", entropy: "entropy (bits)",
+};
+// Columns of results: key, label, better (1 larger, -1 smaller), format, meaning.
+const METRICS = [
+  ["auroc", "AUROC %", 1, pct, "how well the score tells OOD from ID test nodes: the chance that an OOD node scores higher; 50 is guessing"],
+  ["aupr", "AUPR %", 1, pct, "area under precision and recall, OOD nodes being positive; the share of OOD nodes is guessing"],
+  ["fpr95", "FPR95 %", -1, pct, "share of ID nodes raised as OOD when 95 % of the OOD nodes are caught"],
+  ["accuracy", "Acc. %", 1, pct, "accuracy on ID nodes"],
+  ["macro_f1", "F1 %", 1, pct, "macro F1: the mean over the classes of F1 on ID nodes"],
+  ["nll", "NLL", -1, (x) => fixed(x, 3), "negative log-likelihood of the true class in nats, ID nodes"],
+  ["ece", "ECE %", -1, pct, "expected calibration error, 15 bins, ID nodes"],
+  ["aurc", "AURC %", -1, pct, "mean error rate of the i most certain ID nodes over all i: does the score know where the classifier errs?"],
+  ["width", "Width %", 0, pct, "mean width of all probability intervals of the test nodes"],
+];
+
+/* ---------- small helpers ---------- */
+
+function build(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return node;
+}
+const el = (tag, attributes, ...children) => build(document.createElement(tag), attributes, children);
+const svg = (tag, attributes, ...children) =>
+  build(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+
+const known = (x) => x !== null && x !== undefined;
+const minus = (text) => text.replace("-", "−");
+function fixed(x, digits) { return known(x) ? minus(x.toFixed(digits)) : "–"; }
+function pct(x) { return x > 0 && x < 0.0005 ? "<0.1" : fixed(known(x) ? 100 * x : null, 1); }
+const count = (n) => n.toLocaleString("en-US");
+const plural = (n, one) => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
+function num(x) {
+  if (!known(x)) return "–";
+  if (x !== 0 && (Math.abs(x) < 1e-3 || Math.abs(x) >= 1e6)) return minus(Number(x.toPrecision(2)).toExponential());
+  return minus(Math.abs(x) >= 1000 ? count(Math.round(x)) : String(Number(x.toPrecision(3))));
+}
+function aligned(values) { // one number of digits for a whole column
+  const [low, high] = range(values), size = Math.max(Math.abs(low), Math.abs(high));
+  return (x) => fixed(x, size >= 1000 ? 0 : size >= 100 ? 1 : size >= 10 ? 2 : 3);
+}
+function some(names, most) {
+  const rest = names.length - most;
+  return names.slice(0, most).join(", ") + (rest > 0 ? ` and ${rest} more` : "");
+}
+const short = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
+const range = (values) => values.filter(known).reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
+const median = (values) => [...values].sort((a, b) => a - b)[Math.floor((values.length - 1) / 2)];
+
+/* ---------- what is chosen ---------- */
+
+const state = { task: null, method: null, score: null, filter: "all", page: 0, open: null, nodeSort: {}, rowSort: {} };
+const drawn = new Map(); // task -> set of methods with curves
+const method = () => state.task.methods[state.method];
+const predicted = () => (state.task.nodes.methods || {})[state.method];
+const rowOf = (name, score) => state.task.rows.find((row) => row.method === name && row.score === score);
+const auroc = (name, score) => ((rowOf(name, score) || { values: {} }).values.auroc || [null])[0];
+const meaning = (mark) => data.marks[mark] || "a mark this page does not know";
+const taskName = (task) =>
+  data.tasks.filter((other) => other.dataset === task.dataset).length > 1 ? `${task.dataset} (${task.protocol})` : task.dataset;
+const nodeName = (i) => state.task.nodes.node[i];
+const className = (i) => state.task.nodes.names[state.task.nodes.class[i]];
+const isOOD = (i) => state.task.nodes.ood[i] === 1;
+function isWrong(i) {
+  const { prediction } = predicted();
+  return !isOOD(i) && known(prediction) && prediction[i] !== state.task.nodes.label[i];
+}
+const kindOf = (i) => (isOOD(i) ? "ood" : isWrong(i) ? "wrong" : "id");
+const KINDS = { id: "ID", wrong: "ID, wrong", ood: "OOD" };
+function probabilities(name) {
+  const one = state.task.nodes.methods[name];
+  return one.p && one.p.as !== undefined ? probabilities(one.p.as) : one.p;
+}
+const widest = (i) => Math.max(...predicted().upper[i].map((up, k) => up - predicted().lower[i][k]));
+function missing() {
+  if (state.task.nodes.missing) return state.task.nodes.missing;
+  return predicted() ? null : `There are no predictions per node of ${state.method} for the run that is shown (seed ${state.task.nodes.seed}).`;
+}
+const styleOf = (name) => { // a colour and a dash of its own, the same in every figure
+  const names = Object.keys(state.task.methods);
+  const at = [...DRAWN.filter((one) => names.includes(one)), ...names.filter((one) => !DRAWN.includes(one))].indexOf(name);
+  return { stroke: `var(--s${at % COLOURS})`, "stroke-dasharray": [null, "7 3", "2 3"][Math.floor(at / COLOURS) % 3] };
+};
+
+/* ---------- tables that sort ---------- */
+
+function sortable(box, caption, columns, sort, changed) {
+  const heads = columns.map((column) =>
+    el("th", { scope: "col", class: column.number ? "number" : null },
+      el("button", { type: "button", title: column.title, onclick: () => {
+        const first = column.better === 1 || column.large ? "descending" : "ascending";
+        const turned = sort.order === "ascending" ? "descending" : "ascending";
+        sort.order = sort.key === column.key ? turned : first;
+        sort.key = column.key;
+        changed();
+      } }, column.label)));
+  const body = el("tbody", {});
+  box.replaceChildren(el("table", {}, el("caption", { class: "hidden" }, caption), el("thead", {}, el("tr", {}, heads)), body));
+  return {
+    show(rows) {
+      columns.forEach((column, k) => heads[k].setAttribute("aria-sort", sort.key === column.key ? sort.order : "none"));
+      body.replaceChildren(...rows);
+    },
+    sorted(items) {
+      const column = columns.find((one) => one.key === sort.key);
+      if (!column) return items;
+      const sign = sort.order === "descending" ? -1 : 1;
+      return items.map((item) => [column.value(item), item]).sort(([a], [b]) => {
+        if (!known(a) || !known(b)) return known(b) - known(a); // what is not there comes last, whatever the order
+        return sign * (typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b);
+      }).map(([, item]) => item);
+    },
+  };
+}
+
+const plainTable = (heads, rows) => el("table", {},
+  el("thead", {}, el("tr", {}, heads.map(([name, number]) => el("th", { scope: "col", class: number ? "number" : null }, name)))),
+  el("tbody", {}, rows));

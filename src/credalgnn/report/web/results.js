@@ -1,0 +1,112 @@
+/* What was compared, and the table of results. */
+
+/* ---------- header ---------- */
+
+function showHeader() {
+  const fact = (name, ...content) => [el("dt", {}, name), el("dd", {}, ...content)];
+  const runs = data.tasks.flatMap((task) => task.rows.filter((row) => row.headline)).reduce((sum, row) => sum + row.runs, 0);
+  const methods = [...new Set(data.tasks.flatMap((task) => Object.keys(task.methods)))];
+  const seeds = [...new Set(data.tasks.flatMap((task) => task.seeds))].sort((a, b) => a - b);
+  const protocols = [...new Set(data.tasks.map((task) => task.protocol))];
+  $("lead").textContent = data.tasks.length
+    ? "Which method notices nodes of classes it has never seen? "
+      + `${plural(methods.length, "method")} on ${plural(data.tasks.length, "data set")}, ${plural(runs, "run")}.`
+    : "No run has ended well, so there is nothing to compare.";
+  $("compared").append(
+    ...data.tasks.flatMap((task) => fact(taskName(task), factsOf(task))),
+    ...protocols.flatMap((name) => fact("Protocol", `${name}: ${PROTOCOLS[name] || "not known to this page"}`)),
+    ...fact("Methods", methods.join(", ") || "none"),
+    ...fact(seeds.length === 1 ? "Seed" : "Seeds", some(seeds.map(String), 12) || "none"),
+    ...fact("Made with", Object.entries(data.versions).map(([name, found]) => `${name} ${found.join(" and ")}`).join(", ") || "unknown"));
+  if (data.failed.length) {
+    $("failed").append(el("section", { class: "failed", "aria-label": "Failed runs" },
+      el("h2", {}, `${plural(data.failed.length, "run")} failed`),
+      el("ul", {}, data.failed.map((run) => el("li", {},
+        el("strong", {}, `${run.dataset}, ${run.method}, seed ${run.seed} `), `(${run.protocol})`,
+        el("pre", {}, run.error || "no message"))))));
+  }
+  $("footer").append(el("p", {}, (data.finished ? `Last run ended ${data.finished.slice(0, 16).replace("T", " ")} UTC. ` : "")
+    + "This file holds all its data and asks the network for nothing."));
+  $("glossary").append(...METRICS.flatMap(([, label, , , meaning]) => [el("dt", {}, label), el("dd", {}, meaning)]));
+}
+
+function factsOf(task) {
+  const { test_id: id, test_ood: ood } = task.counts;
+  const nodes = known(id) && known(ood) ? `; ${count(id)} ID and ${count(ood)} OOD test nodes` : "";
+  return `${task.classes.length} ID classes (${some(task.classes, 8)}), OOD: ${some(task.ood, 8)}${nodes}`;
+}
+
+/* ---------- results ---------- */
+
+function showResults() {
+  const task = state.task;
+  const columns = [
+    { key: "method", label: "Method", value: (row) => row.method },
+    { key: "score", label: "Score", value: (row) => row.score },
+    ...METRICS.map(([key, label, better, format, title]) => (
+      { key, label, better, format, title, number: true, value: (row) => (row.values[key] || [null])[0] })),
+    { key: "marks", label: "Marks", value: (row) => Object.keys(row.marks).join(" ") || null },
+  ];
+  const scale = range(task.rows.flatMap((row) => row.values.auroc || []).filter((_, k) => k % 4 !== 1));
+  const table = sortable($("results-box"), `Results on ${taskName(task)}`, columns, state.rowSort, refresh);
+  function refresh() {
+    const rows = task.rows.filter((row) => row.headline || !$("headline-only").checked);
+    table.show(table.sorted(rows).map((row) => {
+      const marked = Object.keys(row.marks).length > 0;
+      const classes = [row.rank, row.trivial && "trivial", marked && "marked", !row.headline && "second"].filter(Boolean).join(" ");
+      return el("tr", { class: classes, "data-method": row.method, "data-score": row.score },
+        el("th", { scope: "row" }, row.method),
+        el("td", {}, row.score),
+        columns.slice(2, -1).map((column) => resultCell(row, column, scale)),
+        el("td", {}, badges(row)));
+    }));
+  }
+  $("headline-only").onchange = refresh;
+  refresh();
+  $("task-facts").textContent = `${taskName(task)}: ${factsOf(task)}. ${plural(task.seeds.length, "seed")}.`;
+  showResultsLegend(task);
+}
+
+function resultCell(row, column, scale) {
+  const value = row.values[column.key];
+  if (!value) return el("td", { class: `number ${column.key}` }, "–");
+  const [middle, spread, from, to] = value.map(column.format);
+  const title = `${middle}, standard deviation ${spread}, 95 % interval of the mean ${from} to ${to}, ${plural(row.runs, "run")}`;
+  if (column.key !== "auroc") return el("td", { class: "number", title }, middle);
+  const dagger = el("span", { class: "dagger" }, row.rank === "tied" ? "†" : "");
+  return el("td", { class: "number auroc", title }, middle, dagger,
+    el("span", { class: "std" }, ` ± ${fixed(100 * value[1], 1)}`), intervalBar(value, scale));
+}
+
+function intervalBar([mean, , low, high], [from, to]) {
+  const x = (value) => 3 + (82 * (value - from)) / (to - from || 1);
+  return svg("svg", { viewBox: "0 0 88 14", role: "img", "aria-label": `95 % interval ${pct(low)} to ${pct(high)}` },
+    svg("line", { class: "grid", x1: 3, x2: 85, y1: 7, y2: 7 }),
+    from <= 0.5 ? svg("line", { class: "chance", x1: x(0.5), x2: x(0.5), y1: 0, y2: 14 }) : null,
+    svg("rect", { class: "interval", x: x(low), width: Math.max(x(high) - x(low), 0.5), y: 4, height: 6, opacity: 0.55 }),
+    svg("line", { class: "point", x1: x(mean), x2: x(mean), y1: 1.5, y2: 12.5 }));
+}
+
+function badges(row) {
+  const found = Object.entries(row.marks).map(([name, runs]) =>
+    el("span", { class: "badge", title: `${meaning(name)} (${runs} of ${plural(row.runs, "run")})` },
+      runs === row.runs ? name : `${name} ${runs}/${row.runs}`));
+  if (row.failed) found.push(el("span", { class: "badge plain", title: "runs that ended with an error" }, `${row.failed} failed`));
+  return found;
+}
+
+function showResultsLegend(task) {
+  const marks = [...new Set(task.rows.flatMap((row) => Object.keys(row.marks)))];
+  const has = (test) => task.rows.some(test);
+  const line = (...content) => el("p", {}, ...content);
+  $("results-legend").replaceChildren(...[
+    line("AUROC: mean ± standard deviation over the runs; the bar is the 95 % bootstrap interval of the mean on one scale",
+      " for all rows, a dotted line is at 50 %, guessing."),
+    has((row) => row.rank === "best") ? line(el("strong", {}, "Bold"), ": the best AUROC of all rows without marks.") : null,
+    has((row) => row.rank === "tied") ? line("† not significantly worse than the best (one-sided Wilcoxon signed-rank test over",
+      " the seeds, Holm-corrected, 5 %).") : null,
+    has((row) => row.trivial) ? line(el("em", {}, "Italic"), ": needs no model; whatever is trained should beat it.") : null,
+    ...marks.map((name) => line(el("span", { class: "badge" }, name), ` ${meaning(name)}.`)),
+    marks.length ? line("Rows with marks are shown, and not ranked.") : null,
+  ].filter(Boolean));
+}
