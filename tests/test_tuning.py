@@ -325,8 +325,8 @@ def test_the_sealed_objective(method: str) -> None:
     assert objective(run, judged(auroc=0.99, decoy=0.99)) == objective(run, judged())
 
 
-def test_an_objective_that_is_undefined_is_no_number() -> None:
-    assert math.isnan(objective(Run("small", "energy", 0, "sealed"), judged(misclassification_auroc=None)))
+def test_an_objective_that_cannot_tell_is_none() -> None:
+    assert objective(Run("small", "energy", 0, "sealed"), judged(misclassification_auroc=None)) is None
 
 
 SHORT: dict[str, Any] = {"hidden": 8, "epochs": 6, "patience": 6}
@@ -567,6 +567,27 @@ def test_a_value_that_is_no_number_is_a_failure(tmp_path: Path) -> None:
     assert finish([one], Instant(answer=lambda run: {"value": math.nan if run.seed % 2 else 1.0}))
     assert len(one.ended) == 4
     assert len(one.top(9)) == 2
+
+
+def test_where_the_validation_nodes_cannot_tell_the_defaults_stay(tmp_path: Path) -> None:
+    """A post-hoc method on a vanilla GNN that is right everywhere: there is no wrong node to find."""
+
+    def answer(run: Run) -> dict[str, Any]:
+        return {"value": None, "seen": {}, "seconds": 0.0} if run.method == "energy" else worth(run)
+
+    studies = Studies(tmp_path, "sealed", "log")
+    part = Tuning("small", small_task(), studies, ["vanilla", "energy", "knn"], 3)
+    assert search_all([part], studies, Instant(answer=answer), None, lambda ended: None)
+    assert part.best()["energy"] == Best({}, None, 1000)
+    methods = json.loads((tmp_path / "best.json").read_text())["best"]["small"]["methods"]
+    assert methods["energy"] == {"config": {}, "vanilla": methods["vanilla"]["config"], "value": None}
+    assert methods["knn"]["config"]
+
+
+def test_one_trial_that_can_tell_is_enough(tmp_path: Path) -> None:
+    one = search(tmp_path, trials=4)
+    assert finish([one], Instant(answer=lambda run: {"value": 1.0 if run.seed == 1002 else None}))
+    assert [best.seed for best in one.top(9)] == [1002]
 
 
 def test_units_that_die_are_failures(tmp_path: Path) -> None:

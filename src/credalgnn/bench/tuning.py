@@ -44,21 +44,19 @@ UNSEEN = timedelta(hours=1)  # how long a trial of somebody who cannot be seen f
 BEST = "best.json"
 
 
-def objective(run: Run, judged: Evaluation) -> float:
-    """What a trial is worth on the validation nodes; larger is better.
+def objective(run: Run, judged: Evaluation) -> float | None:
+    """What a trial is worth on the validation nodes; larger is better. None if they cannot tell.
 
     The paper's protocol: accuracy (its F1) for vanilla GNNs and ensembles, and for the others the AUROC with which the
     headline score (EU) finds OOD validation nodes. Sealed, ID nodes alone decide: the likelihood of their classes, and
-    for post-hoc methods, which do not change classes, how well the score finds the wrong ones.
+    for post-hoc methods, which do not change classes, how well the score finds the wrong ones, if there are any.
     """
     kind = METHODS[run.method]
     own = issubclass(kind, Neural | ClassicalEnsemble)
     headline = judged.scores[judged.headline]
     if run.protocol == "paper":
-        value = judged.metrics["accuracy"] if own and not issubclass(kind, CredalFinal) else headline["auroc"]
-    else:
-        value = -(judged.metrics["nll"] or 0.0) if own else headline["misclassification_auroc"]
-    return float("nan") if value is None else value
+        return judged.metrics["accuracy"] if own and not issubclass(kind, CredalFinal) else headline["auroc"]
+    return -(judged.metrics["nll"] or 0.0) if own else headline["misclassification_auroc"]
 
 
 class Hopeless(Exception):
@@ -96,10 +94,13 @@ def try_point(run: Run, task: Task, models: Models, hurdles: Mapping[int, float]
 
 
 class Best(NamedTuple):
-    """A point that a search has found, its value on the validation nodes, and the seed it was found with."""
+    """A point that a search has found, its value on the validation nodes, and the seed it was found with.
+
+    Where the validation nodes cannot tell points apart, there is no value, and the defaults stay.
+    """
 
     config: dict[str, Any]
-    value: float
+    value: float | None
     seed: int
 
 
@@ -210,8 +211,10 @@ class Search:
         for name in ("seen", "seconds", "error"):
             if name in found:
                 trial.set_user_attr(name, found[name])
-        value = found.get("value", float("nan"))
-        if np.isfinite(value):
+        if "value" in found and found["value"] is None:
+            trial.set_user_attr("untold", True)
+        value = found.get("value")
+        if value is not None and np.isfinite(value):
             self.study.tell(trial, value)
         else:
             self.study.tell(trial, state=TrialState.PRUNED if "hopeless" in found else TrialState.FAIL)
@@ -233,6 +236,8 @@ class Search:
 
         ended = self.ended[:among]
         done = [one for one in ended if one.state == TrialState.COMPLETE]
+        if ended and all(one.user_attrs.get("untold") for one in ended):
+            return [Best({}, None, TRIAL_SEED)]
         if not done:
             errors = [one.user_attrs["error"] for one in ended if "error" in one.user_attrs]
             raise EngineError(

@@ -320,7 +320,8 @@ class Bar:
     def trial(self, ended: Ended) -> None:
         """A trial of a search has ended."""
         search, found, done, _ = ended
-        words = "given up early" if "hopeless" in found else found.get("error") or f"{found['value']:.4f}"
+        value = "no value" if found.get("value") is None else f"{found['value']:.4f}"
+        words = "given up early" if "hopeless" in found else found.get("error") or value
         self._ended(f"{search}: {words}", done, False)
         self._bar.set_description_str(f"{search}: {words}")
 

@@ -95,12 +95,15 @@ def _tune(args: argparse.Namespace) -> int:
         return 1
     for part in parts:
         for name, best in part.best().items():
-            print(f"{part.dataset:10s} {name:20s} {best.value:8.4f}  {_point(best)}")
+            value = "-" if best.value is None else f"{best.value:.4f}"
+            print(f"{part.dataset:10s} {name:20s} {value:>8s}  {_point(best)}")
     print(f"credalgnn bench --tuned {args.out} --protocol {args.protocol} uses these")
     return 0
 
 
 def _point(best: Best) -> str:
+    if best.value is None:
+        return "its defaults: no ID validation node is classified wrongly, so nothing tells one point from another"
     words = (
         f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in best.config.items()
     )
