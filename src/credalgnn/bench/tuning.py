@@ -10,7 +10,6 @@ import itertools
 import os
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -40,7 +39,7 @@ STARTUP = 10  # trials drawn at random before TPE begins
 CHECKS = range(50, 1001, 50)  # epochs at which a trial may turn out hopeless
 FEWEST = 8  # trials to compare with before one is given up
 TRIAL_SEED = 1000  # the first trial's seed; results have seeds from 0 on
-UNSEEN = timedelta(hours=1)  # how long a trial of somebody who cannot be seen from here is believed to be under way
+UNSEEN = 3600.0  # seconds for which a trial of somebody who cannot be seen from here is believed to be under way
 BEST = "best.json"
 
 
@@ -112,14 +111,21 @@ class Owners:
         self._lock = Lock(folder / self.me)
         self._lock.take()
 
-    def alive(self, owner: str | None, since: datetime | None) -> bool:
-        """Whether the owner of a trial still works on it; one that cannot be seen from here is believed to."""
-        if owner is None:  # asked for, but not signed yet
-            return since is not None and datetime.now() - since < timedelta(minutes=1)
+    @property
+    def signature(self) -> tuple[str, float]:
+        """Who begins a trial, and when, as all machines count."""
+        return self.me, time.time()
+
+    def alive(self, trial: optuna.trial.FrozenTrial) -> bool:
+        """Whether somebody still works on a trial; who cannot be seen from here is believed to, for a while."""
+        if "owner" not in trial.user_attrs:  # asked for, but not signed yet
+            asked = trial.datetime_start
+            return asked is not None and abs(datetime.now() - asked) < timedelta(minutes=1)
+        owner, since = str(trial.user_attrs["owner"][0]), float(trial.user_attrs["owner"][1])
         if owner == self.me:
             return True
         if not (self.folder / owner).exists():  # on another machine, or in another folder
-            return since is not None and datetime.now() - since < UNSEEN
+            return time.time() - since < UNSEEN
         lock = Lock(self.folder / owner)
         if not lock.take():
             return True
@@ -132,7 +138,8 @@ class Search:
     """A study: ``plan(point, seed)`` makes a run of a point of the space, and ``trials`` of them are to be finished.
 
     ``digest`` stands for all that its trials depend on. ``prune`` says that the monitors of two points may be compared,
-    so that hopeless ones can be given up.
+    so that hopeless ones can be given up. Trials that a dying worker or a full disk cost an earlier command are tried
+    again, as a benchmark's failed runs are.
     """
 
     name: str
@@ -153,35 +160,34 @@ class Search:
         self.study = optuna.create_study(
             study_name=f"{self.name} {self.digest}", storage=self.storage, direction="maximize", load_if_exists=True
         )
+        self._once_failed = {one.number for one in self.study.get_trials(deepcopy=False) if _has_died(one)}
 
-    def next_round(self) -> list[tuple[int, Unit]]:
-        """Trials to do now; none while one's own are under way, or others do what is left of the round."""
-        if self.asked:
-            return []
+    def next_trials(self, most: int = ROUND) -> list[tuple[int, Unit]]:
+        """Trials of the round to begin now, so many at most; none while what is left of it is under way."""
         with locked(self.owners.folder / "round", wait=True):  # others who share the folder wait their turn
             self._bury_the_dead()
-            return self._ask()
+            return self._ask(most)
 
-    def _ask(self) -> list[tuple[int, Unit]]:
+    def _ask(self, most: int) -> list[tuple[int, Unit]]:
         from optuna.trial import TrialState
 
         ended = {one.user_attrs["seed"] for one in self.ended}
         number = next(n for n in itertools.count() if not ended.issuperset(self._seeds(n)) or not self._seeds(n))
         before = [one for one in self.ended if one.user_attrs["seed"] < TRIAL_SEED + number * ROUND]
-        states = {
-            one.user_attrs.get("seed"): one.state for one in self.study.get_trials(deepcopy=False) if _counts(one)
-        }
-        todo = {seed: k for k, seed in enumerate(self._seeds(number)) if states.get(seed) in (None, TrialState.WAITING)}
-        if not todo:
-            return []
-        points, hurdles = self._points(number, before), self._hurdles(before) if self.prune else {}
-        for seed, k in todo.items():
-            if seed not in states:
-                self.study.enqueue_trial(points[k], user_attrs={"seed": seed})
+        states = {one.user_attrs["seed"]: one.state for one in self._trials}
+        todo = [seed for seed in self._seeds(number) if states.get(seed) in (None, TrialState.WAITING)]
+        if any(seed not in states for seed in todo):
+            for seed, point in zip(self._seeds(number), self._points(number, before), strict=True):
+                if seed not in states:
+                    self.study.enqueue_trial(point, user_attrs={"seed": seed})
+        hurdles = self._hurdles(before) if self.prune else {}
         units = []
-        for _ in todo:
+        for _ in todo[:most]:
             trial = self.study.ask()
-            trial.set_user_attr("owner", self.owners.me)
+            if "seed" not in trial.user_attrs:  # somebody with another folder and the same database was faster
+                self.study.tell(trial, state=TrialState.FAIL)
+                break
+            trial.set_user_attr("owner", self.owners.signature)
             self.asked[trial.number] = trial
             run = self.plan(draw(self.space, trial), trial.user_attrs["seed"])
             units.append((trial.number, Unit(try_point, run, (hurdles,))))
@@ -198,32 +204,46 @@ class Search:
 
         if self.is_finite:  # every point once, in order
             return list(points(self.space))[number * ROUND : (number + 1) * ROUND]
-        sampler = optuna.samplers.TPESampler(seed=number, n_startup_trials=STARTUP)
+        sampler = optuna.samplers.TPESampler(seed=number, n_startup_trials=STARTUP, constant_liar=True)
         scratch = optuna.create_study(direction="maximize", sampler=sampler)
         scratch.add_trials(before)
         return [draw(self.space, scratch.ask()) for _ in self._seeds(number)]
 
     def tell(self, number: int, found: Mapping[str, Any]) -> None:
-        """Keep what came of a trial."""
+        """Keep what came of a trial, unless its owner was taken for dead and somebody else has it now."""
+        from optuna.exceptions import UpdateFinishedTrialError
         from optuna.trial import TrialState
 
-        trial = self.asked.pop(number)
-        for name in ("seen", "seconds", "error"):
-            if name in found:
-                trial.set_user_attr(name, found[name])
-        if "value" in found and found["value"] is None:
-            trial.set_user_attr("untold", True)
-        value = found.get("value")
+        trial, value = self.asked.pop(number), found.get("value")
+        notes = {name: found[name] for name in ("seen", "seconds", "error", "died") if name in found}
+        if value is None and "value" in found:
+            notes["untold"] = True
+        with suppress(UpdateFinishedTrialError):
+            for name, note in notes.items():
+                trial.set_user_attr(name, note)
         if value is not None and np.isfinite(value):
-            self.study.tell(trial, value)
+            self.study.tell(trial, value, skip_if_finished=True)
         else:
-            self.study.tell(trial, state=TrialState.PRUNED if "hopeless" in found else TrialState.FAIL)
+            state = TrialState.PRUNED if "hopeless" in found else TrialState.FAIL
+            self.study.tell(trial, state=state, skip_if_finished=True)
+
+    @property
+    def _trials(self) -> list[optuna.trial.FrozenTrial]:
+        """Trials of this search: not those lost by dead processes, nor what others put into a database.
+
+        One that died counts for the command that saw it die, until another has tried it again.
+        """
+        trials = [
+            one for one in self.study.get_trials(deepcopy=False)
+            if "seed" in one.user_attrs and not one.user_attrs.get("lost") and one.number not in self._once_failed
+        ]  # fmt: skip
+        again = {one.user_attrs["seed"] for one in trials if one.state.is_finished() and not _has_died(one)}
+        return [one for one in trials if not _has_died(one) or one.user_attrs["seed"] not in again]
 
     @property
     def ended(self) -> list[optuna.trial.FrozenTrial]:
-        """Trials that came to an end, good or bad, in the order of their seeds; not those whose process died."""
-        trials = self.study.get_trials(deepcopy=False)
-        ended = {one.user_attrs["seed"]: one for one in reversed(trials) if one.state.is_finished() and _counts(one)}
+        """Trials that came to an end, good or bad, in the order of their seeds."""
+        ended = {one.user_attrs["seed"]: one for one in reversed(self._trials) if one.state.is_finished()}
         return [ended[seed] for seed in sorted(ended)]
 
     @property
@@ -251,7 +271,7 @@ class Search:
         from optuna.trial import TrialState
 
         for one in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            if not self.owners.alive(one.user_attrs.get("owner"), one.datetime_start):
+            if not self.owners.alive(one):
                 with suppress(RuntimeError, ValueError):  # somebody else was faster
                     self.storage.set_trial_user_attr(one._trial_id, "lost", True)
                     self.study.tell(one.number, state=TrialState.FAIL)
@@ -263,9 +283,9 @@ class Search:
         return {check: float(np.quantile(seen, 0.75)) for check, seen in values.items() if len(seen) >= FEWEST}
 
 
-def _counts(trial: optuna.trial.FrozenTrial) -> bool:
-    """Whether a trial belongs to a round; those of dead processes do not, nor those that others put into a database."""
-    return "seed" in trial.user_attrs and not trial.user_attrs.get("lost")
+def _has_died(trial: optuna.trial.FrozenTrial) -> bool:
+    """Whether a trial ended by what befell its process, not by what it found."""
+    return bool(trial.user_attrs.get("died")) and trial.state.is_finished()
 
 
 def carry_out(
@@ -275,18 +295,15 @@ def carry_out(
     tell: Callable[[int, Search, Mapping[str, Any]], None] = lambda done, search, found: None,
 ) -> bool:
     """Finish all searches, side by side; whether there was time enough. ``tell`` hears how many trials have ended."""
-    waiting: deque[tuple[Search, int, Unit]] = deque()
     busy: dict[int, tuple[Search, int]] = {}
     while busy or not all(search.is_finished for search in searches):
         if deadline is not None and time.monotonic() >= deadline:
             return False
-        if len(waiting) < engine.slots:
-            for search in searches:
-                waiting.extend((search, number, unit) for number, unit in search.next_round())
-        while waiting and len(busy) < engine.slots:
-            search, number, unit = waiting.popleft()
-            engine.start(unit)
-            busy[id(unit)] = search, number
+        for search in searches:
+            if len(busy) < engine.slots:
+                for number, unit in search.next_trials(engine.slots - len(busy)):
+                    engine.start(unit)
+                    busy[id(unit)] = search, number
         if not busy:
             time.sleep(0.2)  # others do what is left
             continue
@@ -294,7 +311,7 @@ def carry_out(
             if id(result.unit) not in busy:
                 continue  # of an earlier stage
             search, number = busy.pop(id(result.unit))
-            found = {"error": result.error} if result.error is not None else result.value
+            found = {"error": result.error, "died": True} if result.error is not None else result.value
             search.tell(number, found)
             tell(sum(min(len(one.ended), one.trials) for one in searches), search, found)
     return True
