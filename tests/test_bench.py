@@ -540,6 +540,38 @@ def test_a_deleted_record_is_made_again(finished: Path, tmp_path: Path) -> None:
     assert plain(records(out)) == plain(records(finished))
 
 
+def test_a_failure_does_not_take_the_place_of_what_was_finished(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run is done again for its predictions alone, and its worker dies."""
+
+    class Deadly(Inline):
+        def finished(self, timeout: float) -> list[Result]:
+            return [Result(one.unit, None, "signal 9") for one in super().finished(timeout)]
+
+    out = copied(finished, tmp_path / "out")
+    lost = out / "nodes" / "digits" / "energy" / "seed-000.parquet"
+    lost.unlink()
+    before = state(out)
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "engine_of", lambda args, source, models: Deadly(source, models))
+        assert main(bench(out)) == 1
+    assert state(out) == before
+    monkeypatch.setattr(command, "engine_of", lambda args, source, models: Inline(source, models))
+    assert main(bench(out)) == 0
+    assert lost.exists()
+
+
+@pytest.mark.usefixtures("idle")
+def test_facts_of_the_graph_that_were_deleted_are_made_again(finished: Path, tmp_path: Path) -> None:
+    out = copied(finished, tmp_path / "out")
+    facts = out / "nodes" / "digits" / "graph.parquet"
+    whole = facts.read_bytes()
+    facts.unlink()
+    assert main(bench(out)) == 0
+    assert facts.read_bytes() == whole
+
+
 def test_leftovers_of_a_kill_are_no_trouble(finished: Path, tmp_path: Path, inline: None) -> None:
     """Killed while a file was being written: a part of it lies beside its place."""
     out = copied(finished, tmp_path / "out")
@@ -846,6 +878,7 @@ BAD: dict[str, tuple[list[str], str]] = {
     "no seeds": (["--seeds", "0"], "--seeds"),
     "bad time": (["--time-limit", "soon"], "soon"),
     "no time": (["--time-limit", ""], "--time-limit"),
+    "time without a unit": (["--time-limit", "1h30"], "1h30"),
     "bad engine": (["--engine", "cloud"], "cloud"),
     "address of nothing": (["--address", "localhost:1"], "--engine ray"),
     "bad protocol": (["--protocol", "open"], "open"),
@@ -1020,4 +1053,20 @@ def test_reports_that_cannot_be_made(finished: Path, tmp_path: Path, capsys: pyt
     file = tmp_path / "file"
     file.write_text("mine")
     assert str(file) in refused(["report", str(copy), "--out", str(file)], capsys)
+    assert "another experiment" in refused(["report", str(copy), "--out", str(begun)], capsys)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "report.html").write_text("<!doctype html><p>mine</p>")
+    assert "not a page of credalgnn" in refused(["report", str(copy), "--out", str(tmp_path / "mine")], capsys)
     assert not (copy / "table.md").exists()
+    nodes = copy / "nodes" / "digits"
+    shutil.copy(nodes / "degree" / "seed-000.parquet", nodes / "energy" / "seed-000.parquet")
+    assert str(nodes / "energy" / "seed-000.parquet") in refused(["report", str(copy)], capsys)
+
+
+def test_a_terminal_without_the_signs_of_the_table(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    code, out, err = ended(begin(["report", str(finished), "--out", str(tmp_path / "out")]))
+    assert (code, err) == (0, "")
+    assert "credal-lj" in out

@@ -7,6 +7,7 @@ import csv
 import io
 import itertools
 import json
+import math
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -274,13 +275,37 @@ def test_with_few_seeds_nothing_is_tied(seeds: int) -> None:
     assert {name: row.rank for name, row in rows_of(table).items()} == {"energy": "best", "knn": "", "odin": ""}
 
 
+def test_a_row_that_lacks_runs_is_not_ranked() -> None:
+    """One lucky run is not better than ten."""
+    records = [record("energy", seed, 0.89) for seed in range(10)] + [record("knn", 0, 0.95)]
+    rows = {row.method: row for row in make_rows(records)}
+    assert (rows["energy"].rank, rows["knn"].rank, rows["knn"].tested) == ("best", "", False)
+    text = terminal(list(rows.values()))
+    assert "95.0  (1)" in text
+    assert "Brackets tell how many runs there are" in text
+    full = [one for one in records if one["method"] == "energy"]
+    assert "Brackets" not in terminal(make_rows(full))
+
+
+def test_where_differences_could_be_tested_is_said() -> None:
+    few = [record(name, seed, value) for name, value in (("energy", 0.9), ("knn", 0.8)) for seed in range(3)]
+    many = [{**record(name, seed, value), "dataset": "squirrel"}
+            for name, value in (("energy", 0.9), ("knn", 0.8)) for seed in range(8)]  # fmt: skip
+    both = " ".join(legend(make_rows([*few, *many])))
+    assert "not significantly worse" in both
+    assert f"too few seeds to test differences on {few[0]['dataset']}." in both
+    assert "too few" not in " ".join(legend(make_rows(many)))
+    assert "too few seeds to test differences." in " ".join(legend(make_rows(few)))
+    assert not any("best headline" in line for line in legend(make_rows(many), ranked=False))
+
+
 def test_only_common_seeds_are_compared() -> None:
     """Eight seeds each, but five in common: no test is possible."""
     records = [record("energy", seed, 0.9) for seed in range(8)] + [
         record("knn", seed, 0.9 - 1e-9) for seed in range(3, 11)
     ]
     assert [row.rank for row in make_rows(records)] == ["best", ""]
-    records += [record("energy", 8, 0.9)]  # the sixth
+    records += [record("energy", 8, 0.9), record("knn", 11, 0.9)]  # the sixth
     near = [{**one, "scores": record("knn", 0, 0.9 + GAPS[one["seed"] % 8] * (-1) ** one["seed"] / 1000)["scores"]}
             if one["method"] == "knn" else one for one in records]  # fmt: skip
     assert sorted(row.rank for row in make_rows(near)) == ["best", "tied"]
@@ -481,6 +506,20 @@ DAMAGED = {
     "no scores at all": damage(lambda made: made.update(scores={})),
     "headline of no score": damage(lambda made: made.update(headline="EU")),
     "no seconds": damage(lambda made: made.update(seconds={})),
+    "not a number": damage(lambda made: made["scores"]["energy"].update(auroc=math.nan)),
+    "infinite": damage(lambda made: made["metrics"].update(nll=math.inf)),
+    "curves of another kind": damage(lambda made: made["curves"].update(roc=[])),
+    "no training": damage(lambda made: made["curves"].pop("training")),
+    "a short curve": damage(lambda made: made["curves"]["roc"]["energy"].pop()),
+    "no curve": damage(lambda made: made["curves"]["rejection"].update(energy=None)),
+    "a histogram without edges": damage(lambda made: made["curves"]["histogram"]["energy"].pop("edges")),
+    "a histogram with a hole": damage(lambda made: made["curves"]["histogram"]["energy"]["edges"].__setitem__(3, None)),
+    "half a line of training": damage(lambda made: made["curves"].update(training=[[0, 1.0]])),
+    "numbers for names": damage(lambda made: made.update(class_names=[0, 1])),
+    "marks of another kind": damage(lambda made: made.update(marks=[None])),
+    "counts of text": damage(lambda made: made["counts"].update(test_id="many")),
+    "of another method": damage(lambda made: made.update(method="knn")),
+    "of another seed": damage(lambda made: made.update(seed=7)),
 }
 
 
@@ -492,6 +531,24 @@ def test_damaged_records_are_refused(tmp_path: Path, kind: str) -> None:
     place.write_bytes(DAMAGED[kind])
     with pytest.raises(RecordError, match=re.escape(str(place))):
         read_runs([folder])
+
+
+def test_a_record_of_another_format_is_not_called_damaged(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "a", [record("energy", 0, format=2)])
+    with pytest.raises(RecordError, match="another version of credalgnn") as caught:
+        read_runs([folder])
+    assert "delete" not in str(caught.value)
+
+
+def test_a_mark_that_is_not_known_is_shown_by_its_name() -> None:
+    assert "brand-new" in terminal(make_rows([record("energy", 0, marks=["brand-new"])]))
+
+
+def test_folders_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    """The same run with the same hyper-parameters, and another result."""
+    first = folder_of(tmp_path / "a", [record("energy", 0, 0.9)])
+    with pytest.raises(RecordError, match="results"):
+        read_runs([first, folder_of(tmp_path / "b", [record("energy", 0, 0.8)])])
 
 
 def test_runs_that_disagree_about_their_scores_are_refused_or_shown(tmp_path: Path) -> None:
@@ -523,6 +580,26 @@ def benchmark(seeds: int = 7, dataset: str = "digits", **changes: Any) -> list[R
         if one["method"] == "energy" and one["dataset"] == "csbm":
             one["marks"] = ["few-classes"]
     return records
+
+
+def test_a_narrow_terminal_shows_one_data_set_after_the_other() -> None:
+    rows = make_rows([*benchmark(), *benchmark(dataset="csbm")])
+    wide = terminal(rows).splitlines()
+    assert terminal(rows, max(map(len, wide))).splitlines()[0] == wide[0]
+    narrow = terminal(rows, 66).splitlines()
+    assert max(map(len, narrow)) <= 66
+    heads = [line for line in narrow if line.startswith("method")]
+    assert [name in line for line in heads for name in ("digits AUROC", "csbm AUROC")] == [True, False, False, True]
+    assert sum(line.startswith("credal-lj") for line in narrow) == 6
+
+
+def test_one_run_has_no_spread_in_the_file() -> None:
+    (line,) = (
+        one
+        for one in csv.DictReader(tidy(make_rows([record("energy", 0, 0.9)])).splitlines())
+        if one["metric"] == "auroc"
+    )
+    assert (line["mean"], line["std"], line["low"], line["high"], line["seeds"]) == ("0.9", "", "", "", "1")
 
 
 def cells_of(line: str) -> list[str]:

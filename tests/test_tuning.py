@@ -36,9 +36,10 @@ from credalgnn.bench import tuning
 from credalgnn.bench.engines import Engine, EngineError, Result, Unit
 from credalgnn.bench.metrics import Evaluation
 from credalgnn.bench.records import RecordError, read_record
-from credalgnn.bench.reproduce import Budget, Ended, Reproduction, Studies, Tuning, paper_results, search_all
+from credalgnn.bench.reproduce import Budget, Reproduction
 from credalgnn.bench.runs import Models, Run, plan
 from credalgnn.bench.spaces import SPACES, Scale, Space, Uniform, draw, points, size, space_of
+from credalgnn.bench.studies import Ended, Studies, Tuning, search_all
 from credalgnn.bench.tuning import (
     CHECKS,
     FEWEST,
@@ -58,7 +59,7 @@ from credalgnn.cli import main
 from credalgnn.graphs import Split, Task, csbm, load_task
 from credalgnn.methods import METHODS, MethodError
 from credalgnn.nn.training import Epoch
-from credalgnn.report.paper import Pair, beside_paper, pairs, write_beside
+from credalgnn.report.paper import Pair, beside_paper, pairs, paper_results, write_beside
 from credalgnn.report.summary import make_rows, read_runs
 
 Point = dict[str, Any]
@@ -924,6 +925,16 @@ def test_half_a_line_is_mended_while_others_work(tmp_path: Path) -> None:
     assert len(search(tmp_path, trials=12).ended) == len(units)
 
 
+def test_a_journal_that_is_damaged_is_named(tmp_path: Path) -> None:
+    """A whole line that cannot be read was not left by a kill; nothing is cut off in silence."""
+    assert finish([search(tmp_path, trials=2)], Instant())
+    journal = tmp_path / "tuning.journal"
+    journal.write_bytes(journal.read_bytes() + b"garbage\n")
+    with pytest.raises(EngineError, match=re.escape(str(journal))):
+        search(tmp_path, trials=2)
+    assert journal.read_bytes().endswith(b"garbage\n")
+
+
 def test_half_a_first_line_is_mended(tmp_path: Path) -> None:
     (tmp_path / "tuning.journal").write_bytes(b'{"op_code":0,"stu')
     assert finish([search(tmp_path, trials=2)], Instant())
@@ -1065,6 +1076,19 @@ def test_methods_stand_on_the_vanilla_that_was_found(tmp_path: Path) -> None:
     assert methods["vanilla"] == {"config": whole, "vanilla": {}, "value": best["vanilla"].value}
     assert methods["energy"] == {"config": best["energy"].config, "vanilla": whole, "value": best["energy"].value}
     assert methods["credal-lj"]["config"] == {**best["credal-lj"].config, "epochs": 9, "hidden": 8}
+
+
+def test_methods_stand_on_the_vanilla_that_an_earlier_command_found(tmp_path: Path) -> None:
+    (tmp_path / "experiment.json").write_text('{"kind": "tune"}')
+    studies = Studies(tmp_path, "sealed", "log")
+    first = Tuning("small", small_task(), studies, ["vanilla"], 3)
+    assert search_all([first], studies, Instant(), None, lambda ended: None)
+    engine = Instant()
+    for task, wanted in ((small_task(), first.best()["vanilla"].config), (small_task(1), {})):
+        later = Tuning("small", task, studies, ["energy"], 3, settings={"energy": ({}, {"epochs": 5})})
+        assert search_all([later], studies, engine, None, lambda ended: None)
+        assert later.found()["energy"]["vanilla"] == {**wanted, "epochs": 5}
+        assert {**wanted, "epochs": 5}.items() <= engine.units[-1].run.vanillas[0].items()
 
 
 def test_a_search_belongs_to_all_that_its_trials_depend_on(tmp_path: Path) -> None:
@@ -1237,7 +1261,9 @@ BAD: dict[str, tuple[list[str], str]] = {
     "method not tuned": (["bench", "-m", "vanilla", "energy", "--tuned", "TUNED"], "energy not tuned on digits"),
     "other split": (["bench", "-m", "vanilla", "--tuned", "TUNED", "--split-seed", "1"], "another split"),
     "many splits": (["bench", "-m", "vanilla", "--tuned", "TUNED", "--vary-split"], "--vary-split"),
+    "vanillas apart": (["bench", "-m", "vanilla", "energy", "--tuned", "APART"], "energy and vanilla were tuned with"),
     "unknown method": (["tune", "-m", "vanilla", "vanila"], "unknown method 'vanila'"),
+    "unknown beside all": (["tune", "-m", "all", "vanila"], "unknown method 'vanila'"),
     "nothing to tune": (["tune", "-m", "vanilla", "degree"], "degree has nothing to tune"),
     "nothing left": (["tune", "-m", "energy", "--set", "temperature=2"], "--set leaves nothing of energy to tune"),
 }
@@ -1248,6 +1274,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[st
     """The words of a command that is refused."""
     folder = tmp_path_factory.mktemp("refused")
     tuned_by_hand(folder / "TUNED", load_task("digits"), vanilla={"lr": 0.01})
+    tuned_by_hand(folder / "APART", load_task("digits"), vanilla={"lr": 0.01}, energy={"temperature": 1.0})
     tuned_by_hand(folder / "OTHER", small_task(), vanilla={"lr": 0.01})
     (folder / "EMPTY").mkdir()
 

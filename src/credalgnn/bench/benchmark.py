@@ -57,8 +57,7 @@ def benchmark(
             outcome.done += 1
         else:
             todo.append(run)
-    if todo:
-        _describe_graphs(folder, [run for run in runs if keep_nodes(run)], tasks)
+    _describe_graphs(folder, [run for run in runs if keep_nodes(run)], tasks, {run.dataset for run in todo})
     elsewhere: deque[Run] = deque()  # what another benchmark is doing
     busy: dict[int, Lock] = {}
 
@@ -98,7 +97,9 @@ def benchmark(
             else:
                 task = tasks[run.dataset, run.split_seed]
                 record, nodes = {**about(run, task), "status": "failed", "error": error}, None
-            folder.write(run, record, nodes)
+            before = folder.read(run, tasks[run.dataset, run.split_seed].fingerprint)
+            if record["status"] == "done" or before is None or before["status"] == "failed":
+                folder.write(run, record, nodes)  # a failure never takes the place of what was finished
             busy.pop(id(run)).free()
             ended(run, record)
     for lock in busy.values():
@@ -107,8 +108,14 @@ def benchmark(
     return outcome
 
 
-def _describe_graphs(folder: Folder, runs: Sequence[Run], tasks: Mapping[tuple[str, int], Task]) -> None:
-    """Facts of the graphs about all nodes that something is predicted for, beside the predictions."""
+def _describe_graphs(
+    folder: Folder, runs: Sequence[Run], tasks: Mapping[tuple[str, int], Task], begun: set[str]
+) -> None:
+    """Facts of the graphs about all nodes that something is predicted for, beside the predictions.
+
+    They are made for what is ``begun`` now, which may have other splits, and where they are missing.
+    """
     for dataset in dict.fromkeys(run.dataset for run in runs):
-        splits = dict.fromkeys(run.split_seed for run in runs if run.dataset == dataset)
-        folder.write_nodes(f"{dataset}/graph", graph_columns([tasks[dataset, split] for split in splits]))
+        if dataset in begun or not folder.nodes(f"{dataset}/graph").exists():
+            splits = dict.fromkeys(run.split_seed for run in runs if run.dataset == dataset)
+            folder.write_nodes(f"{dataset}/graph", graph_columns([tasks[dataset, split] for split in splits]))

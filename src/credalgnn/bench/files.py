@@ -21,9 +21,14 @@ def write(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the name, too
+        finally:
+            os.close(folder)
     except OSError as error:
         if error.errno is not None:
-            error.filename = error.filename or str(path)  # a full disk is told of without it
+            error.filename = str(path)  # not that of the part; a full disk is told of without any
         raise
     finally:
         part.unlink(missing_ok=True)

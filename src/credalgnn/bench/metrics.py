@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..graphs import Part, Task
 from ..methods import Prediction
+from ..methods.prediction import intervals_of
 from ..sets import HullSet, IntervalSet, e_admissibility, interval_dominance, maximality, u65, u80
 
 Numbers: TypeAlias = dict[str, float | None]
@@ -27,7 +28,7 @@ MARKS = {
     "majority": "is not better than always saying the most frequent class",
     "narrow": "half of the nodes have no interval wider than 0.001",
     "saturated": "TU is within 0.001 bits of log2 C on over 90 % of nodes",
-    "mirror": "|Spearman(AU, EU)| > 0.95: the two say the same",
+    "mirror": "|Spearman(AU, EU)| > 0.95: they order the nodes alike, or exactly the other way round",
 }
 RULES: dict[str, Callable[[IntervalSet | HullSet], Tensor]] = {
     "interval_dominance": interval_dominance,
@@ -69,6 +70,18 @@ def evaluate(prediction: Prediction, task: Task, part: Literal["test", "validati
     truth = getattr(task, part)
     if bool(truth.is_ood.all()) or not bool(truth.is_ood.any()):
         raise ValueError(f"the {part} part has only {'OOD' if truth.is_ood.any() else 'ID'} nodes; both are needed")
+    return _judged(prediction, task, truth, part)
+
+
+def evaluate_known(prediction: Prediction, task: Task) -> Evaluation:
+    """Judge a prediction on the ID validation nodes alone, as the sealed protocol may; nothing is said of OOD nodes."""
+    part = task.validation
+    known = ~part.is_ood
+    truth = Part(part.nodes[known], part.labels[known], part.is_ood[known])
+    return _judged(prediction, task, truth, "validation")
+
+
+def _judged(prediction: Prediction, task: Task, truth: Part, part: str) -> Evaluation:
     rows = rows_of_part(prediction, truth, part)
     is_ood, known = truth.is_ood.numpy(), ~truth.is_ood
     labels, chosen = truth.labels[known], rows[known]
@@ -109,6 +122,8 @@ def rows_of_part(prediction: Prediction, truth: Part, part: str) -> Tensor:
 def _detection(score: Array, is_ood: Array) -> tuple[Numbers, list[float]]:
     from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
+    if not is_ood.any():
+        return dict.fromkeys(("auroc", "aupr", "fpr95", "misclassification_auroc", "aurc")), []
     false, true, _ = roc_curve(is_ood, score, drop_intermediate=False)
     numbers: Numbers = {
         "auroc": float(roc_auc_score(is_ood, score)),
@@ -144,28 +159,24 @@ def _credal(
     prediction: Prediction, credal: IntervalSet | HullSet, rows: Tensor, chosen: Tensor, labels: Tensor
 ) -> Numbers:
     """Widths over all nodes of the part; sets, their coverage and utility over its ID nodes."""
-    width = bounds(credal).width[rows]
+    width = intervals_of(credal).width[rows]
     numbers: Numbers = {
         **{f"accuracy_{by}": _share(prediction.classify(by)[chosen] == labels) for by in ("lower", "upper")},
         "width": width.mean().item(),
         "widest": float(np.median(width.amax(-1).numpy())),
     }
     sets = take(credal, chosen)
-    for name, rule in RULES.items():
-        kept = rule(sets)
-        numbers[f"size_{name}"] = kept.sum(-1).double().mean().item()
-        numbers[f"coverage_{name}"] = _share(kept.gather(-1, labels[:, None]))
-    numbers["u65"], numbers["u80"] = u65(kept, labels).mean().item(), u80(kept, labels).mean().item()
+    kept = {name: rule(sets) for name, rule in RULES.items()}
+    for name, classes in kept.items():
+        numbers[f"size_{name}"] = classes.sum(-1).double().mean().item()
+        numbers[f"coverage_{name}"] = _share(classes.gather(-1, labels[:, None]))
+    admissible = kept["e_admissibility"]
+    numbers["u65"], numbers["u80"] = u65(admissible, labels).mean().item(), u80(admissible, labels).mean().item()
     return numbers
 
 
 def _share(yes: Tensor) -> float:
     return yes.double().mean().item()
-
-
-def bounds(credal: IntervalSet | HullSet) -> IntervalSet:
-    """Probability intervals; of a hull, the smallest around it."""
-    return credal if isinstance(credal, IntervalSet) else credal.to_intervals()
 
 
 def take(credal: IntervalSet | HullSet, rows: Tensor) -> IntervalSet | HullSet:

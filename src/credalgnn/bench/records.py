@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import io
 import json
+import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import Any
 
 from .._version import __version__
 from .files import Lock, locked, to_json, write
+from .metrics import BINS, REJECTION_STEPS, ROC_GRID
 from .runs import FORMAT, Columns, Run
 
 EXPERIMENT = "experiment.json"
@@ -62,7 +64,11 @@ class Folder:
 
     def has_nodes(self, run: Run) -> bool:
         """Whether there are predictions per node of a run."""
-        return (self.path / "nodes" / run.dataset / run.method / f"seed-{run.seed:03d}.parquet").exists()
+        return self.nodes(f"{run.dataset}/{run.method}/seed-{run.seed:03d}").exists()
+
+    def nodes(self, name: str) -> Path:
+        """The Parquet file of this name."""
+        return self.path / "nodes" / f"{name}.parquet"
 
     def claim(self, run: Run) -> Lock:
         """The lock that whoever executes a run holds."""
@@ -103,7 +109,7 @@ class Folder:
         types = {"prediction": pa.int64(), "homophily": pa.float64()}
         table = {key: pa.array(values, types.get(key)) for key, values in nodes.items()}
         pq.write_table(pa.table(table), buffer, compression="zstd")
-        write(self.path / "nodes" / f"{name}.parquet", buffer.getvalue())
+        write(self.nodes(name), buffer.getvalue())
 
     @contextmanager
     def occupied(self) -> Iterator[Callable[[], None]]:
@@ -128,12 +134,25 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     """All records of an experiment's folder, in the order of their paths."""
     if not (path / EXPERIMENT).is_file():
         raise RecordError(f"{path}: no experiment here ({EXPERIMENT} is missing); give the --out of a benchmark")
-    return [read_record(one) for one in sorted(path.glob("runs/*/*/seed-*.json"))]
+    found = []
+    for one in sorted(path.glob("runs/*/*/seed-*.json")):
+        record = read_record(one)
+        if one.parts[-3:] != (record["dataset"], record["method"], f"seed-{record['seed']:03d}.json"):
+            raise RecordError(
+                f"{one}: misplaced, it is {record['dataset']} {record['method']} seed {record['seed']}; {_REMEDY}"
+            )
+        found.append(record)
+    return found
 
 
 def read_record(path: Path) -> dict[str, Any]:
     """A record, checked; the message of the error names the file and the remedy."""
     record = read_json(path, "a record")
+    if isinstance(record.get("format"), int) and record["format"] != FORMAT:
+        raise RecordError(
+            f"{path}: of another version of credalgnn (format {record['format']}, and {FORMAT} is read here): use that "
+            "one, or choose another --out"
+        )
     wanted: dict[str, type | tuple[type, ...]] = {
         "dataset": str, "method": str, "seed": int, "split_seed": int, "protocol": str, "fingerprint": str,
         "config": dict, "versions": dict, "finished": str,
@@ -156,8 +175,12 @@ def read_record(path: Path) -> dict[str, Any]:
             wrong.append("auroc")
         elif not _numbers(record["seconds"]) or record["seconds"].get("fit") is None:
             wrong.append("seconds")
-        elif not {"roc", "rejection", "histogram", "training"} <= record["curves"].keys():
+        elif not _curves(record["curves"]):
             wrong.append("curves")
+        elif not all(isinstance(one, str) for name in ("class_names", "ood_names", "marks") for one in record[name]):
+            wrong.append("class_names, ood_names or marks")
+        elif not _numbers(record["counts"]) or None in record["counts"].values():
+            wrong.append("counts")
     if wrong:
         raise RecordError(f"{path}: damaged record ({wrong[0]} is missing or wrong); {_REMEDY}")
     return record
@@ -177,6 +200,31 @@ def read_json(path: Path, what: str, remedy: str = _REMEDY) -> dict[str, Any]:
 
 
 def _numbers(values: Any) -> bool:
-    return isinstance(values, dict) and all(
-        value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values.values()
-    )
+    """Whether a table holds finite numbers, or nothing, under its names."""
+    return isinstance(values, dict) and _list(list(values.values()), len(values))
+
+
+def _list(values: Any, length: int) -> bool:
+    """Whether this is a list of so many finite numbers; some may be missing."""
+    return (
+        isinstance(values, list) and len(values) == length
+        and all(one is None or (type(one) in (int, float) and math.isfinite(one)) for one in values)
+    )  # fmt: skip
+
+
+def _curves(curves: Any) -> bool:
+    """Whether curves are as ``evaluate`` and the training make them."""
+    kinds = [curves.get(name) for name in ("roc", "rejection", "histogram")]
+    if not all(isinstance(kind, dict) for kind in kinds) or not isinstance(curves.get("training"), list):
+        return False
+    roc, rejection, histograms = kinds
+    return (
+        all(_list(one, len(ROC_GRID)) for one in roc.values())
+        and all(_list(one, REJECTION_STEPS) for one in rejection.values())
+        and all(
+            isinstance(one, dict) and _list(one.get("edges"), BINS + 1) and None not in one["edges"]
+            and _list(one.get("id"), BINS) and _list(one.get("ood"), BINS)
+            for one in histograms.values()
+        )
+        and all(_list(line, 3) and type(line[0]) is int for line in curves["training"])
+    )  # fmt: skip

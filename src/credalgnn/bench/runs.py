@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -19,13 +20,24 @@ from numpy.typing import NDArray
 
 from .._version import __version__
 from ..graphs import Task
-from ..methods import METHODS, ClassicalEnsemble, Method, MethodError, Prediction, Vanilla, load_method
+from ..methods import (
+    METHODS,
+    ClassicalEnsemble,
+    CredalEnsemble,
+    Method,
+    MethodError,
+    Prediction,
+    Vanilla,
+    load_method,
+)
 from ..methods.base import Protocol
 from ..methods.detectors import PostHoc
 from ..methods.neural import CredalFinal, Neural
+from ..methods.prediction import intervals_of
 from ..nn.training import Epoch
+from ..sets import HullSet, IntervalSet, uncertainty
 from .files import locked, write
-from .metrics import Evaluation, bounds, evaluate, rows_of_part
+from .metrics import Evaluation, evaluate, evaluate_known, rows_of_part
 
 FORMAT = 1  # of records
 
@@ -176,6 +188,8 @@ def execute(run: Run, task: Task, models: Models, keep_nodes: bool = False) -> t
     measure_peak = _peak_memory()
     method, seconds = fit(run, task, models)
     nodes = torch.cat([task.validation.nodes, task.test.nodes]) if keep_nodes else task.test.nodes
+    if isinstance(method, CredalFinal | CredalEnsemble):
+        _compile()
     begin = time.perf_counter()
     prediction = method.predict(nodes=nodes)
     predicted = time.perf_counter() - begin
@@ -199,6 +213,14 @@ def execute(run: Run, task: Task, models: Models, keep_nodes: bool = False) -> t
     return record, columns(prediction, task) if keep_nodes else None
 
 
+@cache
+def _compile() -> None:
+    """Use the kernels of the entropies once: a machine's first time compiles them, which is no method's own time."""
+    p = torch.full((1, 2), 0.5, dtype=torch.float64)
+    for credal in (IntervalSet(p - 0.1, p + 0.1), HullSet(p[None])):
+        uncertainty(credal, certify=True)
+
+
 def about(run: Run, task: Task) -> dict[str, Any]:
     """What a record says of a run however it ended."""
     versions = {"credalgnn": __version__, "python": platform.python_version(), "torch": torch.__version__}
@@ -217,9 +239,10 @@ def about(run: Run, task: Task) -> dict[str, Any]:
 
 
 def judge(run: Run, task: Task, models: Models, on_epoch: Callable[[Epoch], None] | None = None) -> Evaluation:
-    """Fit, and judge on the validation nodes: what tuning may look at."""
+    """Fit, and judge on what tuning may look at: the validation nodes, under the sealed protocol the ID ones alone."""
     method, _ = fit(run, task, models, on_epoch)
-    return evaluate(method.predict(nodes=task.validation.nodes), task, "validation")
+    prediction = method.predict(nodes=task.validation.nodes)
+    return evaluate_known(prediction, task) if run.protocol == "sealed" else evaluate(prediction, task, "validation")
 
 
 Columns = dict[str, NDArray[Any] | list[Any]]
@@ -243,7 +266,7 @@ def columns(prediction: Prediction, task: Task) -> Columns:
         table["prediction"] = prediction.classes[rows].numpy()
         table.update({f"p_{k}": p.numpy() for k, p in enumerate(prediction.probabilities[rows].unbind(-1))})
     if prediction.credal is not None:
-        intervals = bounds(prediction.credal)
+        intervals = intervals_of(prediction.credal)
         for side in ("lower", "upper"):
             each = getattr(intervals, side)[rows].double().unbind(-1)
             table.update({f"{side}_{k}": bound.numpy() for k, bound in enumerate(each)})

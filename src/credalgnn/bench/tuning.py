@@ -333,7 +333,12 @@ def open_storage(folder: Path, url: str | None = None) -> optuna.storages.BaseSt
     lock = _JournalLock(path, Lock(folder / ".journal"))
     lock.acquire()
     lock.release()
-    return optuna.storages.JournalStorage(JournalFileBackend(str(path), lock))  # type: ignore[arg-type]
+    try:
+        return optuna.storages.JournalStorage(JournalFileBackend(str(path), lock))  # type: ignore[arg-type]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise EngineError(
+            f"{path}: damaged, and not by a kill; bring it back from a copy, or choose another --out"
+        ) from None
 
 
 class _JournalLock:
@@ -379,6 +384,8 @@ def tuned(folder: Path, task: Task, protocol: Protocol) -> dict[str, dict[str, A
     dataset = task.name
     if not (folder / BEST).exists():
         raise RecordError(f"{folder}: nothing was tuned here ({BEST} is missing); credalgnn tune writes it")
+    if not (folder / EXPERIMENT).exists():
+        raise RecordError(f"{folder}: no folder of credalgnn tune ({EXPERIMENT} is missing); give its --out")
     if read_json(folder / EXPERIMENT, "an experiment").get("kind") != "tune":
         raise RecordError(f"{folder}: not of credalgnn tune; the points of a reproduction belong to its own runs")
     found = read_json(folder / BEST, "what tuning found")

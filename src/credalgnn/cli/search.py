@@ -6,7 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .bench import (
+from .bench import write_report
+from .common import (
     Bar,
     add_place_options,
     add_work_options,
@@ -19,7 +20,6 @@ from .bench import (
     overrides_for,
     source_of,
     user_errors,
-    write_report,
 )
 from .errors import UserError
 
@@ -65,10 +65,11 @@ def _tune(args: argparse.Namespace) -> int:
     need("optuna", "credalgnn tune")
     with user_errors():
         from ..bench.records import Folder
-        from ..bench.reproduce import Studies, Tuning, search_all
         from ..bench.spaces import SPACES
+        from ..bench.studies import Studies, Tuning, search_all
 
-        methods = chosen_methods(list(SPACES) if "all" in args.methods else args.methods)
+        methods = chosen_methods(args.methods)
+        methods = [name for name in methods if name in SPACES or "all" not in args.methods]
         settings = {name: overrides_for(name, args.overrides, methods) for name in methods}
         source = source_of(args)
         tasks = load_tasks(source, args.datasets, [args.split_seed])
@@ -77,17 +78,18 @@ def _tune(args: argparse.Namespace) -> int:
             "set": sorted(args.overrides),
         }  # fmt: skip
         folder = Folder.open(args.out, identity)
-        studies = Studies(folder.path, args.protocol, args.scale, args.storage)
-        parts = [
-            Tuning(dataset, task, studies, methods, args.trials, args.split_seed, settings)
-            for (dataset, _), task in tasks.items()
-        ]
-        bare = [name for part in parts for name, space in part.spaces.items() if not space]
-        if bare:
-            raise UserError(f"--set leaves nothing of {bare[0]} to tune")
-        total = sum(part.total for part in parts)
-        with folder.occupied() as tidy, engine_of(args, source, folder.models) as engine, Bar(total) as bar:
-            in_time = search_all(parts, studies, engine, deadline_of(args), bar.trial)
+        with folder.occupied() as tidy:
+            studies = Studies(folder.path, args.protocol, args.scale, args.storage)
+            parts = [
+                Tuning(dataset, task, studies, methods, args.trials, args.split_seed, settings)
+                for (dataset, _), task in tasks.items()
+            ]
+            bare = [name for part in parts for name, space in part.spaces.items() if not space]
+            if bare:
+                raise UserError(f"--set leaves nothing of {bare[0]} to tune")
+            total = sum(part.total for part in parts)
+            with engine_of(args, source, folder.models) as engine, Bar(total) as bar:
+                in_time = search_all(parts, studies, engine, deadline_of(args), bar.trial)
             if in_time:
                 tidy()
     if not in_time:
@@ -116,18 +118,19 @@ def _reproduce(args: argparse.Namespace) -> int:
     with user_errors():
         from ..bench.benchmark import benchmark
         from ..bench.records import Folder
-        from ..bench.reproduce import Budget, Reproduction, Studies, search_all
-        from ..report.paper import beside_paper, write_beside
+        from ..bench.reproduce import Budget, Reproduction
+        from ..bench.studies import Studies, search_all
+        from ..report.paper import write_beside
 
         source = source_of(args)
         tasks = load_tasks(source, args.datasets, [0])
         identity = {"kind": "reproduce", "protocol": args.protocol, "scale": args.scale, "quick": args.quick}
         folder = Folder.open(args.out, identity)
-        studies = Studies(folder.path, args.protocol, args.scale)
         budget = Budget.quick() if args.quick else Budget()
-        parts = [Reproduction(dataset, task, studies, budget) for (dataset, _), task in tasks.items()]
         deadline, outcome = deadline_of(args), None
         with folder.occupied() as tidy, engine_of(args, source, folder.models) as engine:
+            studies = Studies(folder.path, args.protocol, args.scale)
+            parts = [Reproduction(dataset, task, studies, budget) for (dataset, _), task in tasks.items()]
             with Bar(sum(part.total for part in parts)) as bar:
                 in_time = search_all(parts, studies, engine, deadline, bar.trial)
             if in_time:
@@ -140,8 +143,7 @@ def _reproduce(args: argparse.Namespace) -> int:
             print("the time is over: the same command goes on", file=sys.stderr)
             return 1
         write_report([args.out], args.out, "credalgnn reproduce")
-        write_beside([args.out], args.out)
-        print(beside_paper([args.out]))
+        print(write_beside([args.out], args.out))
     if outcome.failed:
         print(f"{outcome.failed} runs failed: the same command tries again", file=sys.stderr)
     return 1 if outcome.failed else 0

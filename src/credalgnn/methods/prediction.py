@@ -37,7 +37,7 @@ class Prediction:
         """Classes by the intersection probability, scores by the exact entropies (Equation 1)."""
         found = uncertainty(credal, certify=True)
         scores = {"EU": found.epistemic, "AU": found.aleatoric, "TU": found.total}
-        point = _intervals(credal).intersection_probability()
+        point = intervals_of(credal).intersection_probability()
         return cls(nodes, scores, "EU", class_names, point, credal, torch.maximum(found.upper.gap, found.lower.gap))
 
     @property
@@ -58,7 +58,7 @@ class Prediction:
             raise MethodError("this method predicts no credal sets: its classes are in .classes")
         if by not in ("intersection", "lower", "upper"):
             raise MethodError(f"unknown rule {by!r}: choose intersection, lower or upper")
-        return self.classes if by == "intersection" else getattr(_intervals(self.credal), by).argmax(-1)
+        return self.classes if by == "intersection" else getattr(intervals_of(self.credal), by).argmax(-1)
 
     @property
     def total(self) -> Tensor:
@@ -84,5 +84,6 @@ class Prediction:
         return f"Prediction(nodes={len(self.nodes)}, classes={len(self.class_names)}, scores={list(self.scores)})"
 
 
-def _intervals(credal: IntervalSet | HullSet) -> IntervalSet:
+def intervals_of(credal: IntervalSet | HullSet) -> IntervalSet:
+    """Probability intervals; of a hull, the smallest around it."""
     return credal if isinstance(credal, IntervalSet) else credal.to_intervals()

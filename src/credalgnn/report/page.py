@@ -91,6 +91,14 @@ def _numbers(values: Iterable[Any], digits: int = 4) -> list[float | int | None]
     return [int(one) if one is not None and one.is_integer() and abs(one) < 1e15 else one for one in kept]
 
 
+def _scores(values: Sequence[float] | NDArray[np.float64]) -> list[float | int | None]:
+    """Numbers with digits enough to tell them apart, however near to each other they are."""
+    finite = np.asarray([value for value in values if value is not None and math.isfinite(value)])
+    spread = float(np.ptp(finite)) if len(finite) else 0.0
+    extra = math.ceil(math.log10(float(np.abs(finite).max()) / spread)) if spread > 0 else 0
+    return _numbers(values, min(4 + max(extra, 0), 17))
+
+
 def _task_of(record: Record) -> tuple[str, str]:
     return record["dataset"], record["protocol"]
 
@@ -135,7 +143,7 @@ def _row(row: Row) -> dict[str, Any]:
     values = {
         key: _numbers((s.mean, s.std, s.low, s.high), 9) for key, s in row.values.items()
     }  # rounded once, when shown
-    names = ("method", "score", "headline", "trivial", "marks", "runs", "failed", "rank")
+    names = ("method", "score", "headline", "trivial", "marks", "runs", "failed", "rank", "tested")
     return {**{name: getattr(row, name) for name in names}, "values": values}
 
 
@@ -147,7 +155,8 @@ def _method(runs: Sequence[Record]) -> dict[str, Any]:
         "scores": scores,
         "roc": _band(run["curves"]["roc"].get(headline) for run in runs),
         "rejection": _band(run["curves"]["rejection"].get(headline) for run in runs),
-        "histograms": {name: _histogram([run["curves"]["histogram"].get(name) for run in runs]) for name in scores},
+        "histograms": {name: _histogram(runs[0]["curves"]["histogram"].get(name)) for name in scores},
+        "seed": runs[0]["seed"],
         "training": [_training(run) for run in runs if run["curves"]["training"]],
         "config": runs[0]["config"],
     }
@@ -163,15 +172,8 @@ def _band(curves: Iterable[Sequence[float | None] | None]) -> dict[str, Any] | N
     return {name: _numbers(values) for name, values in parts.items()} | {"runs": len(whole)}
 
 
-def _histogram(found: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
-    """Histograms with the same bins are pooled; else the first stands alone."""
-    there = [one for one in found if one]
-    if not there:
-        return None
-    first = there[0]
-    pooled = there if all(one["edges"] == first["edges"] for one in there) else [first]
-    counts = {side: np.sum([one[side] for one in pooled], axis=0).tolist() for side in ("id", "ood")}
-    return {"edges": _numbers(first["edges"]), **counts, "runs": len(pooled)}
+def _histogram(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return {**found, "edges": _scores(found["edges"])} if found else None
 
 
 def _training(run: Record) -> dict[str, Any]:
@@ -284,11 +286,11 @@ def _predictions(
     place = {int(position): i for i, position in enumerate(picked)}
     found: dict[str, Any] = {
         "prediction": None if table.prediction is None else table.prediction[picked].tolist(),
-        "scores": {score: _numbers(values[picked]) for score, values in table.scores.items()},
+        "scores": {score: _scores(values[picked]) for score, values in table.scores.items()},
         "rank": [round(float(share), 4) for share in rank[picked]],
         "picks": {kind: [place[int(one)] for one in places] for kind, places in table.extremes(top).items()},
     }
-    kinds = [kind for kind in ("p", "lower", "upper") if table.prediction is not None]
+    kinds = () if table.prediction is None else ("p", "lower", "upper")
     columns = _columns(table.path, [f"{kind}_{k}" for kind in kinds for k in range(classes)], table.node[picked])
     for kind in kinds:
         values = [columns[f"{kind}_{k}"] for k in range(classes) if f"{kind}_{k}" in columns]
@@ -317,6 +319,9 @@ def _read(path: Path, headline: str) -> _Table:
 
     with _whole(path):
         there = pq.read_schema(path).names
+        lacking = {"node", "split", "ood", "label", "class", "prediction", f"score_{headline}"}.difference(there)
+        if lacking:
+            raise RecordError(f"{path}: without {min(lacking)}, so of another run; delete it, and it is made again")
         names = [name for name in there if not re.fullmatch(r"(p|lower|upper)_\d+|class|split", name)]
         table = pq.read_table(path, columns=names, filters=[("split", "=", "test")]).sort_by("node")
     column = {name: table[name].to_numpy() for name in names if name != "prediction"}

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import html
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from ..bench.files import write
 from ..bench.records import EXPERIMENT, read_json
-from ..bench.reproduce import paper_results, search_spaces
-from ..bench.spaces import Scale
+from ..bench.spaces import SPACES, Scale, Uniform, space_of
 from ..graphs import paper_table
 from .summary import Row, Summary, make_rows, read_runs
 from .tables import legend, letters, pipes
@@ -22,6 +24,12 @@ TABLES = {
     "id_f1": "ID classification, F1 (micro, so it equals accuracy)",
 }
 ACCURACY = {"argmax": "accuracy", "lower": "accuracy_lower", "upper": "accuracy_upper"}
+
+
+def paper_results() -> list[dict[str, Any]]:
+    """The paper's tables of results: table, method, score, data set, mean and standard deviation in per cent."""
+    rows = csv.DictReader((files(__package__) / "paper_results.csv").read_text(encoding="utf-8").splitlines())
+    return [{**row, "mean": float(row["mean"]), "std": float(row["std"]) if row["std"] else None} for row in rows]
 
 
 @dataclass(frozen=True)
@@ -86,27 +94,22 @@ def _ours(rows: dict[tuple[str, str, str], dict[str, Summary]], one: dict[str, A
 def beside_paper(folders: Sequence[Path]) -> str:
     """The tables in Markdown, which also reads well on a terminal."""
     records = read_runs(folders)
+    return _markdown(records, make_rows(records), _scale(folders[0]))
+
+
+def write_beside(folders: Sequence[Path], out: Path) -> str:
+    """``paper.md`` and the same as a page, ``paper.html``, with the differences as colours; what to print of it."""
+    records = read_runs(folders)
     rows = make_rows(records)
-    datasets = list(dict.fromkeys(row.dataset for row in rows))
-    parts = []
-    for table, title in TABLES.items():
-        parts += ["", f"## {title}", "", *pipes(_side_by_side(pairs(rows, table), datasets, table != "ood_auroc_main"))]
-    parts += [
-        "",
-        "🟢 ours is above the paper's, 🔴 below it, by more than two standard deviations (the larger of both).",
-        "",
-    ]
-    parts += [
-        "## Scores and methods that the paper does not report",
-        "",
-        *pipes(_others(rows, datasets)),
-        "",
-        *legend(rows),
-    ]
-    parts += ["", "## Data sets", "", *pipes(_datasets(records, datasets))]
-    parts += ["", "## Search spaces", "", *pipes(search_spaces(_scale(folders[0])))]
-    parts += ["", "## What was chosen", "", *pipes(_chosen(records, datasets))]
-    return "\n".join(parts).strip() + "\n"
+    text = _markdown(records, rows, _scale(folders[0]))
+    write(out / "paper.md", text.encode())
+    write(out / "paper.html", _page(rows).encode())
+    return text
+
+
+def is_reproduction(folder: Path) -> bool:
+    """Whether a folder holds the paper's experiment."""
+    return read_json(folder / EXPERIMENT, "an experiment").get("kind") == "reproduce"
 
 
 def _scale(folder: Path) -> Scale:
@@ -114,26 +117,67 @@ def _scale(folder: Path) -> Scale:
     return "log" if read_json(folder / EXPERIMENT, "an experiment").get("scale") == "log" else "uniform"
 
 
-def write_beside(folders: Sequence[Path], out: Path) -> None:
-    """``paper.md`` and the same as a page, ``paper.html``, with the differences as colours."""
-    write(out / "paper.md", beside_paper(folders).encode())
-    rows = make_rows(read_runs(folders))
-    datasets = list(dict.fromkeys(row.dataset for row in rows))
-    body = []
+def _names(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(row.dataset for row in rows))
+
+
+def _lines(found: Sequence[Pair], datasets: Sequence[str]) -> list[tuple[str, str, list[Pair | None]]]:
+    """Pairs as lines of a table: method, score, and a pair or nothing for each data set."""
+    known = {(one.method, one.score, one.dataset): one for one in found}
+    names = dict.fromkeys((one.method, one.score) for one in found)
+    return [(method, score, [known.get((method, score, dataset)) for dataset in datasets]) for method, score in names]
+
+
+def _markdown(records: Sequence[dict[str, Any]], rows: Sequence[Row], scale: Scale) -> str:
+    datasets = _names(rows)
+    who = [f"{name} {who}" for name in datasets for who in ("paper", "ours", "difference")]
+    parts = []
     for table, title in TABLES.items():
-        found = {(one.method, one.score, one.dataset): one for one in pairs(rows, table)}
-        head = "".join(f"<th scope=col colspan=3>{html.escape(name)}" for name in datasets)
-        sub = "<th scope=col>paper<th scope=col>ours<th scope=col>difference" * len(datasets)
-        lines = []
-        for method, score in dict.fromkeys((one.method, one.score) for one in found.values()):
-            cells = "".join(_coloured(found.get((method, score, name))) for name in datasets)
-            lines.append(f"<tr><th scope=row>{html.escape(method)}<td>{html.escape(score)}{cells}")
+        lines = [["method", "score", *who]]
+        for method, score, found in _lines(pairs(rows, table), datasets):
+            lines.append([method, score, *(cell for pair in found for cell in _cells(pair, table != "ood_auroc_main"))])
+        parts += [f"## {title}", "", *pipes(lines), ""]
+    parts += [
+        "🟢 ours is above the paper's, 🔴 below it, by more than two standard deviations (the larger of both).",
+        "",
+    ]
+    others = pipes(_others(rows, datasets))
+    parts += ["## Scores and methods that the paper does not report", "", *others, "", *legend(rows, ranked=False)]
+    parts += ["", "## Data sets", "", *pipes(_datasets(records, datasets))]
+    parts += ["", "## Search spaces", "", *pipes(search_spaces(scale))]
+    parts += ["", "## What was chosen", "", *pipes(_chosen(records, datasets))]
+    parts += [
+        "",
+        "Post-hoc methods stand on this vanilla GNN, ensembles on the best points of its search.",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _cells(pair: Pair | None, with_std: bool) -> list[str]:
+    if pair is None:
+        return ["", "", ""]
+    paper, ours = f"{pair.paper:.1f}", f"{pair.ours:.1f}"
+    if with_std:
+        paper += f" ± {pair.paper_std:.1f}" if pair.paper_std is not None else ""
+        ours += f" ± {pair.ours_std:.1f}"
+    return [paper, f"{ours} {pair.marks}".rstrip(), f"{pair.difference:+.1f} {pair.colour}".rstrip()]
+
+
+def _page(rows: Sequence[Row]) -> str:
+    datasets, body = _names(rows), []
+    head = "".join(f"<th scope=col colspan=3>{html.escape(name)}" for name in datasets)
+    sub = "<th scope=col>paper<th scope=col>ours<th scope=col>difference" * len(datasets)
+    for table, title in TABLES.items():
+        lines = [
+            f"<tr><th scope=row>{html.escape(method)}<td>{html.escape(score)}{''.join(map(_coloured, found))}"
+            for method, score, found in _lines(pairs(rows, table), datasets)
+        ]
         body.append(
             f"<h2>{html.escape(title)}</h2><div class=box><table><thead><tr><th rowspan=2 scope=col>method"
             f"<th rowspan=2 scope=col>score{head}<tr>{sub}<tbody>{''.join(lines)}</table></div>"
         )
-    body += [f"<p>{html.escape(line)}</p>" for line in legend(rows)]
-    write(out / "paper.html", _PAGE.replace("BODY", "".join(body)).encode())
+    body += [f"<p>{html.escape(line)}</p>" for line in legend(rows, ranked=False)]
+    return _PAGE.replace("BODY", "".join(body))
 
 
 def _coloured(pair: Pair | None) -> str:
@@ -161,30 +205,10 @@ points; ! marks a difference of more than two standard deviations (the larger of
 """
 
 
-def _side_by_side(found: Sequence[Pair], datasets: Sequence[str], with_std: bool) -> list[list[str]]:
-    table = [["method", "score", *(f"{name} {who}" for name in datasets for who in ("paper", "ours", "difference"))]]
-    known = {(one.method, one.score, one.dataset): one for one in found}
-    for method, score in dict.fromkeys((one.method, one.score) for one in found):
-        line = [method, score]
-        for dataset in datasets:
-            pair = known.get((method, score, dataset))
-            if pair is None:
-                line += ["", "", ""]
-                continue
-            paper, ours = f"{pair.paper:.1f}", f"{pair.ours:.1f}"
-            if with_std:
-                paper += f" ± {pair.paper_std:.1f}" if pair.paper_std is not None else ""
-                ours += f" ± {pair.ours_std:.1f}"
-            ours = f"{ours} {pair.marks}".rstrip()
-            line += [paper, ours, f"{pair.difference:+.1f} {pair.colour}".rstrip()]
-        table.append(line)
-    return table
-
-
 def _others(rows: Sequence[Row], datasets: Sequence[str]) -> list[list[str]]:
     known = {_key(one) for one in paper_results() if one["table"] == "ood_auroc_full"}
     table = [["method", "score", *(f"{name} {what}" for name in datasets for what in ("AUROC", "accuracy"))]]
-    values = {(row.method, row.score, row.dataset): row.values for row in rows}
+    ours = {(row.method, row.score, row.dataset): row for row in rows}
     for method, score in dict.fromkeys((row.method, row.score) for row in rows):
         if all((method, score, dataset) in known for dataset in datasets):
             continue
@@ -193,9 +217,13 @@ def _others(rows: Sequence[Row], datasets: Sequence[str]) -> list[list[str]]:
             if (method, score, dataset) in known:
                 line += ["", ""]
                 continue
-            found = values.get((method, score, dataset), {})
-            for name in ("auroc", "accuracy"):
-                line.append(f"{100 * found[name].mean:.1f} ± {100 * found[name].std:.1f}" if name in found else "-")
+            row = ours.get((method, score, dataset))
+            values = row.values if row is not None else {}
+            auroc, accuracy = (
+                f"{100 * values[name].mean:.1f} ± {100 * values[name].std:.1f}" if name in values else "-"
+                for name in ("auroc", "accuracy")
+            )
+            line += [f"{auroc} {letters(row)}".rstrip() if row is not None else auroc, accuracy]
         table.append(line)
     return table
 
@@ -224,3 +252,19 @@ def _chosen(records: Sequence[dict[str, Any]], datasets: Sequence[str]) -> list[
                          for name in shown if name in config)  # fmt: skip
                 table.append([dataset, method, ", ".join(words)])
     return table
+
+
+def search_spaces(scale: Scale) -> list[list[str]]:
+    """The search spaces as a table."""
+    lines = [["method", "hyper-parameters"]]
+    for name in SPACES:
+        words = (f"{key} {_words(one)}" for key, one in space_of(name, sys.maxsize, scale).items())
+        lines.append([name, ", ".join(words)])
+    return lines
+
+
+def _words(one: Uniform | tuple[Any, ...]) -> str:
+    if isinstance(one, Uniform):
+        return str(one)
+    texts = [f"{value:g}" if isinstance(value, float) else str(value) for value in one]
+    return "{" + (", ".join(texts) if len(texts) <= 10 else f"{texts[0]}, {texts[1]} .. {texts[-1]}") + "}"

@@ -6,11 +6,14 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..bench.metrics import MARKS
 from ..bench.records import RecordError, read_records
 from ..graphs import DATASETS
 from ..methods import METHODS
@@ -18,6 +21,7 @@ from ..methods.trivial import Trivial
 
 RESAMPLES = 10_000
 SIGNIFICANT = 0.05
+_SAME = ("config", "fingerprint", "metrics", "scores")  # of a run that two folders hold
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Row:
 
     ``rank`` compares AUROC: ``best``, ``tied`` (not significantly worse than the best), or nothing; ``tested`` says
     that there were seeds enough to compare it with the best. Only headline scores are ranked, which were fixed before
-    the run, and only where no run bears a doctor's mark.
+    the run, and only where no run bears a doctor's mark and no seed is missing.
     """
 
     dataset: str
@@ -63,10 +67,11 @@ def read_runs(folders: Sequence[Path]) -> list[dict[str, Any]]:
             other, known = merged.get(key, (folder, None))
             if known is None or known["status"] == "failed":
                 merged[key] = folder, record
-            elif record["status"] == "done" and any(known[k] != record[k] for k in ("config", "fingerprint")):
+            elif record["status"] == "done" and any(known[name] != record[name] for name in _SAME):
                 run = f"{record['dataset']} {record['method']} seed {record['seed']}"
                 raise RecordError(
-                    f"{other} and {folder} both hold {run}, but with other hyper-parameters or data: report them apart"
+                    f"{other} and {folder} both hold {run}, but with other hyper-parameters, data or results: report "
+                    "them apart"
                 )
     if not merged:
         raise RecordError(f"{', '.join(map(str, folders))}: no run has ended yet, so there is nothing to report")
@@ -96,10 +101,16 @@ def _check_alike(records: Sequence[Mapping[str, Any]]) -> None:
 def summarise(values: Sequence[float]) -> Summary:
     """Mean, standard deviation over seeds, and a percentile bootstrap of the mean from a generator of its own."""
     found = np.asarray(values, dtype=float)
-    draws = np.random.default_rng(0).integers(len(found), size=(RESAMPLES, len(found)))
-    low, high = np.quantile(found[draws].mean(1), [0.025, 0.975])
+    low, high = np.quantile(_draws(len(found)) @ found / len(found), [0.025, 0.975])
     std = float(found.std(ddof=1)) if len(found) > 1 else 0.0
     return Summary(float(found.mean()), std, float(low), float(high), len(found))
+
+
+@cache
+def _draws(count: int) -> NDArray[np.float64]:
+    """How often each of so many values is drawn in each resample."""
+    drawn = np.random.default_rng(0).integers(count, size=(RESAMPLES, count))
+    return np.stack([(drawn == k).sum(1).astype(float) for k in range(count)], axis=1)
 
 
 def make_rows(records: Iterable[Mapping[str, Any]]) -> list[Row]:
@@ -135,12 +146,13 @@ def _row(
 ) -> Row:
     columns: dict[str, list[float]] = {}
     for record in done:
-        found = {**record["metrics"], **record["scores"][score], "seconds": record["seconds"]["fit"]}
-        for name, value in found.items():
+        numbers = {**record["metrics"], **record["scores"][score], "seconds": record["seconds"]["fit"]}
+        for name, value in numbers.items():
             if value is not None:
                 columns.setdefault(name, []).append(value)
     values = {name: summarise(column) for name, column in columns.items()}
-    marks = dict(Counter(itertools.chain.from_iterable(record["marks"] for record in done)))
+    found = Counter(itertools.chain.from_iterable(record["marks"] for record in done))
+    marks = {name: found[name] for name in dict.fromkeys([*MARKS, *found]) if found[name]}
     trivial = method in METHODS and issubclass(METHODS[method], Trivial)
     return Row(dataset, protocol, method, score, headline, trivial, values, marks, len(done), failed)
 
@@ -148,9 +160,13 @@ def _row(
 def _ranked(rows: Sequence[tuple[Row, dict[Any, float]]]) -> list[Row]:
     """Mark the best of the unmarked headline scores, and those that a paired test over seeds cannot tell from it.
 
-    Nothing is tested where even the clearest difference could not be significant, for want of seeds.
+    Nothing is tested where even the clearest difference could not be significant, for want of seeds. Rows that lack
+    seeds which others have do not compete: one lucky run would be the best.
     """
-    contest = [(row, values) for row, values in rows if values and row.headline and not row.marks]
+    most = max(len(values) for _, values in rows)
+    contest = [
+        (row, values) for row, values in rows if row.headline and not row.marks and 0 < len(values) == most
+    ]  # fmt: skip
     if not contest:
         return [row for row, _ in rows]
     best, best_values = max(contest, key=lambda one: one[0].values["auroc"].mean)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -31,9 +32,16 @@ def write_tables(rows: Sequence[Row], folder: Path) -> None:
         write(folder / name, make(rows).encode())
 
 
-def terminal(rows: Sequence[Row]) -> str:
-    """AUROC of every score and accuracy of every method, side by side for all data sets."""
-    return "\n".join([*_aligned(_overview(rows, lambda text, rank: text + _SIGNS[rank])), "", *legend(rows, "*", "+")])
+def terminal(rows: Sequence[Row], width: int | None = None) -> str:
+    """AUROC of every score and accuracy of every method: data sets side by side, or one by one if that is too wide."""
+    words = legend(rows, "*", "+")
+    parts = [_aligned(_overview(rows, lambda text, rank: text + _SIGNS[rank]))]
+    if width is not None:
+        words = [line for text in words for line in textwrap.wrap(text, width)]
+        if max(map(len, parts[0])) > width:
+            tables = [[row for row in rows if (row.dataset, row.protocol) == key] for key in _tables(rows)]
+            parts = [_aligned(_overview(table, lambda text, rank: text + _SIGNS[rank])) for table in tables]
+    return "\n".join([*(line for part in parts for line in [*part, ""]), *words])
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -78,23 +86,23 @@ def tidy(rows: Sequence[Row]) -> str:
     for row in rows:
         marks = " ".join(f"{name}:{count}" for name, count in row.marks.items())
         for name, value in row.values.items():
-            numbers = [f"{number:.6g}" for number in (value.mean, value.std, value.low, value.high)]
+            spread = (value.std, value.low, value.high) if value.n > 1 else ()
+            numbers = [f"{number:.6g}" for number in (value.mean, *spread)] + [""] * (3 - len(spread))
             rank = row.rank if name == "auroc" else ""
             table.writerow([row.dataset, row.protocol, row.method, row.score, name, *numbers, value.n, rank, marks])
     return file.getvalue()
 
 
-def legend(rows: Sequence[Row], best: str = "Bold", tied: str = "†") -> list[str]:
+def legend(rows: Sequence[Row], best: str = "Bold", tied: str = "†", ranked: bool = True) -> list[str]:
     """What the signs of these rows mean."""
     seeds = sorted({row.runs for row in rows if row.runs})
     many = " to ".join(str(number) for number in dict.fromkeys((seeds[0], seeds[-1]))) if seeds else "no"
     many += " seed" if many == "1" else " seeds"
     words = [f"AUROC of OOD nodes and accuracy of ID nodes in per cent, mean ± standard deviation over {many}."]
-    words.append(f"{best}: the best headline score without a mark.")
-    if any(row.tested for row in rows):
-        words[-1] += f" {tied}: not significantly worse (Wilcoxon over seeds, Holm, 0.05)."
-    else:
-        words[-1] += " There are too few seeds to test differences."
+    if ranked:
+        words.append(_ranking(rows, best, tied))
+    if any(_is_short(row, rows) for row in rows):
+        words.append("Brackets tell how many runs there are where some are missing; such rows are not ranked.")
     seen = {mark for row in rows for mark in row.marks}
     words += [f"{LETTERS[mark]}: {MARKS[mark]}." for mark in MARKS if mark in seen]
     if seen:
@@ -103,6 +111,26 @@ def legend(rows: Sequence[Row], best: str = "Bold", tied: str = "†") -> list[s
     if failed:
         words.append(f"{failed} run{'s' if failed > 1 else ''} failed; the records say why.")
     return words
+
+
+def _ranking(rows: Sequence[Row], best: str, tied: str) -> str:
+    """What the ranks mean, and on which data sets differences could be tested."""
+    words = f"{best}: the best headline score without a mark."
+    tables = [key for key in _tables(rows) if any(row.rank for row in rows if (row.dataset, row.protocol) == key)]
+    tested = {(row.dataset, row.protocol) for row in rows if row.tested}
+    if tested:
+        words += f" {tied}: not significantly worse (Wilcoxon over seeds, Holm, 0.05)."
+    untested = list(dict.fromkeys(dataset for dataset, protocol in tables if (dataset, protocol) not in tested))
+    if untested:
+        where = f" on {', '.join(untested)}" if tested else ""
+        words += f" There are too few seeds to test differences{where}."
+    return words
+
+
+def _is_short(row: Row, rows: Sequence[Row]) -> bool:
+    """Whether a row has fewer runs than others of its data set."""
+    most = max(one.runs for one in rows if (one.dataset, one.protocol) == (row.dataset, row.protocol))
+    return 0 < row.runs < most
 
 
 _SIGNS = {"best": "*", "tied": "+", "": " "}
@@ -124,6 +152,7 @@ def _overview(rows: Sequence[Row], decorate: Callable[[str, str], str]) -> list[
                 continue
             marks = letters(row)
             auroc = decorate(_cell(row.values.get("auroc"), 100.0), row.rank)
+            auroc += f" ({row.runs})" if _is_short(row, rows) else ""
             accuracy = _cell(row.values.get("accuracy"), 100.0) if row.headline else ""
             line += [f"{auroc} {marks}".rstrip() if marks else auroc, accuracy]
         body.append(line)
@@ -144,7 +173,7 @@ def _cell(value: Summary | None, factor: float) -> str:
 
 def letters(row: Row) -> str:
     """Letters of the doctor's marks, with how many runs bear them if not all do."""
-    return " ".join(LETTERS[m] + (f"{count}" if count < row.runs else "") for m, count in row.marks.items())
+    return " ".join(LETTERS.get(m, m) + (f"{count}" if count < row.runs else "") for m, count in row.marks.items())
 
 
 def _aligned(table: Sequence[Sequence[str]]) -> list[str]:

@@ -54,9 +54,11 @@ function num(x) {
   if (x !== 0 && (Math.abs(x) < 1e-3 || Math.abs(x) >= 1e6)) return minus(Number(x.toPrecision(2)).toExponential());
   return minus(Math.abs(x) >= 1000 ? count(Math.round(x)) : String(Number(x.toPrecision(3))));
 }
-function aligned(values) { // one number of digits for a whole column
+function aligned(values) { // one number of digits for a whole column, enough to tell its values apart
   const [low, high] = range(values), size = Math.max(Math.abs(low), Math.abs(high));
-  return (x) => fixed(x, size >= 1000 ? 0 : size >= 100 ? 1 : size >= 10 ? 2 : 3);
+  if (size > 0 && size < 1e-4) return num;
+  const usual = size >= 1000 ? 0 : size >= 100 ? 1 : size >= 10 ? 2 : 3;
+  return (x) => fixed(x, high > low ? Math.min(Math.max(usual, Math.ceil(2 - Math.log10(high - low))), 9) : usual);
 }
 function some(names, most) {
   const rest = names.length - most;

@@ -10,13 +10,21 @@ function ticks(lo, hi, wanted) {
   return found;
 }
 
+/* Ticks with as many digits as tell them apart. */
+function tickText(values) {
+  const step = values.length > 1 ? values[1] - values[0] : 1, digits = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
+  return step >= 1 || digits > 6 ? num : (value) => fixed(value, digits);
+}
+
 /* An empty chart. An axis is {lo, hi, title, format, log}; log axes show log(1 + value), so that 0 has a place. */
 function chart(width, height, x, y, label) {
   const bend = (axis, value) => (axis.log ? Math.log10(1 + value) : value);
   const place = (axis, value) => (bend(axis, value) - bend(axis, axis.lo)) / (bend(axis, axis.hi) - bend(axis, axis.lo) || 1);
   const marksOf = (axis, wanted) => (axis.log ? [0, 1, 3, 10, 30, 100, 300, 1e3, 3e3, 1e4, 1e5] : ticks(axis.lo, axis.hi, wanted))
     .filter((value) => value >= axis.lo && value <= axis.hi);
-  const longest = Math.max(...marksOf(y, 5).map((value) => (y.format || num)(value).length));
+  const textOf = (axis, wanted) => axis.format || (axis.log ? num : tickText(marksOf(axis, wanted)));
+  const across = Math.min(6, (width - 60) / 60), textX = textOf(x, across), textY = textOf(y, 5);
+  const longest = Math.max(...marksOf(y, 5).map((value) => textY(value).length));
   const left = 27 + 7 * Math.max(longest, 3), right = 8, top = 8, bottom = 40;
   const w = width - left - right, h = height - top - bottom;
   const X = (value) => left + w * place(x, value);
@@ -25,11 +33,11 @@ function chart(width, height, x, y, label) {
     "data-frame": [left, top, w, h].join(" "), "data-domain": [x.lo, x.hi, y.lo, y.hi].join(" ") });
   for (const value of marksOf(y, 5)) {
     node.append(svg("line", { class: "grid", x1: left, x2: left + w, y1: Y(value), y2: Y(value) }),
-      svg("text", { x: left - 6, y: Y(value) + 4, "text-anchor": "end" }, (y.format || num)(value)));
+      svg("text", { x: left - 6, y: Y(value) + 4, "text-anchor": "end" }, textY(value)));
   }
-  for (const value of marksOf(x, Math.min(6, w / 50))) {
+  for (const value of marksOf(x, across)) {
     node.append(svg("line", { class: "axis", x1: X(value), x2: X(value), y1: top + h, y2: top + h + 4 }),
-      svg("text", { x: X(value), y: top + h + 17, "text-anchor": "middle" }, (x.format || num)(value)));
+      svg("text", { x: X(value), y: top + h + 17, "text-anchor": "middle" }, textX(value)));
   }
   node.append(svg("path", { class: "axis", d: `M${left} ${top}V${top + h}H${left + w}` }),
     svg("text", { class: "strong", x: left + w / 2, y: height - 6, "text-anchor": "middle" }, x.title),
@@ -83,7 +91,8 @@ function showChoice() {
       emphasise(name, false);
     } });
     box.checked = chosen.has(name);
-    return el("label", { onpointerenter: () => emphasise(name, true), onpointerleave: () => emphasise(name, false) }, box,
+    const [on, off] = [() => emphasise(name, true), () => emphasise(name, false)];
+    return el("label", { onpointerenter: on, onpointerleave: off, onfocusin: on, onfocusout: off }, box,
       svg("svg", { viewBox: "0 0 26 10", "aria-hidden": "true" }, svg("line", { x1: 0, x2: 26, y1: 5, y2: 5, "stroke-width": 2.5, ...styleOf(name) })),
       name, " ", el("i", {}, `${headline} ${pct(auroc(name, headline))}`));
   }));
@@ -140,7 +149,7 @@ function drawDepth() {
   const seed = state.task.nodes.missing ? "" : ` Single nodes are of seed ${state.task.nodes.seed}.`;
   const score = SCORES[state.score] ? `${state.score}, ${SCORES[state.score]},` : state.score;
   $("depth-note").textContent = `${state.method} by ${score} on ${taskName(state.task)}: `
-    + `AUROC ${pct(mean)} ± ${pct(std)} % over ${plural(row ? row.runs : 0, "run")}.${seed}`;
+    + `AUROC ${pct(mean)}${row && row.runs > 1 ? ` ± ${pct(std)}` : ""} % over ${plural(row ? row.runs : 0, "run")}.${seed}`;
   for (const [name, runs] of Object.entries(row ? row.marks : {})) {
     $("depth-note").append(" ", el("span", { class: "badge" }, name), ` ${runs} of ${plural(row.runs, "run")}: ${meaning(name)}.`);
   }
@@ -174,7 +183,7 @@ function drawHistogram(width, caption, found) {
     const steps = share[side].map((y, k) => `V${plot.Y(y).toFixed(1)}H${plot.X(edges[k + 1]).toFixed(1)}`).join("");
     plot.node.append(svg("path", { class: `bars-${side}`, d: `M${plot.X(edges[0])} ${plot.Y(0)}${steps}V${plot.Y(0)}Z` }));
   }
-  caption.append(key("id"), key("ood"), `${plural(found.runs, "run")}${found.runs > 1 ? " pooled" : ""}; shares within each group.`);
+  caption.append(key("id"), key("ood"), `Seed ${method().seed}; shares within each group.`);
   return plot.node;
 }
 
@@ -189,6 +198,7 @@ function scatter(plot, x, y) {
   plot.node.append(ring);
   const update = () => {
     const i = state.open;
+    ring.setAttribute("visibility", "hidden");
     if (!known(i) || !known(x(i)) || !known(y(i))) return;
     build(ring, { cx: plot.X(x(i)), cy: plot.Y(y(i)), visibility: "visible", "data-i": i }, []);
   };
@@ -221,10 +231,11 @@ function drawAgainst(width, caption, what, fact) {
   const facts = state.task.nodes.graph && state.task.nodes.graph[fact];
   if (!facts) return "The facts about the graph (graph.parquet) are not there: run the benchmark with --predictions first.";
   const at = (i) => facts[i];
-  const all = facts.map((_, i) => i).filter((i) => state.task.nodes.sample[i] && known(at(i)));
-  if (!all.length) return "None of these nodes has neighbours.";
-  const [low, high] = range(all.map(what.value));
-  const axis = fact === "degree" ? { lo: 0, hi: Math.max(range(facts)[1], 3) * 1.1, title: "degree", log: true }
+  const there = facts.map((_, i) => i).filter((i) => known(at(i))); // all can be opened, and get a ring
+  const all = there.filter((i) => state.task.nodes.sample[i]);
+  if (!all.length) return "None of these nodes has incoming edges.";
+  const [low, high] = range(there.map(what.value));
+  const axis = fact === "degree" ? { lo: 0, hi: Math.max(range(facts)[1], 3) * 1.1, title: "degree (incoming edges)", log: true }
     : { lo: 0, hi: 1, title: "share of neighbours of the same class" };
   const pad = (high - low) * 0.04 || 0.5;
   const plot = chart(width, 250, axis, { lo: known(what.lo) ? what.lo : low - pad, hi: high + pad, title: what.name },
@@ -238,13 +249,17 @@ function drawAgainst(width, caption, what, fact) {
     const line = points(whole.map((bin) => median(bin.map(at))), whole.map((bin) => median(bin.map(what.value))), plot.X, plot.Y);
     if (line.length > 1) plot.node.append(svg("polyline", { class: `median ${kind}`, points: line.join(" ") }));
   }
-  caption.append(...keys(), `${sampleNote(shown.length)} Lines: medians of ID and OOD nodes.`);
+  const sampled = state.task.nodes.sample.filter(Boolean).length, lonely = sampled - shown.length;
+  caption.append(...keys(), sampleNote(sampled), lonely ? ` ${count(lonely)} of them have no incoming edges and are not drawn.` : "",
+    " Lines: medians of ID and OOD nodes.");
   return plot.node;
 }
 
 function drawTraining(width, caption, kind, one) {
   if (!one.training.length) return `${state.method} trains no network of its own.`;
-  const values = one.training.flatMap((run) => run[kind]).filter(known);
+  const sign = kind === "monitor" && ["id_f1", "ood_auroc"].includes(one.config.monitor) ? -1 : 1; // these were turned round, so that less is better
+  const curve = (run) => run[kind].map((value) => (known(value) ? sign * value : value));
+  const values = one.training.flatMap(curve).filter(known);
   if (!values.length) return "The records hold no such values.";
   const [low, high] = range(values), pad = (high - low) * 0.04 || 0.5;
   const name = kind === "monitor" ? one.config.monitor || "monitor" : "loss";
@@ -253,16 +268,18 @@ function drawTraining(width, caption, kind, one) {
     { lo: low - pad, hi: high + pad, title: name }, `Training curves of ${state.method}: ${name} of ${plural(ends.length, "run")}, `
       + `from ${num(values[0])} at first; the median run ended at epoch ${median(ends)}`);
   for (const run of one.training) {
-    plot.node.append(svg("polyline", { class: "run", points: points(run.epoch, run[kind], plot.X, plot.Y).join(" ") }, svg("title", {}, `seed ${run.seed}`)));
+    plot.node.append(svg("polyline", { class: "run", points: points(run.epoch, curve(run), plot.X, plot.Y).join(" ") }, svg("title", {}, `seed ${run.seed}`)));
   }
   caption.append(`One line a seed: ${some(one.training.map((run) => String(run.seed)), 12)}.`);
   return plot.node;
 }
 
 function showNumbers(one, row) {
-  const lines = Object.entries(row ? row.values : {}).map(([name, [mean, std]]) =>
-    el("tr", {}, el("th", { scope: "row" }, name.replaceAll("_", " ")), el("td", { class: "number" }, num(mean)), el("td", { class: "number" }, num(std))));
-  $("numbers").replaceChildren(plainTable([["Number"], ["Mean", true], ["Std", true]], lines));
+  const shown = row && row.runs > 1 ? 4 : 1;
+  const lines = Object.entries(row ? row.values : {}).map(([name, values]) =>
+    el("tr", {}, el("th", { scope: "row" }, name.replaceAll("_", " ")), values.slice(0, shown).map((value) => el("td", { class: "number" }, num(value)))));
+  const heads = ["Mean", "Std", "95 % from", "to"].slice(0, shown).map((name) => [shown > 1 ? name : "Value", true]);
+  $("numbers").replaceChildren(plainTable([["Number"], ...heads], lines));
   $("config").textContent = JSON.stringify(one.config, null, 2);
 }
 
@@ -292,7 +309,7 @@ function ternaryNodes() {
   const least = (places, value) => places.reduce((best, i) => (best === null || value(i) < value(best) ? i : best), null);
   const ood = all.filter((i) => isOOD(i) && nodes.sample[i]);
   const middle = ood.length ? median(ood.map((i) => scores.EU[i])) : 0;
-  return [["surest", least(all, (i) => scores.TU[i])], ["most aleatoric", picks.aleatoric[0]], ["most epistemic", picks.epistemic[0]],
+  return [["surest shown", least(all, (i) => scores.TU[i])], ["most aleatoric", picks.aleatoric[0]], ["most epistemic", picks.epistemic[0]],
     ["OOD of median EU", least(ood, (i) => Math.abs(scores.EU[i] - middle))]].filter(([, i]) => known(i));
 }
 

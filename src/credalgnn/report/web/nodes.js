@@ -35,7 +35,7 @@ function showNodes() {
     ...Object.entries(scores).map(([name, values]) => (
       { key: `score ${name}`, label: name, title: SCORES[name], number: true, large: true, value: (i) => values[i], text: aligned(values) })),
     lower && { key: "widest", label: "Widest %", title: "width of the widest interval", number: true, large: true, value: widest, text: pct },
-    graph && { key: "degree", label: "Degree", number: true, large: true, value: (i) => graph.degree[i], text: num },
+    graph && { key: "degree", label: "Degree", title: "edges that come in: what a network hears of a node's neighbours", number: true, large: true, value: (i) => graph.degree[i], text: num },
     graph && { key: "homophily", label: "Homophily %", title: "share of the neighbours that have the node's own class",
       number: true, large: true, value: (i) => graph.homophily[i], text: pct },
   ].filter(Boolean);
@@ -106,11 +106,11 @@ function nodeFacts(i) {
   const verdict = () => (isOOD(i) ? "" : prediction[i] === label[i] ? ", rightly" : ", wrongly");
   const facts = [["True class", `${className(i)}${isOOD(i) ? " (out of distribution: never seen in training)" : ""}`]];
   if (prediction) facts.push(["Predicted", `${state.task.classes[prediction[i]]}${verdict()}`]);
-  facts.push([`Scores of ${state.method}`, Object.entries(scores).map(([name, values]) => `${name} ${num(values[i])}`).join(", ")]);
+  facts.push([`Scores of ${state.method}`, Object.entries(scores).map(([name, values]) => `${name} ${aligned(values)(values[i])}`).join(", ")]);
   if (graph && known(graph.degree[i])) {
     const alike = graph.homophily[i];
     facts.push(["Degree", num(graph.degree[i])],
-      ["Homophily", known(alike) ? `${pct(alike)} % of the neighbours have its class` : "no neighbours"]);
+      ["Homophily", known(alike) ? `${pct(alike)} % of the neighbours have its class` : "no edge comes in"]);
   }
   return el("dl", { class: "facts" }, facts.flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, text)]));
 }
@@ -137,7 +137,7 @@ function classBars(i) {
   });
   const rest = classes.length - kept.length;
   return [el("h3", {}, lower ? `Probability intervals of ${state.method}` : `Probabilities of ${state.method}`),
-    el("div", { class: "scroll" }, el("table", { class: "intervals" }, el("tbody", {}, lines))),
+    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Classes" }, el("table", { class: "intervals" }, el("tbody", {}, lines))),
     el("p", { class: "note" },
       lower ? "Bars reach from the lower to the upper probability; the stroke is the one distribution a decision is made by. " : "",
       isOOD(i) ? `None of these classes is right: the node is of class ${className(i)}. ` : "",
@@ -154,14 +154,14 @@ function otherMethods(i) {
     return el("tr", { "data-method": name },
       el("th", { scope: "row" }, name === state.method ? el("strong", {}, name) : name),
       el("td", {}, headline),
-      el("td", { class: "number" }, num(one.scores[headline][i])),
+      el("td", { class: "number" }, aligned(one.scores[headline])(one.scores[headline][i])),
       el("td", { class: "number rank" }, scale, ` ${fixed(100 * rank, 0)} %`),
       el("td", {}, one.prediction ? short(state.task.classes[one.prediction[i]], 24) : "–"));
   });
   const heads = [["Method"], ["Score"], ["Value", true], ["Less certain than", true], ["Predicted"]];
   return [el("h3", {}, "What every method says"),
     el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "What every method says" }, plainTable(heads, lines)),
-    el("p", { class: "note" }, `“Less certain than” is the share of all ${count(state.task.nodes.total)} test nodes with a lower score.`)];
+    el("p", { class: "note" }, `“Less certain than” is the share of all ${count(state.task.nodes.total)} test nodes with a lower score; equal ones count half.`)];
 }
 
 function neighboursOf(i) {
@@ -173,6 +173,6 @@ function neighboursOf(i) {
     return el("li", {}, place >= 0 ? el("button", { type: "button", onclick: () => openNode(place) }, text)
       : el("span", { title: "not among the test nodes in this page" }, text));
   });
-  const note = more > 0 ? `${count(more)} more are left out.` : found.length ? "" : "It has none.";
+  const note = more > 0 ? `${count(more)} more are left out.` : found.length ? "" : "No edge comes in.";
   return [el("h3", {}, "Neighbours"), el("ul", { class: "neighbours" }, entries), note ? el("p", { class: "note" }, note) : null].filter(Boolean);
 }

@@ -10,7 +10,7 @@ function showHeader() {
   const protocols = [...new Set(data.tasks.map((task) => task.protocol))];
   $("lead").textContent = data.tasks.length
     ? "Which method notices nodes of classes it has never seen? "
-      + `${plural(methods.length, "method")} on ${plural(data.tasks.length, "data set")}, ${plural(runs, "run")}.`
+      + `${plural(methods.length, "method")} on ${plural(new Set(data.tasks.map((task) => task.dataset)).size, "data set")}, ${plural(runs, "run")}.`
     : "No run has ended well, so there is nothing to compare.";
   $("compared").append(
     ...data.tasks.flatMap((task) => fact(taskName(task), factsOf(task))),
@@ -47,7 +47,7 @@ function showResults() {
       { key, label, better, format, title, number: true, value: (row) => (row.values[key] || [null])[0] })),
     { key: "marks", label: "Marks", value: (row) => Object.keys(row.marks).join(" ") || null },
   ];
-  const scale = range(task.rows.flatMap((row) => row.values.auroc || []).filter((_, k) => k % 4 !== 1));
+  const scale = aurocScale(task);
   const table = sortable($("results-box"), `Results on ${taskName(task)}`, columns, state.rowSort, refresh);
   function refresh() {
     const rows = task.rows.filter((row) => row.headline || !$("headline-only").checked);
@@ -71,16 +71,20 @@ function resultCell(row, column, scale) {
   const value = row.values[column.key];
   if (!value) return el("td", { class: `number ${column.key}` }, "–");
   const [middle, spread, from, to] = value.map(column.format);
-  const title = `${middle}, standard deviation ${spread}, 95 % interval of the mean ${from} to ${to}, ${plural(row.runs, "run")}`;
+  const title = row.runs > 1
+    ? `${middle}, standard deviation ${spread}, 95 % interval of the mean ${from} to ${to}, ${plural(row.runs, "run")}` : `${middle}, one run`;
   if (column.key !== "auroc") return el("td", { class: "number", title }, middle);
   const dagger = el("span", { class: "dagger" }, row.rank === "tied" ? "†" : "");
   return el("td", { class: "number auroc", title }, middle, dagger,
-    el("span", { class: "std" }, ` ± ${fixed(100 * value[1], 1)}`), intervalBar(value, scale));
+    row.runs > 1 ? el("span", { class: "std" }, ` ± ${fixed(100 * value[1], 1)}`) : null, intervalBar(row, value, scale));
 }
 
-function intervalBar([mean, , low, high], [from, to]) {
+const aurocScale = (task) => range(task.rows.flatMap(({ values: { auroc } }) => (auroc ? [auroc[0], auroc[2], auroc[3]] : [])));
+
+function intervalBar(row, [mean, , low, high], [from, to]) {
   const x = (value) => 3 + (82 * (value - from)) / (to - from || 1);
-  return svg("svg", { viewBox: "0 0 88 14", role: "img", "aria-label": `95 % interval ${pct(low)} to ${pct(high)}` },
+  const label = row.runs > 1 ? `95 % interval ${pct(low)} to ${pct(high)}` : pct(mean);
+  return svg("svg", { viewBox: "0 0 88 14", role: "img", "aria-label": label },
     svg("line", { class: "grid", x1: 3, x2: 85, y1: 7, y2: 7 }),
     from <= 0.5 ? svg("line", { class: "chance", x1: x(0.5), x2: x(0.5), y1: 0, y2: 14 }) : null,
     svg("rect", { class: "interval", x: x(low), width: Math.max(x(high) - x(low), 0.5), y: 4, height: 6, opacity: 0.55 }),
@@ -91,6 +95,10 @@ function badges(row) {
   const found = Object.entries(row.marks).map(([name, runs]) =>
     el("span", { class: "badge", title: `${meaning(name)} (${runs} of ${plural(row.runs, "run")})` },
       runs === row.runs ? name : `${name} ${runs}/${row.runs}`));
+  const most = Math.max(...state.task.rows.map((other) => other.runs));
+  if (row.runs && row.runs < most) {
+    found.push(el("span", { class: "badge plain", title: "runs are missing, so the row is not ranked" }, `${row.runs} of ${most} runs`));
+  }
   if (row.failed) found.push(el("span", { class: "badge plain", title: "runs that ended with an error" }, `${row.failed} failed`));
   return found;
 }
@@ -100,11 +108,12 @@ function showResultsLegend(task) {
   const has = (test) => task.rows.some(test);
   const line = (...content) => el("p", {}, ...content);
   $("results-legend").replaceChildren(...[
-    line("AUROC: mean ± standard deviation over the runs; the bar is the 95 % bootstrap interval of the mean on one scale",
-      " for all rows, a dotted line is at 50 %, guessing."),
-    has((row) => row.rank === "best") ? line(el("strong", {}, "Bold"), ": the best AUROC of all rows without marks.") : null,
-    has((row) => row.rank === "tied") ? line("† not significantly worse than the best (one-sided Wilcoxon signed-rank test over",
-      " the seeds, Holm-corrected, 5 %).") : null,
+    has((row) => row.runs > 1)
+      ? line("AUROC: mean ± standard deviation over the runs; the bar is the 95 % bootstrap interval of the mean on one scale for all rows",
+        aurocScale(task)[0] <= 0.5 ? ", a dotted line is at 50 %, guessing." : ".") : null,
+    has((row) => row.rank === "best") ? line(el("strong", {}, "Bold"), ": the best AUROC of the headline scores without marks, which alone are ranked.") : null,
+    has((row) => row.tested) ? line("† not significantly worse than the best (one-sided Wilcoxon signed-rank test over the seeds,",
+      " Holm-corrected, 5 %).") : line("There are too few seeds to test differences."),
     has((row) => row.trivial) ? line(el("em", {}, "Italic"), ": needs no model; whatever is trained should beat it.") : null,
     ...marks.map((name) => line(el("span", { class: "badge" }, name), ` ${meaning(name)}.`)),
     marks.length ? line("Rows with marks are shown, and not ranked.") : null,
