@@ -7,6 +7,7 @@ many processes there are nor on whether they were stopped on the way.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import time
 import uuid
@@ -332,8 +333,11 @@ def open_storage(folder: Path, url: str | None = None) -> optuna.storages.BaseSt
     path = folder / "tuning.journal"
     lock = _JournalLock(path, Lock(folder / ".journal"))
     lock.acquire()
+    lines = path.read_bytes().splitlines() if path.exists() else []  # while nobody writes
     lock.release()
     try:
+        for line in lines:
+            json.loads(line)
         return optuna.storages.JournalStorage(JournalFileBackend(str(path), lock))  # type: ignore[arg-type]
     except (ValueError, LookupError, TypeError, AttributeError):
         raise EngineError(
