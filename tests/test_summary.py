@@ -283,8 +283,28 @@ def test_a_row_that_lacks_runs_is_not_ranked() -> None:
     text = terminal(list(rows.values()))
     assert "95.0  (1)" in text
     assert "Brackets tell how many runs there are" in text
+    assert "too few seeds" not in text, "nobody else competes"
     full = [one for one in records if one["method"] == "energy"]
     assert "Brackets" not in terminal(make_rows(full))
+
+
+def test_a_benchmark_that_was_stopped_compares_what_all_have() -> None:
+    """Seed by seed, method by method: the first methods have a run more."""
+    found = {"vanilla": (0.5, 10), "energy": (0.7, 9), "knn": (0.8, 9)}
+    records = [record(name, seed, value) for name, (value, seeds) in found.items() for seed in range(seeds)]
+    rows = {row.method: row for row in make_rows(records) if row.headline}
+    assert {name: (row.rank, row.competes, row.is_short) for name, row in rows.items()} == {
+        "vanilla": ("", True, False), "energy": ("", True, True), "knn": ("best", True, True),
+    }  # fmt: skip
+    apart = [record("energy", seed, 0.9) for seed in range(5)] + [record("knn", seed, 0.8) for seed in range(5, 10)]
+    assert not any(row.rank or row.competes for row in make_rows(apart)), "no seed in common"
+
+
+def test_two_protocols_are_told_apart_below_each_other() -> None:
+    rows = make_rows([record("energy", 0, protocol=name) for name in ("sealed", "paper")])
+    heads = [line for line in terminal(rows, 50).splitlines() if line.startswith("method")]
+    assert ["sealed" in line for line in heads] == [True, False]
+    assert ["paper" in line for line in heads] == [False, True]
 
 
 def test_where_differences_could_be_tested_is_said() -> None:
@@ -314,7 +334,7 @@ def test_only_common_seeds_are_compared() -> None:
 def test_seeds_of_other_splits_are_not_pairs() -> None:
     records = [record("energy", seed, 0.9) for seed in range(8)]
     records += [record("knn", seed, 0.89 + GAPS[seed] / 10, split_seed=seed + 1) for seed in range(8)]
-    assert [row.rank for row in make_rows(records)] == ["best", ""]
+    assert [row.rank for row in make_rows(records)] == ["", ""]
 
 
 def test_equal_scores_are_tied() -> None:

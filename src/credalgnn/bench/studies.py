@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -14,10 +13,9 @@ from ..graphs import Task
 from ..methods import METHODS
 from ..methods.base import Protocol as Rules
 from .engines import Engine
-from .records import RecordError
 from .runs import Run, plan, stands_on_vanillas
 from .spaces import Scale, Space, size, space_of
-from .tuning import TRIAL_SEED, Best, Owners, Search, carry_out, open_storage, tuned, write_best
+from .tuning import TRIAL_SEED, Best, Owners, Search, carry_out, found_before, open_storage, write_best
 
 Settings: TypeAlias = Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]]
 
@@ -107,11 +105,7 @@ class Tuning:
         if "vanilla" in self.searches:
             own, _ = self.settings.get("vanilla", ({}, {}))
             return {**self.searches["vanilla"].top(1)[0].config, **own}
-        with suppress(RecordError):  # nothing was tuned here on this task yet
-            return dict(
-                tuned(self.studies.folder, self.task, self.studies.protocol).get("vanilla", {}).get("config", {})
-            )
-        return {}
+        return found_before(self.studies.folder, self.task, "vanilla")
 
     def _plan(self, method: str) -> Callable[[dict[str, Any], int], Run]:
         own, _ = self.settings.get(method, ({}, {}))

@@ -140,7 +140,7 @@ class Search:
 
     ``digest`` stands for all that its trials depend on. ``prune`` says that the monitors of two points may be compared,
     so that hopeless ones can be given up. Trials that a dying worker or a full disk cost an earlier command are tried
-    again, as a benchmark's failed runs are.
+    again while the search is open; what stands on a finished one does not change.
     """
 
     name: str
@@ -161,7 +161,9 @@ class Search:
         self.study = optuna.create_study(
             study_name=f"{self.name} {self.digest}", storage=self.storage, direction="maximize", load_if_exists=True
         )
-        self._once_failed = {one.number for one in self.study.get_trials(deepcopy=False) if _has_died(one)}
+        self._once_failed: set[int] = set()
+        if not self.is_finished or all(one.value is None for one in self.ended):
+            self._once_failed = {one.number for one in self.study.get_trials(deepcopy=False) if _has_died(one)}
 
     def next_trials(self, most: int = ROUND) -> list[tuple[int, Unit]]:
         """Trials of the round to begin now, so many at most; none while what is left of it is under way."""
@@ -170,6 +172,7 @@ class Search:
             return self._ask(most)
 
     def _ask(self, most: int) -> list[tuple[int, Unit]]:
+        from optuna.exceptions import UpdateFinishedTrialError
         from optuna.trial import TrialState
 
         ended = {one.user_attrs["seed"] for one in self.ended}
@@ -188,10 +191,11 @@ class Search:
             if "seed" not in trial.user_attrs:  # somebody with another folder and the same database was faster
                 self.study.tell(trial, state=TrialState.FAIL)
                 break
-            trial.set_user_attr("owner", self.owners.signature)
-            self.asked[trial.number] = trial
-            run = self.plan(draw(self.space, trial), trial.user_attrs["seed"])
-            units.append((trial.number, Unit(try_point, run, (hurdles,))))
+            with suppress(UpdateFinishedTrialError):  # taken for dead by such a one, before it was signed
+                trial.set_user_attr("owner", self.owners.signature)
+                run = self.plan(draw(self.space, trial), trial.user_attrs["seed"])
+                self.asked[trial.number] = trial
+                units.append((trial.number, Unit(try_point, run, (hurdles,))))
         return units
 
     def _seeds(self, number: int) -> range:
@@ -257,7 +261,7 @@ class Search:
 
         ended = self.ended[:among]
         done = [one for one in ended if one.state == TrialState.COMPLETE]
-        if ended and all(one.user_attrs.get("untold") for one in ended):
+        if not done and any(one.user_attrs.get("untold") for one in ended):
             return [Best({}, None, TRIAL_SEED)]
         if not done:
             errors = [one.user_attrs["error"] for one in ended if "error" in one.user_attrs]
@@ -371,13 +375,34 @@ class _JournalLock:
 def write_best(folder: Path, protocol: Protocol, task: Task, found: Mapping[str, Mapping[str, Any]]) -> None:
     """Add what was found for the methods on a task, for ``bench --tuned`` and for people."""
     with locked(folder / ".best", wait=True):
-        known = read_json(folder / BEST, "what tuning found") if (folder / BEST).exists() else {"best": {}}
-        table = known["best"].get(task.name, {})
+        tables = _read_best(folder)["best"] if (folder / BEST).exists() else {}
+        table = tables.get(task.name, {})
         if table.get("fingerprint") != task.fingerprint:  # other data, or another split
             table = {"fingerprint": task.fingerprint, "methods": {}}
         table["methods"].update(found)
-        known["best"][task.name] = table
-        write(folder / BEST, to_json({"protocol": protocol, "best": known["best"]}))
+        write(folder / BEST, to_json({"protocol": protocol, "best": {**tables, task.name: table}}))
+
+
+def found_before(folder: Path, task: Task, method: str) -> dict[str, Any]:
+    """The hyper-parameters that an earlier command has found in this folder for a method on this very task, if any."""
+    table = _read_best(folder)["best"].get(task.name, {}) if (folder / BEST).exists() else {}
+    if table.get("fingerprint") != task.fingerprint or method not in table["methods"]:
+        return {}
+    return dict(table["methods"][method]["config"])
+
+
+def _read_best(folder: Path) -> dict[str, Any]:
+    """What was found in a folder: the protocol, and for each data set its fingerprint and methods; checked."""
+    found = read_json(folder / BEST, "what tuning found")
+    try:
+        for table in found["best"].values():
+            if not isinstance(table["fingerprint"], str):
+                raise TypeError
+            if not all(isinstance(one["config"], dict) for one in table["methods"].values()):
+                raise TypeError
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise RecordError(f"{folder / BEST}: damaged; delete it, and credalgnn tune makes it again") from None
+    return found
 
 
 def tuned(folder: Path, task: Task, protocol: Protocol) -> dict[str, dict[str, Any]]:
@@ -392,23 +417,19 @@ def tuned(folder: Path, task: Task, protocol: Protocol) -> dict[str, dict[str, A
         raise RecordError(f"{folder}: no folder of credalgnn tune ({EXPERIMENT} is missing); give its --out")
     if read_json(folder / EXPERIMENT, "an experiment").get("kind") != "tune":
         raise RecordError(f"{folder}: not of credalgnn tune; the points of a reproduction belong to its own runs")
-    found = read_json(folder / BEST, "what tuning found")
+    found = _read_best(folder)
     if found.get("protocol") != protocol:
         raise RecordError(
             f"{folder}: tuned by the {found.get('protocol')} protocol, and not by {protocol}: what may be looked at "
             "would differ; tune again, or give --protocol"
         )
-    try:
-        tables = found["best"]
-        table = tables.get(dataset, {"fingerprint": None, "methods": {}})
-        mine, methods = table["fingerprint"] == task.fingerprint, dict(table["methods"])
-        if not all(isinstance(one[key], dict) for one in methods.values() for key in ("config", "vanilla")):
-            raise TypeError
-    except (LookupError, TypeError, ValueError, AttributeError):
-        raise RecordError(f"{folder / BEST}: damaged; delete it, and credalgnn tune makes it again") from None
+    tables = found["best"]
     if dataset not in tables:
         raise RecordError(f"{folder}: nothing was tuned for {dataset}, only for {', '.join(tables)}")
-    if not mine:
+    methods = dict(tables[dataset]["methods"])
+    if not all(isinstance(one.get("vanilla"), dict) for one in methods.values()):
+        raise RecordError(f"{folder / BEST}: damaged; delete it, and credalgnn tune makes it again")
+    if tables[dataset]["fingerprint"] != task.fingerprint:
         raise RecordError(
             f"{folder}: {dataset} was tuned on other data or another split, whose validation nodes may be test nodes "
             "here"

@@ -105,7 +105,7 @@ def _tune(args: argparse.Namespace) -> int:
 
 def _point(best: Best) -> str:
     if best.value is None:
-        return "its defaults: no ID validation node is classified wrongly, so nothing tells one point from another"
+        return "its defaults: the ID validation nodes are all right, or all wrong, so nothing tells points apart"
     words = (
         f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in best.config.items()
     )

@@ -143,7 +143,7 @@ def _row(row: Row) -> dict[str, Any]:
     values = {
         key: _numbers((s.mean, s.std, s.low, s.high), 9) for key, s in row.values.items()
     }  # rounded once, when shown
-    names = ("method", "score", "headline", "trivial", "marks", "runs", "failed", "rank", "tested")
+    names = ("method", "score", "headline", "trivial", "marks", "runs", "failed", "rank", "tested", "competes")
     return {**{name: getattr(row, name) for name in names}, "values": values}
 
 

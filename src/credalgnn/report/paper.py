@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import html
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..bench.files import write
-from ..bench.records import EXPERIMENT, read_json
+from ..bench.records import EXPERIMENT, RecordError, read_json
 from ..bench.spaces import SPACES, Scale, Uniform, space_of
 from ..graphs import paper_table
 from .summary import Row, Summary, make_rows, read_runs
@@ -62,7 +63,7 @@ class Pair:
 def pairs(rows: Sequence[Row], table: str) -> list[Pair]:
     """Every figure of one of the paper's tables of which there is one of ours."""
     ours = {(row.method, row.score, row.dataset): row.values for row in rows}
-    marks = {(row.method, row.dataset): letters(row) for row in rows}
+    marks = {(row.method, row.dataset): _signs(row) for row in rows}
     full = {_key(one): one["std"] for one in paper_results() if one["table"] == "ood_auroc_full"}
     found = []
     for one in paper_results():
@@ -75,6 +76,11 @@ def pairs(rows: Sequence[Row], table: str) -> list[Pair]:
             figures = one["mean"], std, 100.0 * value.mean, 100.0 * value.std, mark
             found.append(Pair(one["method"], one["score"], one["dataset"], *figures))
     return found
+
+
+def _signs(row: Row) -> str:
+    """The doctor's marks, and how many runs there are if some are missing."""
+    return f"{letters(row)} ({row.runs})".strip() if row.is_short else letters(row)
 
 
 def _key(one: dict[str, Any]) -> tuple[str, str, str]:
@@ -99,6 +105,9 @@ def beside_paper(folders: Sequence[Path]) -> str:
 
 def write_beside(folders: Sequence[Path], out: Path) -> str:
     """``paper.md`` and the same as a page, ``paper.html``, with the differences as colours; what to print of it."""
+    for name in ("protocol", "scale", "quick"):
+        if len({json.dumps(read_json(one / EXPERIMENT, "an experiment").get(name)) for one in folders}) > 1:
+            raise RecordError(f"{', '.join(map(str, folders))}: reproductions with different {name}; report them apart")
     records = read_runs(folders)
     rows = make_rows(records)
     text = _markdown(records, rows, _scale(folders[0]))
@@ -223,7 +232,7 @@ def _others(rows: Sequence[Row], datasets: Sequence[str]) -> list[list[str]]:
                 f"{100 * values[name].mean:.1f} ± {100 * values[name].std:.1f}" if name in values else "-"
                 for name in ("auroc", "accuracy")
             )
-            line += [f"{auroc} {letters(row)}".rstrip() if row is not None else auroc, accuracy]
+            line += [f"{auroc} {_signs(row)}".rstrip() if row is not None else auroc, accuracy]
         table.append(line)
     return table
 

@@ -40,8 +40,9 @@ class Row:
     """One score of one method on one data set, over all seeds.
 
     ``rank`` compares AUROC: ``best``, ``tied`` (not significantly worse than the best), or nothing; ``tested`` says
-    that there were seeds enough to compare it with the best. Only headline scores are ranked, which were fixed before
-    the run, and only where no run bears a doctor's mark and no seed is missing.
+    that there were seeds enough to compare it with the best. Only headline scores compete, which were fixed before
+    the run, and only where no run bears a doctor's mark and more than half of the runs are there (``is_short`` says
+    that some are not).
     """
 
     dataset: str
@@ -56,6 +57,8 @@ class Row:
     failed: int
     rank: str = ""
     tested: bool = False
+    competes: bool = False
+    is_short: bool = False
 
 
 def read_runs(folders: Sequence[Path]) -> list[dict[str, Any]]:
@@ -160,28 +163,23 @@ def _row(
 def _ranked(rows: Sequence[tuple[Row, dict[Any, float]]]) -> list[Row]:
     """Mark the best of the unmarked headline scores, and those that a paired test over seeds cannot tell from it.
 
-    Nothing is tested where even the clearest difference could not be significant, for want of seeds. Rows that lack
-    seeds which others have do not compete: one lucky run would be the best.
+    Compared are the seeds that all who compete have in common; one lucky run is not better than ten. Nothing is tested
+    where even the clearest difference could not be significant, for want of seeds.
     """
     most = max(len(values) for _, values in rows)
-    contest = [
-        (row, values) for row, values in rows if row.headline and not row.marks and 0 < len(values) == most
-    ]  # fmt: skip
-    if not contest:
-        return [row for row, _ in rows]
-    best, best_values = max(contest, key=lambda one: one[0].values["auroc"].mean)
-    pairs = {
-        id(row): [best_values[seed] - values[seed] for seed in sorted(set(values) & set(best_values))]
-        for row, values in contest
-        if row is not best
-    }
-    enough = {key: found for key, found in pairs.items() if len(pairs) * 0.5 ** len(found) < SIGNIFICANT}
-    corrected = holm({key: _chance(found) for key, found in enough.items()})
+    contest = {id(row): values for row, values in rows if row.headline and not row.marks and 2 * len(values) > most}
+    common = sorted(set.intersection(*map(set, contest.values()))) if contest else []
+    totals = {key: sum(values[seed] for seed in common) for key, values in contest.items()} if common else {}
+    best = max(totals, key=lambda key: totals[key], default=0)
+    pairs = {key: [contest[best][seed] - contest[key][seed] for seed in common] for key in totals if key != best}
+    enough = len(pairs) * 0.5 ** len(common) < SIGNIFICANT
+    corrected = holm({key: _chance(found) for key, found in pairs.items()}) if enough else {}
     ranked = []
-    for row, _ in rows:
+    for row, values in rows:
         tied = corrected.get(id(row), 0.0) >= SIGNIFICANT
-        rank = "best" if row is best else "tied" if tied else ""
-        ranked.append(replace(row, rank=rank, tested=id(row) in corrected))
+        rank = "best" if id(row) == best else "tied" if tied else ""
+        short, competes = 0 < len(values) < most, id(row) in totals
+        ranked.append(replace(row, rank=rank, tested=id(row) in corrected, competes=competes, is_short=short))
     return ranked
 
 

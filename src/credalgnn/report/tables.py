@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import textwrap
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ..bench.files import write
@@ -35,19 +36,20 @@ def write_tables(rows: Sequence[Row], folder: Path) -> None:
 def terminal(rows: Sequence[Row], width: int | None = None) -> str:
     """AUROC of every score and accuracy of every method: data sets side by side, or one by one if that is too wide."""
     words = legend(rows, "*", "+")
-    parts = [_aligned(_overview(rows, lambda text, rank: text + _SIGNS[rank]))]
+    names = _named(rows)
+    parts = [_aligned(_overview(rows, lambda text, rank: text + _SIGNS[rank], names))]
     if width is not None:
-        words = [line for text in words for line in textwrap.wrap(text, width)]
+        words = [line for text in words for line in textwrap.wrap(text, max(width, 20))]
         if max(map(len, parts[0])) > width:
             tables = [[row for row in rows if (row.dataset, row.protocol) == key] for key in _tables(rows)]
-            parts = [_aligned(_overview(table, lambda text, rank: text + _SIGNS[rank])) for table in tables]
+            parts = [_aligned(_overview(table, lambda text, rank: text + _SIGNS[rank], names)) for table in tables]
     return "\n".join([*(line for part in parts for line in [*part, ""]), *words])
 
 
 def markdown(rows: Sequence[Row]) -> str:
     """The same, and below it every metric for each data set."""
     bold = {"best": "**{}**", "tied": "{}†", "": "{}"}
-    parts = [*pipes(_overview(rows, lambda text, rank: bold[rank].format(text))), "", *legend(rows)]
+    parts = [*pipes(_overview(rows, lambda text, rank: bold[rank].format(text), _named(rows))), "", *legend(rows)]
     for dataset, protocol in _tables(rows):
         chosen = [row for row in rows if (row.dataset, row.protocol) == (dataset, protocol)]
         columns = {**PERCENT, **PLAIN}
@@ -62,7 +64,7 @@ def markdown(rows: Sequence[Row]) -> str:
 def latex(rows: Sequence[Row]) -> str:
     """The overview for a paper: booktabs, the best in bold, those not significantly worse underlined."""
     looks = {"best": r"\textbf{{{}}}", "tied": r"\underline{{{}}}", "": "{}"}
-    head, *body = _overview(rows, lambda text, rank: looks[rank].format(text))
+    head, *body = _overview(rows, lambda text, rank: looks[rank].format(text), _named(rows))
     lines = [r"\begin{tabular}{ll" + "r" * (len(head) - 2) + "}", r"\toprule"]
     lines += [" & ".join(map(_tex, head)) + r" \\", r"\midrule"]
     for line in body:
@@ -101,12 +103,14 @@ def legend(rows: Sequence[Row], best: str = "Bold", tied: str = "†", ranked: b
     words = [f"AUROC of OOD nodes and accuracy of ID nodes in per cent, mean ± standard deviation over {many}."]
     if ranked:
         words.append(_ranking(rows, best, tied))
-    if any(_is_short(row, rows) for row in rows):
-        words.append("Brackets tell how many runs there are where some are missing; such rows are not ranked.")
+    if any(row.is_short for row in rows):
+        words.append("Brackets tell how many runs there are where some are missing.")
+        words[-1] += " Ranks compare common seeds, of rows with more than half of the runs." if ranked else ""
     seen = {mark for row in rows for mark in row.marks}
     words += [f"{LETTERS[mark]}: {MARKS[mark]}." for mark in MARKS if mark in seen]
     if seen:
-        words.append("Rows with a marked run (a number tells how many) are shown and not ranked.")
+        words.append("A number after a letter tells how many runs bear the mark, if not all.")
+        words[-1] += " Rows with a marked run are shown and not ranked." if ranked else ""
     failed = sum({(row.dataset, row.protocol, row.method): row.failed for row in rows}.values())
     if failed:
         words.append(f"{failed} run{'s' if failed > 1 else ''} failed; the records say why.")
@@ -116,32 +120,27 @@ def legend(rows: Sequence[Row], best: str = "Bold", tied: str = "†", ranked: b
 def _ranking(rows: Sequence[Row], best: str, tied: str) -> str:
     """What the ranks mean, and on which data sets differences could be tested."""
     words = f"{best}: the best headline score without a mark."
-    tables = [key for key in _tables(rows) if any(row.rank for row in rows if (row.dataset, row.protocol) == key)]
+    rivals = Counter((row.dataset, row.protocol) for row in rows if row.competes)
     tested = {(row.dataset, row.protocol) for row in rows if row.tested}
     if tested:
         words += f" {tied}: not significantly worse (Wilcoxon over seeds, Holm, 0.05)."
-    untested = list(dict.fromkeys(dataset for dataset, protocol in tables if (dataset, protocol) not in tested))
+    names = _named(rows)
+    untested = [names[key] for key in names if rivals[key] > 1 and key not in tested]
     if untested:
         where = f" on {', '.join(untested)}" if tested else ""
         words += f" There are too few seeds to test differences{where}."
     return words
 
 
-def _is_short(row: Row, rows: Sequence[Row]) -> bool:
-    """Whether a row has fewer runs than others of its data set."""
-    most = max(one.runs for one in rows if (one.dataset, one.protocol) == (row.dataset, row.protocol))
-    return 0 < row.runs < most
-
-
 _SIGNS = {"best": "*", "tied": "+", "": " "}
 
 
-def _overview(rows: Sequence[Row], decorate: Callable[[str, str], str]) -> list[list[str]]:
+def _overview(
+    rows: Sequence[Row], decorate: Callable[[str, str], str], names: Mapping[tuple[str, str], str]
+) -> list[list[str]]:
     """Head and body: a line per method and score, two columns per data set and protocol."""
     tables = _tables(rows)
-    several = len({protocol for _, protocol in tables}) > 1
-    names = [f"{dataset} ({protocol})" if several else dataset for dataset, protocol in tables]
-    body = [["method", "score", *(f"{name} {what}" for name in names for what in ("AUROC", "accuracy"))]]
+    body = [["method", "score", *(f"{names[table]} {what}" for table in tables for what in ("AUROC", "accuracy"))]]
     found = {(row.dataset, row.protocol, row.method, row.score): row for row in rows}
     for method, score in dict.fromkeys((row.method, row.score) for row in rows):
         line = [method, score]
@@ -152,7 +151,7 @@ def _overview(rows: Sequence[Row], decorate: Callable[[str, str], str]) -> list[
                 continue
             marks = letters(row)
             auroc = decorate(_cell(row.values.get("auroc"), 100.0), row.rank)
-            auroc += f" ({row.runs})" if _is_short(row, rows) else ""
+            auroc += f" ({row.runs})" if row.is_short else ""
             accuracy = _cell(row.values.get("accuracy"), 100.0) if row.headline else ""
             line += [f"{auroc} {marks}".rstrip() if marks else auroc, accuracy]
         body.append(line)
@@ -161,6 +160,12 @@ def _overview(rows: Sequence[Row], decorate: Callable[[str, str], str]) -> list[
 
 def _tables(rows: Sequence[Row]) -> list[tuple[str, str]]:
     return list(dict.fromkeys((row.dataset, row.protocol) for row in rows))
+
+
+def _named(rows: Sequence[Row]) -> dict[tuple[str, str], str]:
+    """A name for every data set and protocol; the protocol is in it if there are several."""
+    several = len({row.protocol for row in rows}) > 1
+    return {(name, protocol): f"{name} ({protocol})" if several else name for name, protocol in _tables(rows)}
 
 
 def _cell(value: Summary | None, factor: float) -> str:

@@ -97,7 +97,7 @@ function badges(row) {
       runs === row.runs ? name : `${name} ${runs}/${row.runs}`));
   const most = Math.max(...state.task.rows.map((other) => other.runs));
   if (row.runs && row.runs < most) {
-    found.push(el("span", { class: "badge plain", title: "runs are missing, so the row is not ranked" }, `${row.runs} of ${most} runs`));
+    found.push(el("span", { class: "badge plain", title: "runs are missing; ranks compare common seeds, of rows with more than half of the runs" }, `${row.runs} of ${most} runs`));
   }
   if (row.failed) found.push(el("span", { class: "badge plain", title: "runs that ended with an error" }, `${row.failed} failed`));
   return found;
@@ -113,7 +113,8 @@ function showResultsLegend(task) {
         aurocScale(task)[0] <= 0.5 ? ", a dotted line is at 50 %, guessing." : ".") : null,
     has((row) => row.rank === "best") ? line(el("strong", {}, "Bold"), ": the best AUROC of the headline scores without marks, which alone are ranked.") : null,
     has((row) => row.tested) ? line("† not significantly worse than the best (one-sided Wilcoxon signed-rank test over the seeds,",
-      " Holm-corrected, 5 %).") : line("There are too few seeds to test differences."),
+      " Holm-corrected, 5 %).") : null,
+    !has((row) => row.tested) && task.rows.filter((row) => row.competes).length > 1 ? line("There are too few seeds to test differences.") : null,
     has((row) => row.trivial) ? line(el("em", {}, "Italic"), ": needs no model; whatever is trained should beat it.") : null,
     ...marks.map((name) => line(el("span", { class: "badge" }, name), ` ${meaning(name)}.`)),
     marks.length ? line("Rows with marks are shown, and not ranked.") : null,
