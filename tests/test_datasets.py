@@ -681,11 +681,10 @@ def test_the_posterior_is_the_true_one() -> None:
 
 
 @needs_mirror
-def test_datasets_are_listed(tmp_path: Path) -> None:
+def test_datasets_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     load_graph("chameleon", mirror=MIRROR, data_root=tmp_path)
-    answer = run("-m", "credalgnn", "datasets", "--data-root", str(tmp_path))
-    assert answer.returncode == 0, answer.stderr
-    lines = {line.split()[0]: line for line in answer.stdout.splitlines() if line.split()}
+    assert main(["datasets", "--data-root", str(tmp_path)]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.split()}
     assert set(DATASETS) <= set(lines)
     assert "2,277" in lines["chameleon"] or "2277" in lines["chameleon"]
     assert " yes " in lines["chameleon"]
@@ -694,15 +693,16 @@ def test_datasets_are_listed(tmp_path: Path) -> None:
 
 
 @needs_mirror
-def test_describe_prints_ours_next_to_the_papers(tmp_path: Path) -> None:
+def test_describe_prints_ours_next_to_the_papers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["describe", "chameleon", "--mirror", str(MIRROR), "--data-root", str(tmp_path)]
-    answer = run("-m", "credalgnn", *words)
-    assert answer.returncode == 0, answer.stderr
-    text = answer.stdout.replace(",", "")
+    assert main(words) == 0
+    first = capsys.readouterr().out
+    text = first.replace(",", "")
     for count in WIKIPEDIA["chameleon"]:
         assert len(re.findall(rf"\b{count}\b", text)) >= 2, text
     assert "homophily" in text.lower()
-    assert run("-m", "credalgnn", *words, "--split-seed", "3").stdout != answer.stdout
+    assert main([*words, "--split-seed", "3"]) == 0
+    assert capsys.readouterr().out != first
 
 
 def test_describe_needs_no_network_for_digits() -> None:
@@ -720,12 +720,14 @@ def test_describe_needs_no_network_for_digits() -> None:
         (["describe", "chameleon", "--mirror", "no/such/folder"], "no/such/folder"),
     ],
 )
-def test_bad_words_give_one_line_and_exit_2(words: list[str], named: str) -> None:
-    answer = run("-m", "credalgnn", *words)
-    assert answer.returncode == 2
-    assert named in answer.stderr
-    assert answer.stderr.count("\n") == 1
-    assert answer.stdout == ""
+def test_bad_words_give_one_line_and_exit_2(words: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code: object = main(words)
+    except SystemExit as error:
+        code = error.code
+    out, err = capsys.readouterr()
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert named in err
 
 
 # full size

@@ -55,6 +55,7 @@ def test_public_names_exist_and_are_typed() -> None:
         _ = credalgnn.nonsense
 
 
+@pytest.mark.slow
 def test_kernels_are_cached_on_disk(tmp_path: Path) -> None:
     """A second process finds the compiled hull kernel (the smaller of the two) where the first has put it."""
     code = (
@@ -120,15 +121,22 @@ def test_uncertainty_of_an_npz_file(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("x.npz", "", "not a readable npz file"),
     ],
 )
-def test_bad_files_give_one_line_and_exit_2(tmp_path: Path, name: str, content: str | None, message: str) -> None:
+def test_bad_files_give_one_line_and_exit_2(
+    name: str, content: str | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / name
     if content is not None:
         path.write_text(content)
-    answer = run("-m", "credalgnn", "uncertainty", str(path))
-    assert answer.returncode == 2
-    assert message in answer.stderr
-    assert answer.stderr.count("\n") == 1
-    assert answer.stdout == ""
+    assert main(["uncertainty", str(path)]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert message in err
+
+
+def test_an_error_from_outside(tmp_path: Path) -> None:
+    answer = run("-m", "credalgnn", "uncertainty", str(tmp_path / "no.csv"))
+    assert (answer.returncode, answer.stdout, answer.stderr.count("\n")) == (2, "", 1)
+    assert "no such file" in answer.stderr
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/methods.md"])
