@@ -10,7 +10,7 @@ demo: $(READY)  ## every method on a graph of handwritten digits: who notices th
 	$(BIN)/credalgnn bench -d digits -m all --seeds 3 --out runs/demo
 
 test: lint browser  ## lint, types, import direction, tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The page is tested in a real browser. Without one, and without the right to install it, those tests are skipped.
 browser:

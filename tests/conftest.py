@@ -1,4 +1,7 @@
-"""One thread for the small trainings of the tests: two would wait for each other whenever the machine is busy."""
+"""One thread for the small trainings of the tests: two would wait for each other whenever the machine is busy.
+
+The files that take longest come first, so that no process of the tests is left alone with one of them at the end.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+
+LONGEST = ["test_bench", "test_ray", "test_tuning", "test_datasets", "test_methods"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
 
 
 @pytest.fixture(autouse=True, scope="module")
