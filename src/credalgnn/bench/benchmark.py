@@ -53,7 +53,7 @@ def benchmark(
     todo: deque[Run] = deque()
     for run in runs:  # a damaged record is found before any work is done
         record = folder.read(run, tasks[run.dataset, run.split_seed].fingerprint)
-        if record is not None and record["status"] == "done" and (folder.has_nodes(run) or not keep_nodes(run)):
+        if _is_done(record) and (folder.has_nodes(run) or not keep_nodes(run)):
             outcome.done += 1
         else:
             todo.append(run)
@@ -78,9 +78,8 @@ def benchmark(
                 elsewhere.append(run)
                 continue
             found = folder.read(run, tasks[run.dataset, run.split_seed].fingerprint)
-            whole = folder.has_nodes(run) or not keep_nodes(run)
-            if found is not None and found["status"] == "done" and whole:  # by somebody else, meanwhile
-                lock.free()
+            if found is not None and _is_done(found) and (folder.has_nodes(run) or not keep_nodes(run)):
+                lock.free()  # somebody else has done it meanwhile
                 ended(run, found)
                 continue
             busy[id(run)] = lock
@@ -97,8 +96,7 @@ def benchmark(
             else:
                 task = tasks[run.dataset, run.split_seed]
                 record, nodes = {**about(run, task), "status": "failed", "error": error}, None
-            before = folder.read(run, tasks[run.dataset, run.split_seed].fingerprint)
-            if record["status"] == "done" or before is None or before["status"] == "failed":
+            if error is None or not _is_done(folder.read(run, record["fingerprint"])):
                 folder.write(run, record, nodes)  # a failure never takes the place of what was finished
             busy.pop(id(run)).free()
             ended(run, record)
@@ -106,6 +104,10 @@ def benchmark(
         lock.free()
     outcome.left = len(runs) - outcome.done - outcome.failed
     return outcome
+
+
+def _is_done(record: Mapping[str, Any] | None) -> bool:
+    return record is not None and record["status"] == "done"
 
 
 def _describe_graphs(

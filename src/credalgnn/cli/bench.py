@@ -157,9 +157,11 @@ def _report(args: argparse.Namespace) -> int:
 
         out = args.out or args.folders[0]
         _check_place(out, args.folders)
-        print(write_report(args.folders, out, "credalgnn report", args.score))
-        if all(map(is_reproduction, args.folders)):
+        beside = all(map(is_reproduction, args.folders))
+        if beside:  # first: reproductions that differ are refused before anything is written
             write_beside(args.folders, out)
+        print(write_report(args.folders, out, "credalgnn report", args.score))
+        if beside:
             print(f"beside the paper's: {out / 'paper.md'}")
     return 0
 
