@@ -7,8 +7,19 @@ import warnings
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from torch_geometric.data import Data
-    from torch_geometric.datasets import Coauthor, WikipediaNetwork
+    from torch_geometric.datasets import Amazon, Coauthor, Planetoid, WikipediaNetwork
     from torch_geometric.nn.conv.gcn_conv import gcn_norm
     from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
-__all__ = ["GAT", "GCN", "GIN", "Coauthor", "Data", "GraphSAGE", "WikipediaNetwork", "gcn_norm"]
+__all__ = [
+    "GAT",
+    "GCN",
+    "GIN",
+    "Amazon",
+    "Coauthor",
+    "Data",
+    "GraphSAGE",
+    "Planetoid",
+    "WikipediaNetwork",
+    "gcn_norm",
+]

@@ -37,12 +37,17 @@ def _datasets(args: argparse.Namespace) -> None:
             numbers = f"{seen[0]:10,d} {seen[1]:11,d} {seen[2]:7d} {seen[3]:9.3f}"
             where = "yes" if dataset.make is None else "embedded"
         else:
-            row = paper[name]
-            low_high = {"He": "low", "Ho": "high"}[str(row["homophily"])]
-            numbers = f"{row['nodes']:10,d} {row['edges']:11,d} {row['classes']:7d} {low_high:>9s}"
+            nodes, edges, classes, homophily = dataset.published or _of_paper(paper[name])
+            numbers = f"{nodes:10,d} {edges:11,d} {classes:7d} {homophily:>9s}"
             where = "raw files in the mirror" if name in mirrored else "no"
         print(f"{name:10s} {numbers}  {where:24s} {dataset.about}")
-    print("\nWhat is not on disk yet is shown with the paper's numbers; credalgnn describe NAME fetches and reads it.")
+    print("\nWhat is not on disk yet is shown with published numbers; credalgnn describe NAME fetches and reads it.")
+
+
+def _of_paper(row: dict[str, str | int]) -> tuple[int, int, int, str]:
+    """Nodes, edges, classes and homophily in the paper's table."""
+    nodes, edges, classes = (int(row[key]) for key in ("nodes", "edges", "classes"))
+    return nodes, edges, classes, {"He": "low", "Ho": "high"}[str(row["homophily"])]
 
 
 def _describe(args: argparse.Namespace) -> None:

@@ -1,8 +1,9 @@
-"""The paper's six graphs: where their raw files come from, and how they are read.
+"""The named graphs: where their raw files come from, and how they are read.
 
 Raw files lie in PyG's layout below a root: a read-only mirror, or the data folder, into which they are downloaded.
 PyG's own classes read Chameleon, Squirrel and Reddit2; ArXiv and Patents have small classes of the same kind here.
-Coauthor is read directly: PyG makes its features dense, which takes half a gigabyte for 60 active of 6,805.
+Coauthor and Computers are read directly: PyG makes the features dense, which takes half a gigabyte for Coauthor's 60
+active of 6,805. So are Planetoid's graphs: PyG lets their pickles run whatever they name.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from torch import Tensor
 
 from .download import DownloadError, fetch
 from .graph import Graph, GraphError
+from .planetoid import read_planetoid
 
 GEOM_GCN = "https://raw.githubusercontent.com/graphdml-uiuc-jlu/geom-gcn/f1fc0d14b3b019c562737240d06ec83b07d16a8f"
-COAUTHOR = "https://github.com/shchur/gnn-benchmark/raw/master/data/npz/ms_academic_cs.npz"
+GNN_BENCHMARK = "https://github.com/shchur/gnn-benchmark/raw/master/data/npz"
+PLANETOID = "https://github.com/kimiyoung/planetoid/raw/master/data"
 OGB = "http://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip"
 DRIVE = "https://drive.usercontent.google.com/download?confirm=t&id="
 
@@ -133,22 +136,32 @@ def _read_wikipedia(name: str) -> Callable[[Path], tuple[Graph, NDArray[np.int8]
     return read
 
 
-def _read_coauthor(root: Path) -> tuple[Graph, NDArray[np.int8] | None]:
+def _read_gnn_benchmark(file: str, with_names: bool = False) -> Callable[[Path], tuple[Graph, NDArray[np.int8] | None]]:
     """As PyG reads it: features made binary, self-loops dropped, edges in both directions; but never dense."""
-    import scipy.sparse as sp
 
-    with np.load(root / "CS/raw/ms_academic_cs.npz", allow_pickle=False) as file:
-        features = sp.csr_matrix(
-            (file["attr_data"], file["attr_indices"], file["attr_indptr"]), shape=tuple(file["attr_shape"])
-        )
-        edges = sp.csr_matrix(
-            (file["adj_data"], file["adj_indices"], file["adj_indptr"]), shape=tuple(file["adj_shape"])
-        )
-        labels = file["labels"].astype(np.int64)
-    features.data = (features.data > 0).astype(np.float32)
-    edges = (edges + edges.T).tocoo()
-    apart = edges.row != edges.col
-    return Graph(features, np.stack([edges.row[apart], edges.col[apart]]).astype(np.int64), labels), None
+    def read(root: Path) -> tuple[Graph, NDArray[np.int8] | None]:
+        import scipy.sparse as sp
+
+        with np.load(root / file, allow_pickle=False) as content:
+            features, edges = (
+                sp.csr_matrix(
+                    tuple(content[f"{part}_{name}"] for name in ("data", "indices", "indptr")),
+                    shape=tuple(content[f"{part}_shape"]),
+                )
+                for part in ("attr", "adj")
+            )
+            labels = content["labels"].astype(np.int64)
+            names = content["class_names"].tolist() if with_names else None  # those of Coauthor are a pickle
+        features.sum_duplicates()
+        features.data = (features.data > 0).astype(np.float32)
+        edges = edges + edges.T
+        edges.sort_indices()
+        edges = edges.tocoo()
+        apart = edges.row != edges.col
+        ends = np.stack([edges.row[apart], edges.col[apart]]).astype(np.int64)
+        return Graph(features, ends, labels, class_names=names), None
+
+    return read
 
 
 def _read_reddit2(root: Path) -> tuple[Graph, NDArray[np.int8] | None]:
@@ -176,6 +189,19 @@ def _wikipedia(name: str, known: dict[str, tuple[int, str]]) -> Source:
         folder = "splits" if "split" in file else f"new_data/{name}"
         files[f"{name}/geom_gcn/raw/{file}"] = File(f"{GEOM_GCN}/{folder}/{file}", size, sha256)
     return Source(files, _read_wikipedia(name))
+
+
+def _gnn_benchmark(path: str, size: int, sha256: str, with_names: bool = False) -> Source:
+    files = {path: File(f"{GNN_BENCHMARK}/{Path(path).name}", size, sha256)}
+    return Source(files, _read_gnn_benchmark(path, with_names))
+
+
+def _planetoid(folder: str, known: dict[str, tuple[int, str]]) -> Source:
+    name, raw = folder.lower(), f"{folder}/raw"
+    files = {}
+    for part, (size, sha256) in known.items():
+        files[f"{raw}/ind.{name}.{part}"] = File(f"{PLANETOID}/ind.{name}.{part}", size, sha256)
+    return Source(files, lambda root: (read_planetoid(root / raw, name), None))
 
 
 REDDIT2 = {
@@ -227,17 +253,57 @@ SOURCES: dict[str, Source] = {
             "squirrel_split_0.6_0.2_9.npz": (3146, "529ade4b86fd191908a96011f25c454653083674b6d4f090b3fdd27af2d14f62"),
         },
     ),
-    "coauthor": Source(
-        {
-            "CS/raw/ms_academic_cs.npz": File(
-                COAUTHOR, 12_835_626, "933c745734e78908c7eb77172a673fee0503f30e26e5a99b36814d88534c42e3"
-            )
-        },
-        _read_coauthor,
+    "coauthor": _gnn_benchmark(
+        "CS/raw/ms_academic_cs.npz", 12_835_626, "933c745734e78908c7eb77172a673fee0503f30e26e5a99b36814d88534c42e3"
     ),
     "reddit2": Source({f"Reddit2/raw/{name}": File(DRIVE + key) for name, key in REDDIT2.items()}, _read_reddit2),
     "arxiv": Source({f"arxiv/raw/{name}": File(OGB) for name in ARXIV}, _read_arxiv),
     "patents": Source(
         {"patents/raw/snap_patents.mat": File(DRIVE + "1ldh23TSY1PwXia6dU0MYcpyEgX-w3Hia")}, _read_patents
+    ),
+    "computers": _gnn_benchmark(
+        "Computers/raw/amazon_electronics_computers.npz",
+        31_921_488,
+        "736ba1d9fd85eac2da83a5ad25c463f04b0031a6ca01563f90a7099d9e8ffb2c",
+        with_names=True,
+    ),
+    "cora": _planetoid(
+        "Cora",
+        {
+            "x": (22119, "23cfa55d91c6f624233f5eb7b6e3f141f1bd2b2ae39608a63cf5d084bb27baab"),
+            "tx": (148025, "b9afbaa4a400df991f6f02ef677e1e44da55ffc04801fd02f9e673987829226a"),
+            "allx": (257305, "9419ba2f26f5c35243db64aba110e0f35a04851609e0dc5433450676ca6b8543"),
+            "y": (4054, "94465c14eb53e04ca262198dcbb2521ee8af60fb3f3d546cd6ca24a511b0e7d1"),
+            "ty": (28135, "41f5ac76596a1699cc33f53084a2419e92961c42bb75f36fc38e616d348532ad"),
+            "ally": (47959, "2b998f5cc7fedc86e7f97ca2498f47a1ffc1462c29e2d578b23bf3f62b6e7d71"),
+            "graph": (59847, "58f13302f39dde8852dad6fe6d15b89b077b6d7f837626bce671ef80344b383d"),
+            "test.index": (5000, "297ce89af2b51a6a194181c7dbe1796c6a1cf9cd9349a88383b1b1e227867875"),
+        },
+    ),
+    "citeseer": _planetoid(
+        "CiteSeer",
+        {
+            "x": (31087, "d20de19150741e555de0ed037195630fc194114ebc7fd72ced62810148aa22f6"),
+            "tx": (260321, "539a8906a2da97628d212f2fdd668c109a8b3f0d36574b59e5d3fd5b5303da21"),
+            "allx": (595021, "2ac30345d95c9ec933a817ee0bdd6a5f077f8c184a20e696910192d534414668"),
+            "y": (3014, "8ba87e515d8e3ee3cf52f6d2c5b86aa73f11ecad825a808455209ec26cd54924"),
+            "ty": (24135, "55e5bd1ba1e733a04598753ad1a8d57957f4b8f89e74519f41f4f4938767e4ce"),
+            "ally": (55623, "f704b2d986dde6c2669934de1f3ae5696a6cf9455c0f6b2646a2d135ea0a1c95"),
+            "graph": (61987, "d79a4ef9d3e7169aee8946145f6b7306e35bc79bffad26346cfb94e10e9912a7"),
+            "test.index": (5000, "2af990671580b6b2df5d158d1038f8292e30c9cd821b5453f399659b25b723d4"),
+        },
+    ),
+    "pubmed": _planetoid(
+        "PubMed",
+        {
+            "x": (23172, "fbe9cb5c47200d1b7769a26e579be3b7130b556831f9d850e77c4c74f2599b33"),
+            "tx": (405505, "4eb5f5d0f30f26497eb0ac6ac9719d09c67e284f1ed0385c93f3ef27a671da3d"),
+            "allx": (7578385, "508e538e2abdccdd54c4d3e9f49d638b4af7107d85845f66ddea5a5152658b7e"),
+            "y": (854, "e6c807633307a07ed659249006536a147c7999c797f11a2560752990181b41b3"),
+            "ty": (12135, "ee2e0d4819d9fbcc403689c3bf2e49face401b605932f093bc58ab6461130fdd"),
+            "ally": (224739, "0c37bbe3b5014ec365e9d393cf4791925e5ed94fb194305d74f064a8d7b50f0e"),
+            "graph": (471808, "5b89f0036ca22909471f1e6558eb42fa06e0c730a577bde5b058b40638f81dc9"),
+            "test.index": (6000, "b101d421688bbaecbd82e8a18f1e282378d6830f3a37666f28ebc47f844341b5"),
+        },
     ),
 }
