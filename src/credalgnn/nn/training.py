@@ -113,7 +113,7 @@ def train(
                 output = model.train(shared)(x, edges)
                 value = loss(at(output, nodes), labels)
             with torch.no_grad():
-                seen = output if monitor.on is None else model.eval()(*monitor.on)
+                seen = output if monitor.on is None else model(*monitor.on)
                 curve.append(Epoch(epoch, _finite(value, epoch, schedule), monitor.value(at(seen, monitor.nodes))))
             if epoch and curve[-1].monitor < best:  # the untrained weights are never kept
                 best, best_epoch = curve[-1].monitor, epoch
