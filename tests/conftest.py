@@ -19,7 +19,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def _one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
-    if request.module.__name__ not in ("test_nn", "test_methods", "test_contract", "test_slow_methods"):
+    if request.module.__name__ not in (
+        "test_nn",
+        "test_methods",
+        "test_contract",
+        "test_inductive",
+        "test_slow_methods",
+    ):
         yield
         return
     threads = torch.get_num_threads()

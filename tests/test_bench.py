@@ -45,9 +45,9 @@ SCORES = {
     "credal-ensemble": ["EU", "AU", "TU"], "energy": ["energy"], "feature-sum": ["score"], "degree": ["score"],
 }  # fmt: skip
 KEYS = {
-    "format", "status", "error", "dataset", "method", "seed", "split_seed", "protocol", "fingerprint", "config",
-    "versions", "class_names", "ood_names", "counts", "headline", "metrics", "scores", "curves", "marks", "seconds",
-    "peak_mib", "finished",
+    "format", "status", "error", "dataset", "method", "seed", "split_seed", "protocol", "setting", "fingerprint",
+    "config", "versions", "class_names", "ood_names", "counts", "headline", "metrics", "scores", "curves", "marks",
+    "seconds", "peak_mib", "finished",
 }  # fmt: skip
 OF_CLASSES = ["accuracy", "macro_f1", "nll", "brier", "ece"]
 OF_SETS = [
@@ -256,7 +256,8 @@ def test_a_finished_folder_holds_what_is_promised_and_nothing_else(finished: Pat
         f"runs/digits/{name}/seed-{seed:03d}.json" for name in [*NAMES, *TRIVIAL] for seed in range(2)
     )
     assert not [path for path in finished.rglob("*") if path.suffix in (".part", ".tmp")]
-    assert json.loads((finished / "experiment.json").read_text())["protocol"] == "sealed"
+    experiment = json.loads((finished / "experiment.json").read_text())
+    assert (experiment["protocol"], experiment["setting"]) == ("sealed", "transductive")
     page = (finished / "report.html").read_text()
     assert "<html" in page
     assert all(name in page for name in [*NAMES, *TRIVIAL])
@@ -265,9 +266,10 @@ def test_a_finished_folder_holds_what_is_promised_and_nothing_else(finished: Pat
 def test_records_hold_what_is_promised(finished: Path, task: Task) -> None:
     for (name, seed), found in records(finished).items():
         assert set(found) == KEYS
-        assert (found["format"], found["status"], found["error"]) == (1, "done", None)
+        assert (found["format"], found["status"], found["error"]) == (2, "done", None)
         assert (found["dataset"], found["method"], found["seed"], found["split_seed"]) == ("digits", name, seed, 0)
-        assert (found["protocol"], found["fingerprint"]) == ("sealed", task.fingerprint)
+        assert (found["protocol"], found["setting"]) == ("sealed", "transductive")
+        assert found["fingerprint"] == task.fingerprint
         assert {"credalgnn", "python", "torch", "numpy"} <= set(found["versions"])
         assert found["class_names"] == [str(k) for k in range(8)]
         assert found["ood_names"] == ["8", "9"]
@@ -475,6 +477,47 @@ def test_the_paper_s_protocol(tmp_path: Path) -> None:
     assert found["vanilla", 0]["config"]["monitor"] == "id_f1"
 
 
+@pytest.fixture(scope="module")
+def inductive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A benchmark whose graphs grow after training, done by a process of its own."""
+    out = tmp_path_factory.mktemp("inductive") / "out"
+    arguments = bench(out, "--setting", "inductive", "--jobs", "1", methods=["vanilla", "credal-lj", "energy"], seeds=1)
+    code, printed, err = ended(begin(arguments))
+    assert code == 0, err
+    assert printed.startswith("Protocol: sealed. Setting: inductive.")
+    return out
+
+
+def test_the_inductive_setting(inductive: Path) -> None:
+    """Exactly what somebody gets who fits and judges by hand."""
+    task = load_task("digits", inductive=True)
+    found = records(inductive)
+    assert {name for name, _ in found} == {"vanilla", "credal-lj", "energy", *TRIVIAL}
+    assert json.loads((inductive / "experiment.json").read_text())["setting"] == "inductive"
+    for made in (Vanilla(epochs=5), CredalLJ(epochs=5), Energy(vanilla=Vanilla(epochs=5)), Degree()):
+        record, prediction = found[made.name, 0], made.fit(task).predict()
+        assert (record["setting"], record["protocol"]) == ("inductive", "sealed")
+        assert record["fingerprint"] == task.fingerprint
+        assert record["counts"] == load_task("digits").counts
+        for score, values in prediction.scores.items():
+            expected = roc_auc_score(task.test.is_ood.numpy(), values[task.test.nodes].numpy())
+            assert record["scores"][score]["auroc"] == expected
+    table = pq.read_table(inductive / "nodes" / "digits" / "energy" / "seed-000.parquet").to_pydict()
+    assert set(table["node"]) == {*task.validation.nodes.tolist(), *task.test.nodes.tolist()}
+
+
+@pytest.mark.usefixtures("idle")
+def test_folders_of_both_settings_are_reported_side_by_side(finished: Path, inductive: Path, tmp_path: Path) -> None:
+    assert main(["report", str(finished), str(inductive), "--out", str(tmp_path / "both")]) == 0
+    found = {(line["setting"], line["method"]): line["seeds"] for line in numbers(tmp_path / "both")}
+    assert found["transductive", "energy"] == "2"
+    assert found["inductive", "energy"] == "1"
+    assert "digits (inductive) AUROC" in (tmp_path / "both" / "table.md").read_text()
+    page = (tmp_path / "both" / "report.html").read_text()
+    assert '"setting":"inductive"' in page
+    assert '"setting":"transductive"' in page
+
+
 @pytest.mark.usefixtures("inline")
 def test_splits(tmp_path: Path) -> None:
     """One for all seeds, or one for each."""
@@ -606,6 +649,7 @@ def test_a_failing_run_is_recorded_and_tried_again(tmp_path: Path, capsys: pytes
         "seed",
         "split_seed",
         "protocol",
+        "setting",
         "config",
         "versions",
         "fingerprint",
@@ -882,6 +926,8 @@ BAD: dict[str, tuple[list[str], str]] = {
     "bad engine": (["--engine", "cloud"], "cloud"),
     "address of nothing": (["--address", "localhost:1"], "--engine ray"),
     "bad protocol": (["--protocol", "open"], "open"),
+    "bad setting": (["--setting", "seductive"], "seductive"),
+    "inductive by the paper's protocol": (["--setting", "inductive", "--protocol", "paper"], "transductive"),
     "bad predictions": (["--predictions", "some"], "some"),
     "bad split": (["--split-seed", "-1"], "-1"),
     "mirror that is not there": (["--mirror", "/nonsense"], "/nonsense"),
@@ -930,6 +976,7 @@ def test_places_that_cannot_be_worked_in(finished: Path, tmp_path: Path, capsys:
     "options",
     [
         ["--protocol", "paper", *SET],
+        ["--setting", "inductive", *SET],
         ["--set", "epochs=6", *SET[2:]],
         ["--set", "epochs=5", *SET[2:], "credal-lj.delta=0.5"],
         ["--split-seed", "1", *SET],
@@ -956,6 +1003,7 @@ def test_another_experiment_in_the_folder(
         {"method": "energy"},
         {"dataset": "csbm"},
         {"split_seed": 1},
+        {"setting": "inductive"},
     ],
 )
 def test_records_of_other_runs(

@@ -49,8 +49,8 @@ import torch
 import credalgnn
 from credalgnn.methods import METHODS, load_method
 
-name, folder = sys.argv[1:]
-task = credalgnn.load_task(name)
+name, setting, folder = sys.argv[1:]
+task = credalgnn.load_task(name, inductive=setting == "inductive")
 torch.manual_seed(99)
 for method in METHODS:
     loaded = load_method(f"{folder}/{method}", task)
@@ -112,15 +112,17 @@ def count_trainings(patch: pytest.MonkeyPatch) -> list[int]:
     return made
 
 
-@pytest.fixture(scope="module", params=["digits", "csbm"])
+@pytest.fixture(scope="module", params=["digits", "csbm", "digits inductive"])
 def fitted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Fitted:
-    return Fitted(load_task(request.param), tmp_path_factory.mktemp(request.param))
+    name, _, setting = request.param.partition(" ")
+    return Fitted(load_task(name, inductive=setting == "inductive"), tmp_path_factory.mktemp(name))
 
 
 @pytest.fixture(scope="module")
 def again(fitted: Fitted) -> dict[str, dict[str, np.ndarray]]:
     """What a fresh process loads and predicts, method by method."""
-    command = [sys.executable, "-W", "ignore", "-c", AGAIN, fitted.task.name, str(fitted.folder)]
+    setting = "inductive" if fitted.task.inductive else "transductive"
+    command = [sys.executable, "-W", "ignore", "-c", AGAIN, fitted.task.name, setting, str(fitted.folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     return {name: dict(np.load(fitted.folder / f"{name}.npz")) for name in METHODS}

@@ -206,6 +206,98 @@ def test_graph_errors_are_value_errors() -> None:
     assert issubclass(GraphError, ValueError)
 
 
+# parts of a graph
+
+
+def zoo(sparse: bool, **changes: Any) -> Graph:
+    """Five nodes whose only feature is their number from 1 on, in a wide matrix if sparse; loops, duplicates, ids."""
+    features = np.arange(1.0, 6.0, dtype=np.float32)[:, None]
+    if sparse:
+        features = np.pad(features, ((0, 0), (2, 7)))
+    edges = [[0, 3, 1, 3, 4, 0, 2, 0, 4], [3, 0, 3, 3, 0, 3, 4, 1, 2]]
+    extra = {"labels": [2, 0, -1, 1, 2], "node_ids": list("abcde"), "class_names": ["cat", "dog", "owl", "yak"]}
+    graph = Graph(**{"features": features, "edge_index": edges, **extra, **changes})
+    assert (graph.features.layout == torch.sparse_csr) == sparse
+    return graph
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_subgraph_by_hand(sparse: bool) -> None:
+    """Nodes d, a and e in this order: d is 0, a is 1, e is 2. Edges keep their order, the duplicate and the loop."""
+    part = zoo(sparse).subgraph(torch.tensor([3, 0, 4]))
+    assert dense(part)[:, 2 if sparse else 0].tolist() == [4.0, 1.0, 5.0]
+    assert dense(part).sum() == 10.0
+    assert part.edge_index.tolist() == [[1, 0, 0, 2, 1], [0, 1, 0, 1, 0]]  # a-d, d-a, d-d, e-a, a-d
+    assert part.labels.tolist() == [1, 2, 2]
+    assert part.node_ids is not None
+    assert part.node_ids.tolist() == ["d", "a", "e"]
+    assert part.class_names == ("cat", "dog", "owl", "yak")
+    assert zoo(sparse, node_ids=None).subgraph([3, 0, 4]).node_ids is None
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_subgraph_is_a_graph_like_any_other(sparse: bool, tmp_path: Path) -> None:
+    """By numbers, by a mask, all of it, in another order and back, from disk; also with fewer nodes than classes."""
+    graph = zoo(sparse)
+    same(graph.subgraph(range(5)), graph)
+    same(graph.subgraph([True, False, True, False, True]), graph.subgraph([0, 2, 4]))
+    turned = graph.subgraph([4, 2, 0, 1, 3])
+    assert turned.fingerprint != graph.fingerprint
+    same(turned.subgraph([2, 3, 1, 4, 0]), graph)
+    few = graph.subgraph([0, 3])
+    assert few.labels.tolist() == [2, 1]
+    few.save(tmp_path / "few.npz")
+    same(Graph.load(tmp_path / "few.npz"), few)
+    same(few.replace(labels=few.labels), few)
+
+
+def test_rows_of_sparse_features() -> None:
+    """Some empty, in any order; the part is kept in the form that is smaller for it, whatever the whole was."""
+    rng = np.random.default_rng(0)
+    thin = rng.normal(size=(40, 30)) * (rng.random((40, 30)) < 0.1)
+    thin[7] = 0.0
+    thin[[3, 11]] = rng.normal(size=(2, 30))
+    graph = Graph(sp.csr_matrix(thin.astype(np.float32)), rng.integers(40, size=(2, 400)))
+    for nodes in ([7, 3, 20, 39, 0], rng.permutation(40), [3, 11, 7]):
+        part = graph.subgraph(nodes)
+        assert np.array_equal(dense(part).numpy(), thin.astype(np.float32)[nodes])
+        same(part, Graph(thin[nodes], part.edge_index))
+    assert graph.features.layout == torch.sparse_csr
+    assert graph.subgraph([3, 11]).features.layout == torch.strided
+
+
+def test_a_subgraph_has_tensors_of_its_own() -> None:
+    for graph in (zoo(True), zoo(False)):
+        before = graph.fingerprint
+        part = graph.subgraph([3, 0, 4])
+        assert part.derived is not graph.derived
+        tensors = [part.edge_index, part.labels]
+        tensors += [part.features.values()] if part.features.layout == torch.sparse_csr else [part.features]
+        for tensor in tensors:
+            assert tensor.untyped_storage().nbytes() == tensor.nbytes  # nor a window on the whole
+            tensor.zero_()
+        assert Graph(graph.features, graph.edge_index, graph.labels, graph.node_ids, graph.class_names).fingerprint == (
+            before
+        )
+
+
+def test_bad_subgraphs_are_refused() -> None:
+    graph = zoo(False)
+    complains(lambda: graph.subgraph([3, 0, 3]), "node 3", "twice")
+    complains(lambda: graph.subgraph([0, 5]), "nodes", "0..4")
+    complains(lambda: graph.subgraph([-1, 0]), "nodes", "0..4")
+    complains(lambda: graph.subgraph([]), "no nodes")
+    complains(lambda: graph.subgraph([1, 2]), "no edges")
+    complains(lambda: graph.subgraph([True, False]), "mask")
+    complains(lambda: graph.subgraph([0.5, 1.0]), "node numbers")
+
+
+def test_more_classes_than_nodes_need_names() -> None:
+    complains(lambda: Graph(FEATURES, EDGES, [0, 1, 7, 1]), "row 2", "7")
+    assert Graph(FEATURES, EDGES, [0, 1, 7, 1], class_names=list("abcdefgh")).num_classes == 8
+    complains(lambda: Graph(FEATURES, EDGES, [0, 1, 7, 1], class_names=list("abcdefg")), "7")
+
+
 def test_describe_counts_by_hand() -> None:
     features = np.array([[1, 0], [0, 0], [1, 1], [0, 1], [1, 0], [0, 0]], dtype=np.float32)
     edges = np.array([[0, 0, 2, 0, 3, 2], [1, 1, 2, 2, 1, 3]])  # 0->1 twice, loop at 2; nodes 4 and 5 stand alone

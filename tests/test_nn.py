@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +18,20 @@ from torch import Tensor
 
 import references as ref
 from credalgnn import log_interval_softmax
-from credalgnn.nn import GCN, SAGE, Adjacency, CredalHead, PyGBackbone, SparseMatrix, dro_loss
+from credalgnn.nn import (
+    GCN,
+    SAGE,
+    Adjacency,
+    Classifier,
+    CredalHead,
+    Monitor,
+    PyGBackbone,
+    Schedule,
+    SparseMatrix,
+    dro_loss,
+    train,
+)
+from credalgnn.nn.training import Epoch
 from pyg import GAT, GIN, gcn_norm
 from pyg import GCN as PyGGCN
 from pyg import GraphSAGE as PyGSAGE
@@ -362,6 +376,61 @@ def test_any_pyg_model_is_a_backbone(model: type[torch.nn.Module], sparse: bool)
     sum(z.sum() for z in latents).backward()
     reached = [p.grad is not None and bool(p.grad.abs().sum() > 0) for p in module.parameters()]
     assert all(reached)
+
+
+# ---------------------------------------------------------------------------------------------
+# The loop
+# ---------------------------------------------------------------------------------------------
+
+SCHEDULE = Schedule(lr=0.05, weight_decay=1e-3, epochs=6, patience=6)
+
+
+def trained(
+    on: tuple[Tensor, Adjacency] | None, seen: list[Tensor], dropout: float = 0.0, schedule: Schedule = SCHEDULE
+) -> tuple[Classifier, list[Epoch]]:
+    """A classifier trained on 30 nodes and stopped by ten others, of the same graph or of another one."""
+    x, edges = features_of(False, torch.float32)[0], Adjacency(edges_of("all"), NODES)
+    target = torch.arange(NODES) % CLASSES
+    torch.manual_seed(0)
+    backbone = SAGE(FEATURES, HIDDEN, 2, dropout=dropout)
+    model = Classifier(backbone, torch.nn.Linear(HIDDEN, CLASSES), 2)
+
+    def value(output: Tensor) -> float:
+        seen.append(output.detach().clone())
+        return torch.nn.functional.cross_entropy(output, target[30:40]).item()
+
+    monitor = Monitor(torch.arange(30, 40), value, on)
+    loss = torch.nn.functional.cross_entropy
+    return model, train(model, x, edges, torch.arange(30), target[:30], loss, monitor, schedule, progress=False)
+
+
+@pytest.mark.parametrize("batch_size", [None, 7])
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_watching_the_same_graph_as_another_one_changes_nothing(dropout: float, batch_size: int | None) -> None:
+    """Not a bit: neither the curve nor the weights, whether one forward pass serves both or not."""
+    x, edges = features_of(False, torch.float32)[0], Adjacency(edges_of("all"), NODES)
+    options = {"dropout": dropout, "schedule": replace(SCHEDULE, batch_size=batch_size)}
+    one, curve = trained(None, [], **options)
+    other, again = trained((x.clone(), edges), [], **options)
+    assert curve == again
+    for name, weight in one.state_dict().items():
+        assert torch.equal(weight, other.state_dict()[name])
+    assert len({line.monitor for line in curve}) == len(curve) == 7
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_the_monitor_watches_the_graph_it_is_given(dropout: float) -> None:
+    """Without dropout there, and with the weights of the epoch; the losses are those of training as ever."""
+    x = torch.randn(60, FEATURES, generator=torch.Generator().manual_seed(3))
+    edges = Adjacency(torch.randint(60, (2, 200), generator=torch.Generator().manual_seed(4)), 60)
+    seen: list[Tensor] = []
+    model, curve = trained((x, edges), seen, dropout)
+    best = min(range(1, 7), key=lambda k: curve[k].monitor)
+    with torch.no_grad():
+        assert torch.equal(model(x, edges)[30:40], seen[best])
+    _, plain = trained(None, [], dropout)
+    assert [line.loss for line in curve] == [line.loss for line in plain]
+    assert all(line.monitor != other.monitor for line, other in zip(curve, plain, strict=True))
 
 
 # ---------------------------------------------------------------------------------------------

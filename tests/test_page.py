@@ -146,12 +146,13 @@ def record_of(
 
 def about(dataset: str, method: str, seed: int) -> dict[str, Any]:
     return {
-        "format": 1,
+        "format": 2,
         "dataset": dataset,
         "method": method,
         "seed": seed,
         "split_seed": 0,
         "protocol": "sealed",
+        "setting": "transductive",
         "fingerprint": f"{dataset} {seed}",
         "config": {"hidden": 64, "monitor": "id_loss"},
         "versions": {"credalgnn": "0.1.0", "python": "3.11.9", "torch": "2.9.0", "numpy": "2.4.6"},
@@ -370,10 +371,34 @@ def test_header_says_what_was_compared(page: Page) -> None:
     ):
         assert text in facts
     assert "torch 2.9.0" in facts
+    assert "transductive: the whole graph takes part in training" in facts
     failed = page.one("#failed").text
     assert "1 run failed" in failed
     assert "digits, odin, seed 3" in failed
     assert "MethodError: not a number" in failed
+
+
+def test_settings_are_told_apart(browser: Page, tmp_path: Path) -> None:
+    """On the same data set, beside another one; a failed run tells its own."""
+    found = benchmark(tmp_path, "digits", list("0123"), ["8"], ["vanilla", "degree"], 1, 100, predictions=False)
+    other = benchmark(tmp_path, "traffic", list("0123"), ["8"], ["vanilla"], 1, 100, predictions=False)
+    grown = [{**one, "setting": "inductive", "fingerprint": "other"} for one in found]
+    failed = {**about("digits", "odin", 3), "setting": "inductive", "status": "failed", "error": "no"}
+    write_page([*found, *grown, *other, failed], [tmp_path], tmp_path / "x.html")
+    assert [one["setting"] for one in embedded(tmp_path / "x.html")["tasks"]] == [
+        "transductive", "inductive", "transductive",
+    ]  # fmt: skip
+    browser.open(tmp_path / "x.html")
+    assert browser.texts("#task option") == ["digits (transductive)", "digits (inductive)", "traffic"]
+    facts = browser.one("#compared").text
+    assert "transductive: the whole graph" in facts
+    assert "inductive: training saw the training nodes and the edges among them" in facts
+    assert "digits, odin, seed 3 (sealed, inductive)" in browser.one("#failed").text
+    for task, failures in (("digits (inductive)", ["odin"]), ("digits (transductive)", [])):
+        browser.choose(task=task)
+        shown = browser.attributes("#results-box tbody tr", "data-method")
+        assert shown == ["vanilla", "vanilla", *failures, "degree"]
+    assert browser.complaints() == []
 
 
 @pytest.mark.parametrize("way", ["mouse", "keyboard"])

@@ -11,11 +11,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from credalgnn.bench.engines import EngineError, Ray, Source
+from credalgnn.bench.engines import EngineError, Ray, Source, Unit
+from credalgnn.bench.runs import plan
+from credalgnn.graphs import Task
 
 CLUSTER = """
 import sys
@@ -131,8 +134,10 @@ def test_a_lost_node_costs_only_what_it_was_doing(machine: Machine, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_trials_on_a_cluster_are_those_of_one_machine(machine: Machine, tmp_path: Path) -> None:
+@pytest.mark.parametrize("setting", ["transductive", "inductive"])
+def test_trials_on_a_cluster_are_those_of_one_machine(machine: Machine, tmp_path: Path, setting: str) -> None:
     command = ["tune", "-d", "digits", "-m", "vanilla", "knn", "--trials", "7", "--set", "epochs=4"]
+    command += ["--setting", setting]
     cluster = machine.start(*command, "--out", tmp_path / "ray", "--engine", "ray", "--address", machine.address)
     local = machine.start(*command, "--out", tmp_path / "local", "--jobs", "1")
     for process in (cluster, local):
@@ -150,6 +155,23 @@ def test_a_cluster_that_is_not_there_is_one_line(machine: Machine, tmp_path: Pat
     assert time.monotonic() - begin < 60
     assert errors.startswith("credalgnn: no Ray cluster at 127.0.0.1:1"), errors
     assert errors.count("\n") == 1
+
+
+def test_runs_of_both_settings_get_their_own_task(tmp_path: Path) -> None:
+    """What is sent, with a cluster that only takes it."""
+    engine = object.__new__(Ray)
+    sent: list[Task] = []
+
+    def take(unit: Unit, task: Task, *_: object) -> int:
+        sent.append(task)
+        return len(sent)
+
+    engine._ray, engine._do = SimpleNamespace(put=lambda task: task), SimpleNamespace(remote=take)
+    engine._source, engine._models, engine._tasks, engine._busy = Source(), tmp_path, {}, {}
+    for inductive in (False, True, False):
+        engine.start(Unit(print, plan("digits", "degree", 0, inductive=inductive)))
+    assert [task.inductive for task in sent] == [False, True, False]
+    assert sent[0] is sent[2]
 
 
 def test_without_ray_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

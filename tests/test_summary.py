@@ -38,8 +38,9 @@ def record(method: str, seed: int, auroc: float | Mapping[str, float] = 0.5, **c
     found = dict.fromkeys(names, auroc) if isinstance(auroc, float) else dict(auroc)
     trivial = method in ("degree", "feature-sum")
     made: Record = {
-        "format": 1, "status": "done", "error": None, "dataset": "digits", "method": method, "seed": seed,
-        "split_seed": 0, "protocol": "sealed", "fingerprint": "ab12", "config": {"lr": 0.01},
+        "format": 2, "status": "done", "error": None, "dataset": "digits", "method": method, "seed": seed,
+        "split_seed": 0, "protocol": "sealed", "setting": "transductive", "fingerprint": "ab12",
+        "config": {"lr": 0.01},
         "versions": {"credalgnn": "0.1.0", "python": "3.11.7", "torch": "2.5", "numpy": "2.0"},
         "class_names": ["0", "1"], "ood_names": ["8"],
         "counts": {"train_id": 9, "val_id": 3, "val_ood": 2, "test_id": 3, "test_ood": 2},
@@ -70,6 +71,7 @@ def failed(method: str, seed: int, **changes: Any) -> Record:
         "seed",
         "split_seed",
         "protocol",
+        "setting",
         "config",
         "versions",
         "fingerprint",
@@ -215,6 +217,45 @@ def test_protocols_and_data_sets_are_ranked_apart() -> None:
     ]  # fmt: skip
     best = {(row.dataset, row.protocol): row.method for row in make_rows(records) if row.rank == "best"}
     assert best == {("digits", "sealed"): "energy", ("digits", "paper"): "knn", ("csbm", "sealed"): "energy"}
+
+
+def test_settings_are_ranked_apart() -> None:
+    """Strangers that training has passed messages through are easier to know, or harder; nothing to compare."""
+    records = [
+        record(method, seed, found, setting=setting)
+        for setting, both in (("transductive", (0.9, 0.8)), ("inductive", (0.6, 0.7)))
+        for method, found in zip(("energy", "knn"), both, strict=True)
+        for seed in range(2)
+    ]
+    rows = make_rows(records)
+    assert [(row.setting, row.method, row.runs) for row in rows if row.rank == "best"] == [
+        ("transductive", "energy", 2), ("inductive", "knn", 2),
+    ]  # fmt: skip
+    head = tables_of(markdown(rows))[0][0]
+    assert head[2::2] == ["digits (transductive) AUROC", "digits (inductive) AUROC"]
+    both = make_rows([*records, record("energy", 0, protocol="paper")])
+    assert tables_of(markdown(both))[0][0][2::2] == [
+        "digits (sealed, transductive) AUROC", "digits (sealed, inductive) AUROC", "digits (paper, transductive) AUROC",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [terminal, markdown, latex])
+def test_the_line_above_a_table_tells_protocol_and_setting(make: Callable[[Sequence[Row]], str]) -> None:
+    first = make(make_rows([record("energy", 0)])).splitlines()[0]
+    assert first.removeprefix("% ") == "Protocol: sealed. Setting: transductive."
+    text = make(make_rows([record("energy", 0, setting="inductive")]))
+    assert text.splitlines()[0].removeprefix("% ") == "Protocol: sealed. Setting: inductive."
+    assert "Inductive: training saw" in text
+    both = make_rows([record("energy", 0, setting=setting) for setting in ("inductive", "transductive")])
+    assert "Setting: inductive and transductive." in make(both)
+    assert "Inductive:" not in make(make_rows([record("energy", 0)]))
+
+
+def test_every_table_of_markdown_tells_its_setting() -> None:
+    text = markdown(make_rows([record("energy", 0, setting=one) for one in ("transductive", "inductive")]))
+    assert [line for line in text.splitlines() if line.startswith("##")] == [
+        "## digits, sealed protocol, transductive setting", "## digits, sealed protocol, inductive setting",
+    ]  # fmt: skip
 
 
 # ---------------------------------------------------------------------------------------------
@@ -414,7 +455,7 @@ def folder_of(path: Path, records: Sequence[Record]) -> Path:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(json.dumps(one))
     path.mkdir(exist_ok=True)
-    (path / "experiment.json").write_text(json.dumps({"format": 1, "kind": "bench", "protocol": "sealed"}))
+    (path / "experiment.json").write_text(json.dumps({"format": 2, "kind": "bench", "protocol": "sealed"}))
     return path
 
 
@@ -474,11 +515,13 @@ def test_every_seed_may_have_its_own_split(tmp_path: Path) -> None:
     assert len(read_runs([folder_of(tmp_path / "a", records)])) == 3
 
 
-@pytest.mark.parametrize("change", [{"protocol": "paper"}, {"dataset": "csbm"}])
+@pytest.mark.parametrize("change", [{"protocol": "paper"}, {"dataset": "csbm"}, {"setting": "inductive"}])
 def test_other_runs_are_not_mistaken_for_the_same(tmp_path: Path, change: Record) -> None:
     first = folder_of(tmp_path / "a", [record("energy", 0)])
-    second = folder_of(tmp_path / "b", [record("energy", 0, config={"lr": 7}, **change)])
-    assert len(read_runs([first, second])) == 2
+    second = folder_of(tmp_path / "b", [record("energy", 0, config={"lr": 7}, fingerprint="cd34", **change)])
+    found = read_runs([first, second])
+    assert len(found) == 2
+    assert [row.runs for row in make_rows(found)] == [1, 1]
 
 
 def test_a_failed_run_gives_way_to_a_finished_one(tmp_path: Path) -> None:
@@ -519,6 +562,8 @@ DAMAGED = {
     "no marks": damage(lambda made: made.pop("marks")),
     "no seed": damage(lambda made: made.pop("seed")),
     "seed of text": damage(lambda made: made.update(seed="0")),
+    "no setting": damage(lambda made: made.pop("setting")),
+    "unknown setting": damage(lambda made: made.update(setting="reductive")),
     "no finger": damage(lambda made: made.pop("fingerprint")),
     "text for a number": damage(lambda made: made["scores"]["energy"].update(auroc="high")),
     "no auroc": damage(lambda made: made["scores"]["energy"].pop("auroc")),
@@ -554,10 +599,11 @@ def test_damaged_records_are_refused(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_record_of_another_format_is_not_called_damaged(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path / "a", [record("energy", 0, format=2)])
-    with pytest.raises(RecordError, match="another version of credalgnn") as caught:
-        read_runs([folder])
-    assert "delete" not in str(caught.value)
+    for number in (1, 3):
+        folder = folder_of(tmp_path / str(number), [record("energy", 0, format=number)])
+        with pytest.raises(RecordError, match=f"another version of credalgnn .format {number}, and 2") as caught:
+            read_runs([folder])
+        assert "delete" not in str(caught.value)
 
 
 def test_a_mark_that_is_not_known_is_shown_by_its_name() -> None:
@@ -650,14 +696,14 @@ def number(cell: str) -> float:
 
 
 def test_csv_holds_every_number() -> None:
-    rows = make_rows(benchmark() + benchmark(3, "csbm", protocol="paper"))
+    rows = make_rows(benchmark() + benchmark(3, "csbm", protocol="paper") + benchmark(2, setting="inductive"))
     lines = list(csv.DictReader(io.StringIO(tidy(rows))))
     assert len(lines) == sum(len(row.values) for row in rows)
-    found = {(r["dataset"], r["protocol"], r["method"], r["score"], r["metric"]): r for r in lines}
+    found = {(r["dataset"], r["protocol"], r["setting"], r["method"], r["score"], r["metric"]): r for r in lines}
     assert len(found) == len(lines)
     for row in rows:
         for name, value in row.values.items():
-            line = found[row.dataset, row.protocol, row.method, row.score, name]
+            line = found[row.dataset, row.protocol, row.setting, row.method, row.score, name]
             for key in ("mean", "std", "low", "high"):
                 assert float(line[key]) == pytest.approx(getattr(value, key), rel=1e-5, abs=1e-12)
             assert int(line["seeds"]) == value.n
@@ -745,7 +791,7 @@ def test_markdown_escapes_pipes() -> None:
 
 def test_terminal_table_is_aligned() -> None:
     rows = make_rows(benchmark() + benchmark(7, "csbm"))
-    head, line, *rest = terminal(rows).splitlines()
+    _, _, head, line, *rest = terminal(rows).splitlines()
     body = rest[: rest.index("")]
     assert set(line) == {"-"}
     assert len(line) >= max(map(len, [head, *body]))

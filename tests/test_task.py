@@ -8,6 +8,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credalgnn.graphs import Graph, GraphError, Split, Task
+from credalgnn.graphs import Graph, GraphError, Split, Task, TrainingView, load_task
+from strangers import disturbed
 
 CLASSES = 5
 NAMES = ["ant", "bee", "cat", "dog", "owl"]
@@ -322,6 +324,160 @@ def test_training_is_blind_to_hidden_labels() -> None:
         assert np.array_equal(before, after)
 
 
+# tasks in which the graph grows after training
+
+
+def village(**options: Any) -> Task:
+    """Ten nodes of four classes, of which 0 is left out: 1 4 8 train, 3 and 6 validate, 9 validates as a stranger.
+
+    2 is a stranger among the training nodes, 5 has no label, 0 and 7 are to be judged.
+    """
+    edges = [[8, 1, 2, 4, 6, 3, 6, 9, 1, 8, 4, 0, 5, 8, 4], [1, 8, 1, 4, 8, 6, 3, 3, 3, 2, 1, 7, 4, 1, 5]]
+    labels = [1, 2, 0, 3, 1, -1, 2, 0, 3, 0]
+    ids = [f"n{k}" for k in range(10)]
+    features = np.arange(10, dtype=np.float32)[:, None] + 1
+    graph = Graph(features, edges, labels, node_ids=ids, class_names=NAMES[:4])
+    split = Split(torch.tensor([1, 2, 4, 5, 8]), torch.tensor([3, 6, 9]), torch.tensor([0, 7]))
+    return Task.leave_out(graph, [0], split=split, inductive=True, **options)
+
+
+def test_inductive_numbering_by_hand() -> None:
+    task = village()
+    view = task.training
+    assert view.graph.node_ids.tolist() == ["n1", "n4", "n8"]
+    assert view.graph.features.flatten().tolist() == [2.0, 5.0, 9.0]
+    assert view.graph.edge_index.tolist() == [[2, 0, 1, 1, 2], [0, 2, 1, 0, 0]]  # 8-1, 1-8, 4-4, 4-1, 8-1 again
+    assert view.graph.labels.tolist() == [1, 0, 2]
+    assert view.train.tolist() == [0, 1, 2]
+    grown = view.val_graph
+    assert grown.node_ids.tolist() == ["n1", "n4", "n8", "n3", "n6"]
+    assert grown.features.flatten().tolist() == [2.0, 5.0, 9.0, 4.0, 7.0]
+    expected = [[2, 0, 1, 4, 3, 4, 0, 1, 2], [0, 2, 1, 2, 4, 3, 3, 0, 0]]  # 6-8, 3-6, 6-3, 1-3 more than there
+    assert grown.edge_index.tolist() == expected
+    assert grown.labels.tolist() == [1, 0, 2, 2, 1]
+    assert view.val.tolist() == [3, 4]
+    assert view.num_classes == 3
+    assert view.class_names == view.graph.class_names == grown.class_names == ("bee", "cat", "dog")
+    assert view.fingerprint == task.fingerprint
+    assert task.validation.nodes.tolist() == [3, 6, 9]  # numbers of the whole graph
+    assert task.validation.is_ood.tolist() == [False, False, True]
+    assert task.test.nodes.tolist() == [0, 7]
+    whole = task.prediction_graph
+    assert whole.labels.tolist() == [-1] * 10
+    assert whole.class_names == ("bee", "cat", "dog")
+    assert torch.equal(whole.features, task.graph.features)
+    assert torch.equal(whole.edge_index, task.graph.edge_index)
+    assert task.graph.labels.tolist() == [1, 2, 0, 3, 1, -1, 2, 0, 3, 0]
+
+
+def test_a_transductive_task_has_one_graph() -> None:
+    task = task_of()
+    assert not task.inductive
+    assert task.training.val_graph is task.training.graph is task.prediction_graph
+    own = TrainingView.of_graph(task.graph, task.training.train, task.training.val)
+    assert own.val_graph is own.graph
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    nodes=st.integers(60, 300),
+    seed=st.integers(0, 2**31 - 1),
+    graph_seed=st.integers(0, 99),
+    ood=st.sets(st.integers(0, CLASSES - 1), min_size=1, max_size=CLASSES - 2),
+)
+def test_inductive_training_sees_its_own_nodes_only(nodes: int, seed: int, graph_seed: int, ood: set[int]) -> None:
+    """Against lists made by hand, with names of nodes instead of numbers."""
+    labels = np.random.default_rng(graph_seed + 100).integers(-1, CLASSES, size=nodes)
+    drawn = toy(nodes, graph_seed, labels)
+    graph = Graph(drawn.features, drawn.edge_index, labels, np.arange(nodes) + 1000, NAMES)
+    task = Task.leave_out(graph, sorted(ood), split_seed=seed, inductive=True)
+    flat = Task.leave_out(graph, sorted(ood), split_seed=seed)
+    view, edges = task.training, (graph.edge_index + 1000).T.tolist()
+    for part, known in (
+        (view.graph, flat.training.train.tolist()),
+        (view.val_graph, flat.training.train.tolist() + flat.training.val.tolist()),
+    ):
+        names = [node + 1000 for node in known]
+        assert part.node_ids.tolist() == names
+        assert [[names[a], names[b]] for a, b in part.edge_index.T.tolist()] == [
+            [a, b] for a, b in edges if a in names and b in names
+        ]
+        assert torch.equal(part.features, graph.features[known])
+        assert torch.equal(part.labels, flat.training.graph.labels[known])
+    assert view.train.tolist() == list(range(len(flat.training.train)))
+    assert (view.val - len(view.train)).tolist() == list(range(len(flat.training.val)))
+    for part in ("validation", "test"):
+        for field in ("nodes", "labels", "is_ood"):
+            assert torch.equal(getattr(getattr(task, part), field), getattr(getattr(flat, part), field))
+    assert task.counts == flat.counts
+
+
+def test_inductive_training_is_blind_to_all_other_nodes() -> None:
+    """Every bit that it can reach stays as it was; a transductive task would show the difference."""
+    labels = np.random.default_rng(1).integers(-1, CLASSES, size=400)
+    task = task_of(toy(400, labels=labels), inductive=True)
+    other = disturbed(task)
+    assert other.fingerprint != task.fingerprint
+    for field in ("graph", "val_graph"):
+        assert getattr(other.training, field).fingerprint == getattr(task.training, field).fingerprint
+    pairs = list(zip(reachable(task.training), reachable(other.training), strict=True))
+    assert len(pairs) >= 8
+    for before, after in pairs:
+        assert before.dtype == after.dtype
+        assert np.array_equal(before, after)
+    flat, flat_other = replace(task, inductive=False), replace(other, inductive=False)
+    assert flat.training.graph.fingerprint != flat_other.training.graph.fingerprint
+
+
+def test_the_whole_graph_cannot_be_reached_from_inductive_training() -> None:
+    """Whatever was made of the task before; no array has as many rows, or a number as large, as the whole graph."""
+    task = task_of(toy(400), inductive=True)
+    _ = task.fingerprint, task.counts, task.validation, task.test, task.prediction_graph, task.graph.describe()
+    view = task.training
+    most = len(view.train) + len(view.val)
+    assert most < 300
+
+    def strange(root: object) -> list[np.ndarray]:
+        found = [array for array in reachable(root) if array.dtype.kind in "biuf" and array.size]
+        rows = [array for array in found if max(array.shape, default=0) >= 400 and array.shape[0] != 2]
+        return rows + [array for array in found if array.dtype.kind in "iu" and int(array.max()) >= most]
+
+    assert strange(view) == []
+    for secret in (task, task.prediction_graph, task.graph.features, task.split.train, task.test.nodes.numpy()):
+        assert strange([view, secret])
+
+
+def test_training_nodes_without_edges_among_themselves() -> None:
+    """Said when the task is made, or changed, and not in the middle of a benchmark."""
+    graph = Graph(np.eye(6, dtype=np.float32) + 1, [[0, 1, 2, 3], [1, 2, 3, 4]], [0, 1, 2, 1, 2, 0])
+    apart = Split(torch.tensor([1, 4]), torch.tensor([2, 5]), torch.tensor([0, 3]))
+    raises(lambda: Task.leave_out(graph, [0], apart, inductive=True), "training nodes have no edges", "inductive=False")
+    assert Task.leave_out(graph, [0], apart).training.graph.num_edges == 4
+    joined = Split(torch.tensor([1, 2, 3]), torch.tensor([4, 5]), torch.tensor([0]))
+    task = Task.leave_out(graph, [0], joined, inductive=True)
+    assert task.training.graph.num_edges == 2
+    lone = Split(torch.tensor([1, 3]), torch.tensor([4, 5]), torch.tensor([0]))
+    raises(lambda: replace(task, split=lone, train_labels=task.train_labels[:2]), "another split")
+
+
+def test_fingerprints_tell_the_settings_apart() -> None:
+    """That of a transductive task is the one it had before there were others."""
+    assert hand_made().fingerprint == "c8ecb3a89624152eb77b1ad8d6fb2a85"
+    tasks = [task_of(inductive=inductive).fewer_labels(share) for inductive in (False, True) for share in (0.5, 1.0)]
+    tasks += [task_of(), task_of(inductive=True), task_of(inductive=True, split_seed=1)]
+    assert len({task.fingerprint for task in tasks}) == len(tasks)
+    assert task_of(inductive=True).fingerprint == task_of(inductive=True).fingerprint
+
+
+def test_named_tasks_may_be_inductive() -> None:
+    task, flat = load_task("digits", inductive=True), load_task("digits")
+    assert task.inductive
+    assert task.fingerprint != flat.fingerprint
+    assert task.training.graph.num_nodes == flat.counts["train_id"]
+    assert task.training.val_graph.num_nodes == flat.counts["train_id"] + flat.counts["val_id"]
+    assert task.prediction_graph.num_nodes == flat.graph.num_nodes
+
+
 # shifts
 
 ALL: dict[str, Callable[..., Task]] = {
@@ -472,6 +628,27 @@ def test_rewiring_touches_edges_around_test_nodes() -> None:
     unchanged(task, shifted, "features", "labels")
     assert torch.equal(shifted.training.graph.edge_index, after)
     assert torch.equal(shifted.training.train, task.training.train)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_shifts_of_inductive_tasks_stay_inductive(name: str) -> None:
+    """Those of test nodes cannot be seen in training at all; the others change what it sees as they should."""
+    task = task_of(toy(300), inductive=True)
+    shifted = ALL[name](task)
+    assert shifted.inductive
+    assert shifted.fingerprint != ALL[name](replace(task, inductive=False)).fingerprint
+    before, after = task.training, shifted.training
+    if name == "fewer_labels":  # a node whose label is dropped is in no part, and so not in the graph
+        assert after.graph.num_nodes == len(shifted.split.train) < before.graph.num_nodes
+        assert torch.equal(after.graph.features, task.graph.features[shifted.split.train])
+    elif name == "label_noise":
+        assert float((before.graph.labels != after.graph.labels).double().mean()) == pytest.approx(0.3, abs=0.01)
+        assert torch.equal(after.val_graph.labels[after.train], after.graph.labels)
+        assert torch.equal(after.val_graph.labels[after.val], before.val_graph.labels[before.val])
+    else:
+        assert after.graph.fingerprint == before.graph.fingerprint
+        assert after.val_graph.fingerprint == before.val_graph.fingerprint
+        assert shifted.prediction_graph.fingerprint != task.prediction_graph.fingerprint
 
 
 def test_shifts_add_up() -> None:

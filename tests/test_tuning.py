@@ -61,6 +61,7 @@ from credalgnn.methods import METHODS, MethodError
 from credalgnn.nn.training import Epoch
 from credalgnn.report.paper import Pair, beside_paper, pairs, paper_results, write_beside
 from credalgnn.report.summary import make_rows, read_runs
+from strangers import disturbed
 
 Point = dict[str, Any]
 Answer = Callable[[Run], dict[str, Any]]
@@ -377,6 +378,34 @@ def test_a_sealed_trial_does_not_depend_on_ood_nodes(method: str, tmp_path: Path
     assert values["sealed"][0] == values["sealed"][1]
     by_accuracy = method in ["vanilla", *ENSEMBLES]
     assert (values["paper"][0] == values["paper"][1]) == by_accuracy, "the paper's credal objective looks at OOD nodes"
+
+
+@pytest.mark.parametrize("method", list(SPACES))
+def test_an_inductive_trial_does_not_see_other_nodes(method: str, tmp_path: Path) -> None:
+    """Neither its training nor its value: test nodes and strangers have not come yet."""
+    task, run = replace(small_task(), inductive=True), short_run(method, "sealed")
+    one, other = (try_point(run, each, Models(tmp_path), {})["value"] for each in (task, disturbed(task)))
+    assert math.isfinite(one)
+    assert one == other
+    if method in ("vanilla", "knn"):  # else the test could not fail
+        flat = replace(task, inductive=False)
+        values = [try_point(run, each, Models(tmp_path), {})["value"] for each in (flat, disturbed(flat))]
+        assert values[0] != values[1]
+
+
+def test_an_inductive_trial_is_worth_what_its_validation_nodes_say(tmp_path: Path) -> None:
+    task = replace(small_task(), inductive=True)
+    run, part = short_run("vanilla", "sealed"), task.validation
+    known = part.nodes[~part.is_ood]
+    grown = task.graph.subgraph(torch.cat([task.split.train, known]))
+    fitted = METHODS["vanilla"](**run.config, seed=1000).fit(task)
+    p = fitted.predict(grown, torch.arange(len(task.split.train), grown.num_nodes)).probabilities
+    assert p is not None
+    expected = p.gather(-1, part.labels[~part.is_ood][:, None]).log().mean().item()
+    assert try_point(run, task, Models(tmp_path), {})["value"] == pytest.approx(expected)
+    whole = fitted.predict(nodes=known).probabilities
+    assert whole is not None
+    assert not torch.allclose(p, whole, atol=1e-3)
 
 
 def test_a_trial_is_worth_what_its_validation_nodes_say(tmp_path: Path) -> None:
@@ -1013,6 +1042,8 @@ def test_what_is_written_can_be_used(tmp_path: Path) -> None:
         tuned(folder, small_task(1), "sealed")
     with pytest.raises(RecordError, match=r"best\.json is missing"):
         tuned(tmp_path / "nowhere", small_task(), "sealed")
+    with pytest.raises(RecordError, match="tuned in the transductive setting, and not in the inductive one"):
+        tuned(folder, replace(small_task(), inductive=True), "sealed")
     (folder / "experiment.json").write_text('{"kind": "reproduce"}')
     with pytest.raises(RecordError, match="not of credalgnn tune"):
         tuned(folder, small_task(), "sealed")
@@ -1043,6 +1074,26 @@ def test_a_damaged_best_is_refused(content: str, tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------
 # Several methods, and the paper's experiment, with an engine that only pretends
 # ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inductive", [False, True])
+def test_trials_have_the_setting_of_their_task(inductive: bool, tmp_path: Path) -> None:
+    studies, engine = Studies(tmp_path, "sealed", "uniform"), Instant()
+    task = replace(small_task(), inductive=inductive)
+    part = Tuning("small", task, studies, ["vanilla", "knn", "classical-ensemble"], 2)
+    assert search_all([part], studies, engine, None, lambda _: None)
+    assert len(engine.units) == 6
+    assert {(unit.run.inductive, unit.run.setting) for unit in engine.units} == {
+        (inductive, "inductive" if inductive else "transductive")
+    }
+    again = Tuning("small", replace(task, inductive=not inductive), studies, ["vanilla"], 2)
+    assert not again.stage(0)[0].ended  # of the other setting nothing was tried
+
+
+def test_the_papers_protocol_has_no_inductive_runs() -> None:
+    assert plan("small", "vanilla", 0, inductive=True).setting == "inductive"
+    with pytest.raises(MethodError, match="the paper's protocol is transductive"):
+        plan("small", "vanilla", 0, "paper", inductive=True)
 
 
 def test_methods_stand_on_the_vanilla_that_was_found(tmp_path: Path) -> None:
@@ -1263,6 +1314,11 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 BAD: dict[str, tuple[list[str], str]] = {
     "other protocol": (["bench", "-m", "vanilla", "--tuned", "TUNED", "--protocol", "paper"], "sealed protocol"),
+    "other setting": (
+        ["bench", "-m", "vanilla", "--tuned", "TUNED", "--setting", "inductive"],
+        "tuned in the transductive setting",
+    ),
+    "inductive paper": (["tune", "-m", "vanilla", "--setting", "inductive", "--protocol", "paper"], "transductive"),
     "nothing tuned": (["bench", "-m", "vanilla", "--tuned", "EMPTY"], "best.json is missing"),
     "data set not tuned": (["bench", "-m", "vanilla", "--tuned", "OTHER"], "nothing was tuned for digits"),
     "method not tuned": (["bench", "-m", "vanilla", "energy", "--tuned", "TUNED"], "energy not tuned on digits"),
@@ -1320,6 +1376,27 @@ def test_a_bad_storage_is_refused_in_one_line(tmp_path: Path, capsys: pytest.Cap
     err = capsys.readouterr().err
     assert err.startswith("credalgnn: --storage nonsense")
     assert err.count("\n") == 1
+
+
+def test_an_inductive_tune_is_for_an_inductive_bench(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both commands, with an engine that does the work here."""
+    task, flat = load_task("digits", inductive=True), load_task("digits")
+
+    def answer(run: Run) -> dict[str, Any]:
+        assert run.inductive
+        return try_point(run, task, Models(tmp_path / "models"), {})
+
+    monkeypatch.setattr("credalgnn.cli.search.engine_of", lambda *_: Instant(answer=answer))
+    words = ["tune", "-d", "digits", "-m", "vanilla", "--trials", "2", "--set", "epochs=3", "hidden=8"]
+    assert main([*words, "--setting", "inductive", "--out", str(tmp_path / "out")]) == 0
+    assert f"bench --tuned {tmp_path / 'out'} --protocol sealed --setting inductive uses" in capsys.readouterr().out
+    assert json.loads((tmp_path / "out" / "experiment.json").read_text())["setting"] == "inductive"
+    assert tuned(tmp_path / "out", task, "sealed")["vanilla"]["config"]["hidden"] == 8
+    with pytest.raises(RecordError, match="tuned in the inductive setting, and not in the transductive one"):
+        tuned(tmp_path / "out", flat, "sealed")
+    one_line(main([*words, "--out", str(tmp_path / "out")]), *capsys.readouterr(), "another experiment, with setting")
 
 
 SET = ["--set", "epochs=4", "hidden=8"]
@@ -1617,8 +1694,9 @@ def put_record(
 ) -> None:  # fmt: skip
     """A record as a run leaves it behind, with nothing in it that no table needs."""
     record: dict[str, Any] = {
-        "format": 1, "status": "done" if error is None else "failed", "error": error, "dataset": dataset,
-        "method": method, "seed": seed, "split_seed": 0, "protocol": "paper", "fingerprint": "00",
+        "format": 2, "status": "done" if error is None else "failed", "error": error, "dataset": dataset,
+        "method": method, "seed": seed, "split_seed": 0, "protocol": "paper", "setting": "transductive",
+        "fingerprint": "00",
         "config": {"lr": 0.012345678, "hidden": 64}, "versions": {"credalgnn": "0"},
         "finished": "2026-01-01T00:00:00+00:00",
     }  # fmt: skip

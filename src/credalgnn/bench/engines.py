@@ -59,12 +59,12 @@ class Source:
     data_root: Path | None = None
 
     def task(self, run: Run) -> Task:
-        return _task(self, run.dataset, run.split_seed)
+        return _task(self, run.dataset, run.split_seed, run.inductive)
 
 
 @lru_cache(maxsize=4)
-def _task(source: Source, dataset: str, split_seed: int) -> Task:
-    return load_task(dataset, split_seed, mirror=source.mirror, data_root=source.data_root)
+def _task(source: Source, dataset: str, split_seed: int, inductive: bool) -> Task:
+    return load_task(dataset, split_seed, inductive=inductive, mirror=source.mirror, data_root=source.data_root)
 
 
 class Engine(ABC):
@@ -223,7 +223,7 @@ class Ray(Engine):
                 f"no Ray cluster at {self._address} ({words:.200}): start one with ray start --head, or give --address"
             ) from None
         self._do = ray.remote(num_cpus=1, max_retries=self.RETRIES)(_do_remotely)
-        self._tasks: dict[tuple[str, int], Any] = {}
+        self._tasks: dict[tuple[str, int, bool], Any] = {}
         self._busy: dict[Any, Unit] = {}
 
     @property
@@ -231,7 +231,7 @@ class Ray(Engine):
         return max(int(self._ray.cluster_resources().get("CPU", 1)), 1)
 
     def start(self, unit: Unit) -> None:
-        key = unit.run.dataset, unit.run.split_seed
+        key = unit.run.dataset, unit.run.split_seed, unit.run.inductive
         if key not in self._tasks:
             self._tasks[key] = self._ray.put(self._source.task(unit.run))
         self._busy[self._do.remote(unit, self._tasks[key], self._models, __version__)] = unit

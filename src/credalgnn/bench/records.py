@@ -15,7 +15,7 @@ from typing import Any
 from .._version import __version__
 from .files import Lock, locked, to_json, write
 from .metrics import BINS, REJECTION_STEPS, ROC_GRID
-from .runs import FORMAT, Columns, Run
+from .runs import FORMAT, SETTINGS, Columns, Run
 
 EXPERIMENT = "experiment.json"
 _REMEDY = "delete it, and the command that made it makes it again"
@@ -80,7 +80,7 @@ class Folder:
             return None
         record = read_record(path)
         wanted = json.loads(json.dumps(run.described))
-        for name in ("dataset", "method", "seed", "split_seed", "protocol"):
+        for name in ("dataset", "method", "seed", "split_seed", "protocol", "setting"):
             if record[name] != getattr(run, name):
                 raise RecordError(f"{path}: holds another run, with {name} {record[name]!r}; {_REMEDY}")
         for name, found, expected in (
@@ -153,8 +153,8 @@ def read_record(path: Path) -> dict[str, Any]:
             "one, or choose another --out"
         )
     wanted: dict[str, type | tuple[type, ...]] = {
-        "dataset": str, "method": str, "seed": int, "split_seed": int, "protocol": str, "fingerprint": str,
-        "config": dict, "versions": dict, "finished": str,
+        "dataset": str, "method": str, "seed": int, "split_seed": int, "protocol": str, "setting": str,
+        "fingerprint": str, "config": dict, "versions": dict, "finished": str,
     }  # fmt: skip
     if record.get("status") == "done":
         wanted |= {"headline": str, "metrics": dict, "scores": dict, "curves": dict, "marks": list, "seconds": dict,
@@ -164,6 +164,8 @@ def read_record(path: Path) -> dict[str, Any]:
     wrong = [name for name, kind in wanted.items() if not isinstance(record.get(name), kind)]
     if record.get("format") != FORMAT or record.get("status") not in ("done", "failed"):
         wrong.insert(0, "format" if record.get("format") != FORMAT else "status")
+    if not wrong and record["setting"] not in SETTINGS:
+        wrong.append("setting")
     numbers = [record.get("metrics"), *(record["scores"].values() if isinstance(record.get("scores"), dict) else [])]
     if not wrong and record["status"] == "done":
         if not all(_numbers(one) for one in numbers):

@@ -8,7 +8,7 @@ import platform
 import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -39,7 +39,8 @@ from ..sets import HullSet, IntervalSet, uncertainty
 from .files import locked, write
 from .metrics import Evaluation, evaluate, evaluate_known, rows_of_part
 
-FORMAT = 1  # of records
+FORMAT = 2  # of records
+SETTINGS = ("transductive", "inductive")
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Run:
     """What to fit, as plain values: the same in every process and on every machine.
 
     ``config`` are the method's hyper-parameters without its seed; ``vanillas`` those, with their seeds, of the vanilla
-    GNNs that a post-hoc method or an ensemble stands on, or that vanilla itself is.
+    GNNs that a post-hoc method or an ensemble stands on, or that vanilla itself is. ``inductive`` is the task's.
     """
 
     dataset: str
@@ -57,6 +58,11 @@ class Run:
     split_seed: int = 0
     config: dict[str, Any] = field(default_factory=dict)
     vanillas: tuple[dict[str, Any], ...] = ()
+    inductive: bool = False
+
+    @property
+    def setting(self) -> str:
+        return SETTINGS[self.inductive]
 
     @property
     def words(self) -> str:
@@ -80,12 +86,15 @@ def plan(
     split_seed: int = 0,
     settings: Mapping[str, Any] | None = None,
     vanillas: Sequence[Mapping[str, Any]] = ({},),
+    inductive: bool = False,
 ) -> Run:
     """A run with every hyper-parameter spelled out: ``settings`` of the method, ``vanillas`` of what it stands on.
 
     What is not set is the default, and early stopping follows the protocol. One set of hyper-parameters serves all
     members of an ensemble; with several of them each is a member.
     """
+    if inductive and protocol == "paper":
+        raise MethodError("the paper's protocol is transductive: choose the sealed one for the inductive setting")
     kind = METHODS[method]
     config = _complete(kind, settings or {}, protocol)
     below: tuple[dict[str, Any], ...] = ()
@@ -98,7 +107,7 @@ def plan(
         size = config.get("size", 1)
         members = whole if len(whole) > 1 else whole * size
         below = tuple({**one, "seed": seed * size + number} for number, one in enumerate(members))
-    return Run(dataset, method, seed, protocol, split_seed, config, below)
+    return Run(dataset, method, seed, protocol, split_seed, config, below, inductive)
 
 
 def stands_on_vanillas(kind: type[Method]) -> bool:
@@ -231,6 +240,7 @@ def about(run: Run, task: Task) -> dict[str, Any]:
         "seed": run.seed,
         "split_seed": run.split_seed,
         "protocol": run.protocol,
+        "setting": run.setting,
         "fingerprint": task.fingerprint,
         "config": run.described,
         "versions": {**versions, "numpy": np.__version__},
@@ -239,8 +249,15 @@ def about(run: Run, task: Task) -> dict[str, Any]:
 
 
 def judge(run: Run, task: Task, models: Models, on_epoch: Callable[[Epoch], None] | None = None) -> Evaluation:
-    """Fit, and judge on what tuning may look at: the validation nodes, under the sealed protocol the ID ones alone."""
+    """Fit, and judge on what tuning may look at: the validation nodes, under the sealed protocol the ID ones alone.
+
+    Of an inductive task these are predicted as early stopping sees them, where no other nodes have come yet.
+    """
     method, _ = fit(run, task, models, on_epoch)
+    if task.inductive:
+        view, part = task.training, task.validation
+        found = method.predict(view.val_graph, view.val)
+        return evaluate_known(replace(found, nodes=part.nodes[~part.is_ood]), task)
     prediction = method.predict(nodes=task.validation.nodes)
     return evaluate_known(prediction, task) if run.protocol == "sealed" else evaluate(prediction, task, "validation")
 

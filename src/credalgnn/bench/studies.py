@@ -115,7 +115,8 @@ class Tuning:
         def make(point: dict[str, Any], seed: int) -> Run:
             seed = TRIAL_SEED if shared else seed
             run = plan(
-                self.dataset, method, seed, self.studies.protocol, self.split_seed, {**point, **own}, under
+                self.dataset, method, seed, self.studies.protocol, self.split_seed, {**point, **own}, under,
+                self.task.inductive,
             )  # fmt: skip
             if not shared:
                 return run

@@ -29,7 +29,7 @@ from .engines import Engine, EngineError, Unit
 from .files import Lock, locked, to_json, write
 from .metrics import Evaluation
 from .records import EXPERIMENT, RecordError, read_json
-from .runs import Models, Run, judge
+from .runs import SETTINGS, Models, Run, judge
 from .spaces import Space, draw, points, size
 
 if TYPE_CHECKING:
@@ -415,8 +415,14 @@ def tuned(folder: Path, task: Task, protocol: Protocol) -> dict[str, dict[str, A
         raise RecordError(f"{folder}: nothing was tuned here ({BEST} is missing); credalgnn tune writes it")
     if not (folder / EXPERIMENT).exists():
         raise RecordError(f"{folder}: no folder of credalgnn tune ({EXPERIMENT} is missing); give its --out")
-    if read_json(folder / EXPERIMENT, "an experiment").get("kind") != "tune":
+    experiment = read_json(folder / EXPERIMENT, "an experiment")
+    if experiment.get("kind") != "tune":
         raise RecordError(f"{folder}: not of credalgnn tune; the points of a reproduction belong to its own runs")
+    setting, wanted = experiment.get("setting", SETTINGS[0]), SETTINGS[task.inductive]
+    if setting != wanted:
+        raise RecordError(
+            f"{folder}: tuned in the {setting} setting, and not in the {wanted} one: tune again, or give --setting"
+        )
     found = _read_best(folder)
     if found.get("protocol") != protocol:
         raise RecordError(

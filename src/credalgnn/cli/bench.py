@@ -16,6 +16,7 @@ from .common import (
     count,
     deadline_of,
     engine_of,
+    is_inductive,
     load_tasks,
     need,
     overrides_for,
@@ -62,7 +63,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _bench(args: argparse.Namespace) -> int:
-    methods = _with_trivial(chosen_methods(args.methods))
+    methods, inductive = _with_trivial(chosen_methods(args.methods)), is_inductive(args)
     if args.vary_split and args.split_seed:
         raise UserError("--vary-split gives every seed a split of its own: leave out --split-seed")
     if args.vary_split and args.tuned is not None:
@@ -74,11 +75,13 @@ def _bench(args: argparse.Namespace) -> int:
         from ..bench.records import Folder
 
         source = source_of(args)
-        tasks = load_tasks(source, args.datasets, range(args.seeds) if args.vary_split else [args.split_seed])
+        splits = range(args.seeds) if args.vary_split else [args.split_seed]
+        tasks = load_tasks(source, args.datasets, splits, inductive)
         runs = _runs(args, methods, tasks)
         identity = {
-            "kind": "bench", "protocol": args.protocol, "split": "seed" if args.vary_split else args.split_seed,
-            "set": sorted(args.overrides), "tuned": args.tuned is not None,
+            "kind": "bench", "protocol": args.protocol, "setting": args.setting,
+            "split": "seed" if args.vary_split else args.split_seed, "set": sorted(args.overrides),
+            "tuned": args.tuned is not None,
         }  # fmt: skip
         folder = Folder.open(args.out, identity)
         kept = {"none": 0, "first": 1, "all": args.seeds}[args.predictions]  # seeds whose predictions are kept
@@ -117,7 +120,8 @@ def _runs(args: argparse.Namespace, methods: Sequence[str], tasks: Mapping[tuple
             for name in methods:
                 (own, below), best = settings[name], found[dataset].get(name, {})
                 config, vanilla = {**best.get("config", {}), **own}, {**best.get("vanilla", {}), **below}
-                runs.append(plan(dataset, name, seed, args.protocol, split, config, [vanilla]))
+                inductive = tasks[dataset, split].inductive
+                runs.append(plan(dataset, name, seed, args.protocol, split, config, [vanilla], inductive))
     return runs
 
 

@@ -32,6 +32,8 @@ def add_work_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--protocol", choices=("sealed", "paper"), default="sealed",
                         help="sealed: nothing but ID validation nodes decides anything (default)")  # fmt: skip
+    parser.add_argument("--setting", choices=("transductive", "inductive"), default="transductive",
+                        help="inductive: training sees the training nodes alone; default: the whole graph")  # fmt: skip
     parser.add_argument("--split-seed", type=int, default=0, metavar="K", help="public split, or seed (default: 0)")
     parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE", dest="overrides",
                         help="hyper-parameters: lr=0.01, or credal-lj.delta=0.5 for one method")  # fmt: skip
@@ -75,7 +77,16 @@ def chosen_methods(names: Sequence[str]) -> list[str]:
     return list(found)
 
 
-def load_tasks(source: Source, datasets: Sequence[str], splits: Sequence[int]) -> dict[tuple[str, int], Task]:
+def is_inductive(args: argparse.Namespace) -> bool:
+    """Whether the graphs grow after training; refused where the protocol has no such setting."""
+    if args.setting == "inductive" and args.protocol == "paper":
+        raise UserError("--setting inductive: the paper's protocol is transductive; leave out --protocol paper")
+    return bool(args.setting == "inductive")
+
+
+def load_tasks(
+    source: Source, datasets: Sequence[str], splits: Sequence[int], inductive: bool = False
+) -> dict[tuple[str, int], Task]:
     """Every task, before any work is done; the splits of a data set share its graph."""
     from dataclasses import replace
 
@@ -84,7 +95,7 @@ def load_tasks(source: Source, datasets: Sequence[str], splits: Sequence[int]) -
     tasks: dict[tuple[str, int], Task] = {}
     for dataset in dict.fromkeys(datasets):
         for split in splits:
-            task = load_task(dataset, split, mirror=source.mirror, data_root=source.data_root)
+            task = load_task(dataset, split, inductive=inductive, mirror=source.mirror, data_root=source.data_root)
             graph = next((one.graph for (name, _), one in tasks.items() if name == dataset), task.graph)
             tasks[dataset, split] = replace(task, graph=graph)
     return tasks

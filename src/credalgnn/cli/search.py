@@ -15,6 +15,7 @@ from .common import (
     count,
     deadline_of,
     engine_of,
+    is_inductive,
     load_tasks,
     need,
     overrides_for,
@@ -63,6 +64,7 @@ def _add_scale(parser: argparse.ArgumentParser, default: str) -> None:
 
 def _tune(args: argparse.Namespace) -> int:
     need("optuna", "credalgnn tune")
+    inductive = is_inductive(args)
     with user_errors():
         from ..bench.records import Folder
         from ..bench.spaces import SPACES
@@ -72,10 +74,10 @@ def _tune(args: argparse.Namespace) -> int:
         methods = [name for name in methods if name in SPACES or "all" not in args.methods]
         settings = {name: overrides_for(name, args.overrides, methods) for name in methods}
         source = source_of(args)
-        tasks = load_tasks(source, args.datasets, [args.split_seed])
+        tasks = load_tasks(source, args.datasets, [args.split_seed], inductive)
         identity = {
-            "kind": "tune", "protocol": args.protocol, "scale": args.scale, "split": args.split_seed,
-            "set": sorted(args.overrides),
+            "kind": "tune", "protocol": args.protocol, "setting": args.setting, "scale": args.scale,
+            "split": args.split_seed, "set": sorted(args.overrides),
         }  # fmt: skip
         folder = Folder.open(args.out, identity)
         with folder.occupied() as tidy:
@@ -99,7 +101,8 @@ def _tune(args: argparse.Namespace) -> int:
         for name, best in part.best().items():
             value = "-" if best.value is None else f"{best.value:.4f}"
             print(f"{part.dataset:10s} {name:20s} {value:>8s}  {_point(best)}")
-    print(f"credalgnn bench --tuned {args.out} --protocol {args.protocol} uses these")
+    setting = f" --setting {args.setting}" if inductive else ""
+    print(f"credalgnn bench --tuned {args.out} --protocol {args.protocol}{setting} uses these")
     return 0
 
 

@@ -89,7 +89,7 @@ class Graph:
         matrix = _checked_features(features)
         count = matrix.shape[0]
         edges = _checked_edges(edge_index, count)
-        classes = _checked_labels(labels, count)
+        classes = _checked_labels(labels, count, class_names)
         names = _checked_names(class_names, int(classes.max()) + 1 if count else 0)
         for field, value in (
             ("features", matrix),
@@ -157,14 +157,32 @@ class Graph:
                 raise GraphError(f"features of {values['features'].shape[0]} nodes for a graph of {self.num_nodes}")
         if edge_index is not None:
             values["edge_index"] = _checked_edges(edge_index, self.num_nodes)
-        if labels is not None:
-            values["labels"] = _checked_labels(labels, self.num_nodes)
         names = self.class_names if class_names is None else class_names
+        if labels is not None:
+            values["labels"] = _checked_labels(labels, self.num_nodes, names)
         values["class_names"] = _checked_names(names, int(values["labels"].max()) + 1)
         for name, value in values.items():
             object.__setattr__(new, name, value)
         object.__setattr__(new, "derived", self.derived if features is None and edge_index is None else {})
         return new
+
+    def subgraph(self, nodes: Any) -> Graph:
+        """The graph that some nodes (a mask or node numbers) and the edges among them make, numbered as they are given.
+
+        All classes stay, whether one of the nodes is of them or not. The tensors are its own.
+        """
+        from .task import node_numbers
+
+        chosen = node_numbers(nodes, "nodes", self.num_nodes)
+        number = torch.full((self.num_nodes,), -1)
+        number[chosen] = torch.arange(len(chosen))
+        twice = chosen[number[chosen] != torch.arange(len(chosen))]
+        if len(twice):
+            raise GraphError(f"node {int(twice[0])} stands twice among the nodes of the subgraph")
+        edges = number[self.edge_index]
+        edges = edges[:, (edges >= 0).all(0)]
+        ids = None if self.node_ids is None else self.node_ids[chosen.numpy()]
+        return Graph(_rows(self.features, chosen), edges, self.labels[chosen], ids, self.class_names)
 
     def describe(self) -> Description:
         """Counts that tell at a glance whether this is the graph one meant."""
@@ -286,6 +304,16 @@ def _checked_features(value: Any) -> Tensor:
     return matrix.contiguous() + 0.0  # a copy, in which -0.0 is 0.0
 
 
+def _rows(matrix: Tensor, nodes: Tensor) -> Any:
+    """Some rows of features, dense or sparse."""
+    if matrix.layout != torch.sparse_csr:
+        return matrix[nodes]
+    from scipy.sparse import csr_array
+
+    parts = (part.numpy() for part in (matrix.values(), matrix.col_indices(), matrix.crow_indices()))
+    return csr_array(tuple(parts), shape=tuple(matrix.shape))[nodes.numpy()]
+
+
 def _sparse_is_smaller(active: int, shape: torch.Size) -> bool:
     """A stored entry takes 8 bytes (value and column), a row 4; a dense number 4."""
     return active * 8 + shape[0] * 4 < shape[0] * shape[1] * 4
@@ -358,7 +386,7 @@ def _checked_edges(value: Any, nodes: int) -> Tensor:
     return edges.contiguous().clone()
 
 
-def _checked_labels(value: Any, nodes: int) -> Tensor:
+def _checked_labels(value: Any, nodes: int, names: Sequence[str] | None) -> Tensor:
     if value is None:
         return torch.full((nodes,), -1)
     labels = _tensor(value, "labels")
@@ -369,7 +397,7 @@ def _checked_labels(value: Any, nodes: int) -> Tensor:
     if labels.dim() != 1 or labels.shape[0] != nodes:
         raise GraphError(f"labels have shape {list(labels.shape)}, but there are {nodes} nodes: one label a node")
     labels = labels.detach().to("cpu", torch.int64)
-    if int(labels.max()) >= nodes:
+    if int(labels.max()) >= max(nodes, 0 if names is None else len(names)):  # named classes may outnumber the nodes
         row = int(labels.argmax())
         raise GraphError(f"labels: row {row} is {int(labels[row])} in a graph of {nodes} nodes; number classes 0..C-1")
     return labels.clamp_min(-1).clone()

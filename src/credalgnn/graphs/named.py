@@ -96,13 +96,14 @@ def load_task(
     split_seed: int = 0,
     ood_classes: Sequence[int] | None = None,
     *,
+    inductive: bool = False,
     mirror: str | os.PathLike[str] | None = None,
     data_root: str | os.PathLike[str] | None = None,
 ) -> Task:
     """The leave-out-class task of a named graph, by default with the classes left out that ``DATASETS`` names.
 
     ``split_seed`` chooses the public split where there are some (ten for Chameleon and Squirrel, one for Reddit2), and
-    seeds a random 60/20/20 elsewhere.
+    seeds a random 60/20/20 elsewhere. ``inductive`` hides all nodes but those of training from training.
     """
     graph, roles = _load(name, mirror, data_root)
     left_out = DATASETS[name].ood_classes if ood_classes is None else ood_classes
@@ -112,7 +113,7 @@ def load_task(
             raise GraphError(f"{name} has the public splits 0..{roles.shape[1] - 1}; there is no split {split_seed}")
         role = torch.from_numpy(roles[:, split_seed].copy())
         split = Split.from_masks(role == TRAIN, role == VAL, role == TEST)
-    return Task.leave_out(graph, left_out, split, split_seed, name)
+    return Task.leave_out(graph, left_out, split, split_seed, name, inductive)
 
 
 def in_mirror(name: str, mirror: str | os.PathLike[str] | None = None) -> bool:

@@ -1,7 +1,8 @@
 """Leave-out-class tasks: the only place that knows which nodes are out of distribution.
 
 A method that trains is given ``task.training``, which is made of masked copies: no test label and no
-out-of-distribution label can be reached from it. ``task.validation`` and ``task.test`` hold the truth, for evaluation.
+out-of-distribution label can be reached from it, and of an inductive task no other node at all. ``task.validation`` and
+``task.test`` hold the truth, for evaluation.
 """
 
 from __future__ import annotations
@@ -88,9 +89,15 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class TrainingView:
-    """All that a method sees: the whole graph, with the labels of training and ID validation nodes and no others."""
+    """All that a method sees: a graph to train on, and the one in which the nodes ``val`` to stop by are.
+
+    Of a transductive task both are the whole graph, with the labels of training and ID validation nodes and no others.
+    Of an inductive one ``graph`` holds the training nodes alone, ``val_graph`` these and behind them the ID validation
+    nodes, each with the edges among its nodes; ``train`` has the same numbers in both.
+    """
 
     graph: Graph
+    val_graph: Graph
     train: Tensor
     val: Tensor
     num_classes: int
@@ -115,12 +122,16 @@ class TrainingView:
             raise GraphError(f"node {int(shared[0])} is in both train and val; parts must not overlap")
         masked = graph.replace(labels=labels, class_names=graph.class_names)
         fingerprint = digest.hexdigest()
-        return cls(masked, parts["train"], parts["val"], graph.num_classes, graph.class_names, fingerprint)
+        return cls(masked, masked, parts["train"], parts["val"], graph.num_classes, graph.class_names, fingerprint)
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A graph, the classes left out, and a split; transductive: the whole graph takes part in message passing."""
+    """A graph, the classes left out, and a split.
+
+    Transductive: the whole graph takes part in message passing, in training, too. ``inductive``: the graph grows after
+    training, which sees the training nodes and the edges among them; predictions are made on the whole graph.
+    """
 
     name: str
     graph: Graph
@@ -129,6 +140,18 @@ class Task:
     train_labels: Tensor = field(repr=False)  # re-indexed labels of the ID training nodes, after any label noise
     shifts: tuple[str, ...] = ()
     shifted_nodes: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64), repr=False)
+    inductive: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.inductive:
+            return
+        trains = torch.zeros(self.graph.num_nodes, dtype=torch.bool)
+        trains[self.split.train] = True
+        if not bool(trains[self.graph.edge_index].all(0).any()):
+            raise GraphError(
+                "the training nodes have no edges among themselves, so there is no graph to train on without the "
+                "others: inductive=False, or another split"
+            )
 
     @classmethod
     def leave_out(
@@ -138,10 +161,12 @@ class Task:
         split: Split | None = None,
         split_seed: int = 0,
         name: str = "custom",
+        inductive: bool = False,
     ) -> Task:
         """Make the nodes of ``ood_classes`` strangers: dropped from training, to be recognised in validation and test.
 
         ID classes are numbered anew, 0..C-1 in their order. Nodes without a label stay in the graph, in no part of it.
+        ``inductive`` hides all nodes but those of training from training, and not their labels alone.
         """
         split = split or Split.random(graph.num_nodes, split_seed)
         last = max(int(part[-1]) for part in (split.train, split.val, split.test))
@@ -167,7 +192,8 @@ class Task:
         for part_name, part in parts.items():
             if not len(part):
                 raise GraphError(f"split: no node in {part_name} has a label")
-        return cls(name, graph, left_out, Split(train, parts["val"], parts["test"]), renumbered[train])
+        kept = Split(train, parts["val"], parts["test"])
+        return cls(name, graph, left_out, kept, renumbered[train], inductive=inductive)
 
     @property
     def id_classes(self) -> tuple[int, ...]:
@@ -191,8 +217,22 @@ class Task:
         labels = torch.full((self.graph.num_nodes,), -1)
         labels[self.split.train] = self.train_labels
         labels[val] = validation.labels[~validation.is_ood]
-        graph = self.graph.replace(labels=labels, class_names=self.class_names)
-        return TrainingView(graph, self.split.train.clone(), val, self.num_classes, self.class_names, self.fingerprint)
+        graph = val_graph = self.graph.replace(labels=labels, class_names=self.class_names)
+        train = self.split.train.clone()
+        if self.inductive:
+            graph, val_graph = graph.subgraph(train), graph.subgraph(torch.cat([train, val]))
+            train, val = torch.arange(len(train)), torch.arange(len(train), val_graph.num_nodes)
+        return TrainingView(graph, val_graph, train, val, self.num_classes, self.class_names, self.fingerprint)
+
+    @cached_property
+    def prediction_graph(self) -> Graph:
+        """What is predicted on: the whole graph, numbered as in ``validation`` and ``test``.
+
+        It has the labels that training has seen; of an inductive task, whose training has not seen it, none at all.
+        """
+        if not self.inductive:
+            return self.training.graph
+        return self.graph.replace(labels=torch.full((self.graph.num_nodes,), -1), class_names=self.class_names)
 
     @property
     def validation(self) -> Part:
@@ -222,9 +262,9 @@ class Task:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of graph, classes, split and shifts; whatever is derived from the task stores it and checks it."""
+        """A hash of all that the task is; whatever is derived from it stores it and checks it."""
         digest = hashlib.blake2b(self.graph.fingerprint.encode(), digest_size=16)
-        digest.update(f"{self.ood_classes} {self.shifts}".encode())
+        digest.update(f"{self.ood_classes} {self.shifts}{' inductive' if self.inductive else ''}".encode())
         for part in (self.split.train, self.split.val, self.split.test, self.train_labels):
             digest.update(part.numpy().tobytes() + b";")
         return digest.hexdigest()

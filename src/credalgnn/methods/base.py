@@ -22,9 +22,13 @@ Protocol: TypeAlias = Literal["sealed", "paper"]
 
 
 class Given(NamedTuple):
-    """What a method learns from; ``validation``, which knows the OOD nodes, only under the paper's protocol."""
+    """What a method learns from; ``validation``, which knows the OOD nodes, only under the paper's protocol.
+
+    ``graph`` is what it will predict on: nothing is learnt from that.
+    """
 
     view: TrainingView
+    graph: Graph
     validation: Part | None
     progress: bool | None = None
     on_epoch: Callable[[Epoch], None] | None = None
@@ -61,7 +65,7 @@ class Method(ABC):
         self._check()
         self._fit(given)
         view = given.view
-        self.graph_: Graph | None = view.graph
+        self.graph_: Graph | None = given.graph
         self.fingerprint, self.class_names = view.fingerprint, view.class_names
         self.num_features = view.graph.num_features
         self.protocol: Protocol = "sealed" if given.validation is None else "paper"
@@ -69,7 +73,8 @@ class Method(ABC):
     def predict(self, graph: Graph | None = None, nodes: Tensor | None = None) -> Prediction:
         """Predict all nodes, or ``nodes`` (a mask or node numbers), of the graph it was fitted on or of another one.
 
-        Another graph may have new nodes and edges; its features must be the same ones.
+        Fitted on an inductive task, it predicts on the whole graph, of which training saw a part. Another graph may
+        have new nodes and edges; its features must be the same ones.
         """
         graph = self._graph(graph)
         try:
@@ -173,13 +178,21 @@ _KINDS: dict[str, tuple[type, str]] = {
 }
 
 
-def _given(data: Any, train: Tensor | None, val: Tensor | None, protocol: str) -> tuple[TrainingView, Part | None]:
+def _given(
+    data: Any, train: Tensor | None, val: Tensor | None, protocol: str
+) -> tuple[TrainingView, Graph, Part | None]:
     if protocol not in ("sealed", "paper"):
         raise MethodError(f"unknown protocol {protocol!r}: choose 'sealed' or 'paper'")
     if isinstance(data, Task):
         if train is not None or val is not None:
             raise MethodError("a task has its own split: give train and val with a graph only")
-        view, validation = data.training, data.validation if protocol == "paper" else None
+        if data.inductive and protocol == "paper":
+            raise MethodError(
+                "the paper's protocol is transductive: it looks at OOD validation nodes, which the training of an "
+                "inductive task does not see; choose protocol='sealed', or a task with inductive=False"
+            )
+        view, graph = data.training, data.prediction_graph
+        validation = data.validation if protocol == "paper" else None
     elif isinstance(data, Graph):
         if train is None or val is None:
             raise MethodError("fit(graph) needs train= and val=: masks or node numbers; val decides when to stop")
@@ -189,6 +202,7 @@ def _given(data: Any, train: Tensor | None, val: Tensor | None, protocol: str) -
             view, validation = TrainingView.of_graph(data, train, val), None
         except GraphError as error:
             raise MethodError(str(error)) from None
+        graph = view.graph
     else:
         hint = ": Graph.from_pyg(data) makes one" if hasattr(data, "edge_index") else ""
         raise MethodError(f"a Task or a Graph is wanted, not {type(data).__name__}{hint}")
@@ -204,7 +218,7 @@ def _given(data: Any, train: Tensor | None, val: Tensor | None, protocol: str) -
         raise MethodError(
             "the validation part has no node of a known class: early stopping needs some; change the split"
         )
-    return view, validation
+    return view, graph, validation
 
 
 def inputs(graph: Graph, device: str = "cpu") -> tuple[Features, Adjacency]:

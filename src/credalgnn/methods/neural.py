@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..graphs import Graph
-from ..nn import Classifier, CredalHead, Schedule, TrainingError, dro_loss, make_backbone, train
+from ..nn import Classifier, CredalHead, Monitor, Schedule, TrainingError, dro_loss, make_backbone, train
 from ..nn.backbones import BackboneFactory, Features, pyg_model, widths_of
 from ..nn.credal import HALF_LENGTHS, MIDPOINTS, Activation, check_delta
 from ..nn.training import Epoch, Output, at
@@ -91,15 +91,15 @@ class Neural(Method):
         view = given.view
         x, edges = inputs(view.graph, self.device)
         labels = view.graph.labels[view.train].to(self.device)
-        watched, monitor = self._monitor(given)
+        monitor = self._monitor(given)
         with self._own_draws():
             torch.manual_seed(self.seed)
             module = self._build(view.graph.num_features, view.num_classes)
             schedule = Schedule(self.lr, self.weight_decay, self.epochs, self.patience, self.batch_size)
             try:
                 self.history_: list[Epoch] = train(
-                    module, x, edges, view.train.to(self.device), labels, self._loss, watched.to(self.device), monitor,
-                    schedule, given.progress, f"{self.name} seed {self.seed}", given.on_epoch,
+                    module, x, edges, view.train.to(self.device), labels, self._loss, monitor, schedule,
+                    given.progress, f"{self.name} seed {self.seed}", given.on_epoch,
                 )  # fmt: skip
             except TrainingError as error:
                 raise TrainingError(f"{self.name}, seed {self.seed}: {error}") from None
@@ -118,14 +118,17 @@ class Neural(Method):
         head = self._head([num_features, *widths] if self.joint else widths[-1:], num_classes)
         return Classifier(backbone, head, len(widths), self.joint).to(self.device)
 
-    def _monitor(self, given: Given) -> tuple[Tensor, Callable[[Output], float]]:
-        """The nodes early stopping looks at, and what it makes of the model's output there; lower is better."""
+    def _monitor(self, given: Given) -> Monitor:
+        """What early stopping looks at, and on which graph."""
         view = given.view
-        labels = view.graph.labels[view.val].to(self.device)
+        nodes, labels = view.val.to(self.device), view.val_graph.labels[view.val].to(self.device)
+        on = None if view.val_graph is view.graph else inputs(view.val_graph, self.device)
         if self.monitor == "id_loss":
-            return view.val, lambda output: self._loss(output, labels).item()
+            return Monitor(nodes, lambda output: self._loss(output, labels).item(), on)
         if self.monitor == "id_f1":
-            return view.val, lambda output: -(self._probabilities(output).argmax(-1) == labels).double().mean().item()
+            return Monitor(
+                nodes, lambda output: -(self._probabilities(output).argmax(-1) == labels).double().mean().item(), on
+            )
         if given.validation is None:
             raise MethodError(
                 "monitor 'ood_auroc' looks at OOD validation nodes, which the sealed protocol forbids: "
@@ -133,10 +136,10 @@ class Neural(Method):
             )
         from sklearn.metrics import roc_auc_score
 
-        nodes, is_ood = given.validation.nodes, given.validation.is_ood.numpy()
+        nodes, is_ood = given.validation.nodes.to(self.device), given.validation.is_ood.numpy()
         if is_ood.all() or not is_ood.any():
             raise MethodError("monitor 'ood_auroc' needs both ID and OOD nodes in the validation part")
-        return nodes, lambda output: -float(roc_auc_score(is_ood, self._headline(output).cpu().numpy()))
+        return Monitor(nodes, lambda output: -float(roc_auc_score(is_ood, self._headline(output).cpu().numpy())))
 
     def _output(self, graph: Graph, nodes: Tensor) -> Output:
         x, edges = inputs(graph, self.device)

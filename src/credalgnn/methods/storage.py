@@ -99,7 +99,7 @@ def load_method(
                 "any_task=True predicts all the same"
             )
         for part in _whole(method):
-            part.graph_ = task.training.graph
+            part.graph_ = task.prediction_graph
     return method
 
 

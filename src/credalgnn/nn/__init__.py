@@ -3,7 +3,7 @@
 from .backbones import GCN, SAGE, Adjacency, PyGBackbone, make_backbone
 from .credal import CredalHead, JointLinear, dro_loss
 from .sparse import SparseMatrix
-from .training import Classifier, Schedule, TrainingError, train
+from .training import Classifier, Monitor, Schedule, TrainingError, train
 
 __all__ = [
     "GCN",
@@ -12,6 +12,7 @@ __all__ = [
     "Classifier",
     "CredalHead",
     "JointLinear",
+    "Monitor",
     "PyGBackbone",
     "Schedule",
     "SparseMatrix",

@@ -58,6 +58,18 @@ class Schedule:
     batch_size: int | None = None
 
 
+@dataclass(frozen=True)
+class Monitor:
+    """What early stopping looks at: ``value`` of the output at ``nodes``, lower is better.
+
+    ``on`` are features and edges of another graph than the one that is trained on, which the nodes are of.
+    """
+
+    nodes: Tensor
+    value: Callable[[Output], float]
+    on: tuple[Features, Adjacency] | None = None
+
+
 def train(
     model: Classifier,
     x: Features,
@@ -65,14 +77,13 @@ def train(
     nodes: Tensor,
     labels: Tensor,
     loss: Callable[[Output, Tensor], Tensor],
-    watched: Tensor,
-    monitor: Callable[[Output], float],
+    monitor: Monitor,
     schedule: Schedule,
     progress: bool | None = None,
     words: str = "training",
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> list[Epoch]:
-    """Minimise ``loss(output, labels)`` on ``nodes``; keep the weights of the least ``monitor(output)`` on ``watched``.
+    """Minimise ``loss(output, labels)`` on ``nodes``; keep the weights with which the ``monitor`` saw least.
 
     Draws (batches, dropout) come from torch's global generator, which the caller seeds. ``progress`` None shows a bar
     on a terminal, once it has taken a few seconds. Weight decay is L2, as Adam has it. The curve has one line more than
@@ -102,7 +113,8 @@ def train(
                 output = model.train(shared)(x, edges)
                 value = loss(at(output, nodes), labels)
             with torch.no_grad():
-                curve.append(Epoch(epoch, _finite(value, epoch, schedule), monitor(at(output, watched))))
+                seen = output if monitor.on is None else model(*monitor.on)
+                curve.append(Epoch(epoch, _finite(value, epoch, schedule), monitor.value(at(seen, monitor.nodes))))
             if epoch and curve[-1].monitor < best:  # the untrained weights are never kept
                 best, best_epoch = curve[-1].monitor, epoch
                 best_state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}

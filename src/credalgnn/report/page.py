@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ..bench.files import write
 from ..bench.metrics import MARKS
 from ..bench.records import RecordError
-from .summary import Row, make_rows
+from .summary import Row, TaskKey, make_rows
 
 NODES = 600  # test nodes of one data set that go into the page
 MANY = 20  # with more classes than this, fewer nodes
@@ -38,16 +38,16 @@ def write_page(
 ) -> None:
     """Write records, and the predictions per node that lie in the folders they are from, as one HTML file."""
     rows = make_rows(records)
-    keys = dict.fromkeys([(row.dataset, row.protocol) for row in rows] + [_task_of(record) for record in records])
+    keys = dict.fromkeys([row.task for row in rows] + [TaskKey.of(record) for record in records])
     tasks = [
-        _task(*key, [record for record in records if _task_of(record) == key], rows, [Path(one) for one in folders])
+        _task(key, [record for record in records if TaskKey.of(record) == key], rows, [Path(one) for one in folders])
         for key in keys
     ]
     data = {
         "title": title,
         "tasks": [task for task in tasks if task["methods"]],
         "failed": [
-            {name: record.get(name) for name in ("dataset", "protocol", "method", "seed", "error")}
+            {name: record.get(name) for name in ("dataset", "protocol", "setting", "method", "seed", "error")}
             for record in records
             if record["status"] != "done"
         ],
@@ -99,10 +99,6 @@ def _scores(values: Sequence[float] | NDArray[np.float64]) -> list[float | int |
     return _numbers(values, min(4 + max(extra, 0), 17))
 
 
-def _task_of(record: Record) -> tuple[str, str]:
-    return record["dataset"], record["protocol"]
-
-
 def _versions(records: Iterable[Record]) -> dict[str, list[str]]:
     """Every version of every package that made a record; more than one is worth seeing."""
     found: dict[str, dict[str, None]] = {}
@@ -112,11 +108,9 @@ def _versions(records: Iterable[Record]) -> dict[str, list[str]]:
     return {name: sorted(versions) for name, versions in found.items()}
 
 
-def _task(
-    dataset: str, protocol: str, records: Sequence[Record], rows: Iterable[Row], folders: Sequence[Path]
-) -> dict[str, Any]:
-    """All that is shown of one data set under one protocol."""
-    mine = [row for row in rows if (row.dataset, row.protocol) == (dataset, protocol)]
+def _task(key: TaskKey, records: Sequence[Record], rows: Iterable[Row], folders: Sequence[Path]) -> dict[str, Any]:
+    """All that is shown of one data set under one protocol and setting."""
+    mine = [row for row in rows if row.task == key]
     done = sorted(
         (record for record in records if record["status"] == "done"), key=lambda r: (r["seed"], r["split_seed"])
     )
@@ -127,15 +121,14 @@ def _task(
             trivial = any(row.trivial for row in mine if row.method == method)
             methods[method] = {"trivial": trivial, **_method(runs)}
     return {
-        "dataset": dataset,
-        "protocol": protocol,
+        **key._asdict(),
         "classes": done[0]["class_names"] if done else [],
         "ood": done[0]["ood_names"] if done else [],
         "counts": done[0]["counts"] if done else {},
         "seeds": sorted({record["seed"] for record in done}),
         "rows": [_row(row) for row in mine],
         "methods": methods,
-        "nodes": _nodes(dataset, done, folders),
+        "nodes": _nodes(key.dataset, done, folders),
     }
 
 
@@ -252,7 +245,8 @@ def _folder_of(record: Record, folders: Iterable[Path]) -> Path | None:
         run = folder / "runs" / record["dataset"] / record["method"] / f"seed-{record['seed']:03d}.json"
         if _parquet(folder, record).is_file() and run.is_file():
             there = json.loads(run.read_text(encoding="utf-8"))
-            if all(there.get(name) == record[name] for name in ("protocol", "split_seed", "fingerprint", "config")):
+            same = ("protocol", "setting", "split_seed", "fingerprint", "config")
+            if all(there.get(name) == record[name] for name in same):
                 return folder
     return None
 

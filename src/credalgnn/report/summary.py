@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,18 @@ class Summary:
     n: int
 
 
+class TaskKey(NamedTuple):
+    """What methods are compared on, and under which conditions."""
+
+    dataset: str
+    protocol: str
+    setting: str
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> TaskKey:
+        return cls(record["dataset"], record["protocol"], record["setting"])
+
+
 @dataclass(frozen=True)
 class Row:
     """One score of one method on one data set, over all seeds.
@@ -47,6 +59,7 @@ class Row:
 
     dataset: str
     protocol: str
+    setting: str
     method: str
     score: str
     headline: bool
@@ -60,13 +73,17 @@ class Row:
     competes: bool = False
     is_short: bool = False
 
+    @property
+    def task(self) -> TaskKey:
+        return TaskKey(self.dataset, self.protocol, self.setting)
+
 
 def read_runs(folders: Sequence[Path]) -> list[dict[str, Any]]:
     """The records of several folders as one benchmark; a run that two folders hold alike counts once."""
     merged: dict[tuple[Any, ...], tuple[Path, dict[str, Any]]] = {}
     for folder in folders:
         for record in read_records(folder):
-            key = tuple(record[name] for name in ("dataset", "protocol", "method", "seed", "split_seed"))
+            key = (*TaskKey.of(record), *(record[name] for name in ("method", "seed", "split_seed")))
             other, known = merged.get(key, (folder, None))
             if known is None or known["status"] == "failed":
                 merged[key] = folder, record
@@ -85,20 +102,21 @@ def read_runs(folders: Sequence[Path]) -> list[dict[str, Any]]:
 
 def _check_alike(records: Sequence[Mapping[str, Any]]) -> None:
     """Runs that a table puts together must differ in their seeds only; all on one split, or each seed on its own."""
-    configs: dict[tuple[str, str, str], Any] = {}
-    data: dict[tuple[str, str, int], str] = {}
-    splits: dict[tuple[str, str], set[int]] = {}
+    configs: dict[tuple[TaskKey, str], Any] = {}
+    data: dict[tuple[TaskKey, int], str] = {}
+    splits: dict[TaskKey, set[int]] = {}
     for record in records:
-        dataset, protocol, method, split = (record[k] for k in ("dataset", "protocol", "method", "split_seed"))
-        if configs.setdefault((dataset, protocol, method), record["config"]) != record["config"]:
+        task, dataset, method, split = TaskKey.of(record), record["dataset"], record["method"], record["split_seed"]
+        if configs.setdefault((task, method), record["config"]) != record["config"]:
             raise RecordError(f"{dataset} {method}: runs with different hyper-parameters; report the folders apart")
-        if data.setdefault((dataset, protocol, split), record["fingerprint"]) != record["fingerprint"]:
+        if data.setdefault((task, split), record["fingerprint"]) != record["fingerprint"]:
             raise RecordError(f"{dataset}: runs on different data or splits; report the folders apart")
-        splits.setdefault((dataset, protocol), set()).add(split)
-    for (dataset, protocol), found in splits.items():
-        own = all(r["seed"] == r["split_seed"] for r in records if (r["dataset"], r["protocol"]) == (dataset, protocol))
+        splits.setdefault(task, set()).add(split)
+    for task, found in splits.items():
+        own = all(record["seed"] == record["split_seed"] for record in records if TaskKey.of(record) == task)
         if len(found) > 1 and not own:
-            raise RecordError(f"{dataset}: runs on the splits {', '.join(map(str, sorted(found)))}; report them apart")
+            numbers = ", ".join(map(str, sorted(found)))
+            raise RecordError(f"{task.dataset}: runs on the splits {numbers}; report them apart")
 
 
 def summarise(values: Sequence[float]) -> Summary:
@@ -117,24 +135,26 @@ def _draws(count: int) -> NDArray[np.float64]:
 
 
 def make_rows(records: Iterable[Mapping[str, Any]]) -> list[Row]:
-    """One row per data set, protocol, method and score, the best marked; in the order of the records' data sets."""
+    """One row per task, method and score, the best marked; in the order of the records' data sets."""
     order = {name: number for number, name in enumerate(METHODS)}
-    groups: dict[tuple[str, str], dict[str, list[Mapping[str, Any]]]] = {}
+    groups: dict[TaskKey, dict[str, list[Mapping[str, Any]]]] = {}
     for record in records:
-        table = groups.setdefault((record["dataset"], record["protocol"]), {})
+        table = groups.setdefault(TaskKey.of(record), {})
         table.setdefault(record["method"], []).append(record)
     rows: list[Row] = []
-    for (dataset, protocol), methods in groups.items():
+    for task, methods in groups.items():
         made: list[tuple[Row, dict[Any, float]]] = []
         for method in sorted(methods, key=lambda name: order.get(name, len(order))):
             done = [record for record in methods[method] if record["status"] == "done"]
             failed = len(methods[method]) - len(done)
             if not done:
-                made.append((_row(dataset, protocol, method, "-", True, [], failed), {}))
+                made.append((_row(task, method, "-", True, [], failed), {}))
             if any(set(record["scores"]) != set(done[0]["scores"]) for record in done):
-                raise RecordError(f"{dataset} {method}: its runs have different scores, so they cannot be averaged")
+                raise RecordError(
+                    f"{task.dataset} {method}: its runs have different scores, so they cannot be averaged"
+                )
             for score in done[0]["scores"] if done else ():
-                row = _row(dataset, protocol, method, score, score == done[0]["headline"], done, failed)
+                row = _row(task, method, score, score == done[0]["headline"], done, failed)
                 made.append((row, {_seed(record): record["scores"][score]["auroc"] for record in done}))
         rows.extend(_ranked(made))
     return rows
@@ -144,9 +164,7 @@ def _seed(record: Mapping[str, Any]) -> tuple[int, int]:
     return record["seed"], record["split_seed"]
 
 
-def _row(
-    dataset: str, protocol: str, method: str, score: str, headline: bool, done: Sequence[Mapping[str, Any]], failed: int
-) -> Row:
+def _row(task: TaskKey, method: str, score: str, headline: bool, done: Sequence[Mapping[str, Any]], failed: int) -> Row:
     columns: dict[str, list[float]] = {}
     for record in done:
         numbers = {**record["metrics"], **record["scores"][score], "seconds": record["seconds"]["fit"]}
@@ -157,7 +175,7 @@ def _row(
     found = Counter(itertools.chain.from_iterable(record["marks"] for record in done))
     marks = {name: found[name] for name in dict.fromkeys([*MARKS, *found]) if found[name]}
     trivial = method in METHODS and issubclass(METHODS[method], Trivial)
-    return Row(dataset, protocol, method, score, headline, trivial, values, marks, len(done), failed)
+    return Row(*task, method, score, headline, trivial, values, marks, len(done), failed)
 
 
 def _ranked(rows: Sequence[tuple[Row, dict[Any, float]]]) -> list[Row]:

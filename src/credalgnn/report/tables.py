@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..bench.files import write
 from ..bench.metrics import MARKS
-from .summary import Row, Summary
+from .summary import Row, Summary, TaskKey
 
 PERCENT = {
     "auroc": "AUROC",
@@ -41,23 +41,24 @@ def terminal(rows: Sequence[Row], width: int | None = None) -> str:
     if width is not None:
         words = [line for text in words for line in textwrap.wrap(text, max(width, 20))]
         if max(map(len, parts[0])) > width:
-            tables = [[row for row in rows if (row.dataset, row.protocol) == key] for key in _tables(rows)]
+            tables = [[row for row in rows if row.task == key] for key in _tables(rows)]
             parts = [_aligned(_overview(table, lambda text, rank: text + _SIGNS[rank], names)) for table in tables]
-    return "\n".join([*(line for part in parts for line in [*part, ""]), *words])
+    return "\n".join([conditions(rows), "", *(line for part in parts for line in [*part, ""]), *words])
 
 
 def markdown(rows: Sequence[Row]) -> str:
     """The same, and below it every metric for each data set."""
     bold = {"best": "**{}**", "tied": "{}†", "": "{}"}
-    parts = [*pipes(_overview(rows, lambda text, rank: bold[rank].format(text), _named(rows))), "", *legend(rows)]
-    for dataset, protocol in _tables(rows):
-        chosen = [row for row in rows if (row.dataset, row.protocol) == (dataset, protocol)]
+    overview = pipes(_overview(rows, lambda text, rank: bold[rank].format(text), _named(rows)))
+    parts = [conditions(rows), "", *overview, "", *legend(rows)]
+    for task in _tables(rows):
+        chosen = [row for row in rows if row.task == task]
         columns = {**PERCENT, **PLAIN}
         body = [["method", "score", *columns.values(), "marks"]]
         for row in chosen:
             cells = [_cell(row.values.get(name), 100.0 if name in PERCENT else 1.0) for name in columns]
             body.append([row.method, row.score, *cells, letters(row)])
-        parts += ["", f"## {dataset}, {protocol} protocol", "", *pipes(body)]
+        parts += ["", f"## {task.dataset}, {task.protocol} protocol, {task.setting} setting", "", *pipes(body)]
     return "\n".join(parts) + "\n"
 
 
@@ -65,7 +66,7 @@ def latex(rows: Sequence[Row]) -> str:
     """The overview for a paper: booktabs, the best in bold, those not significantly worse underlined."""
     looks = {"best": r"\textbf{{{}}}", "tied": r"\underline{{{}}}", "": "{}"}
     head, *body = _overview(rows, lambda text, rank: looks[rank].format(text), _named(rows))
-    lines = [r"\begin{tabular}{ll" + "r" * (len(head) - 2) + "}", r"\toprule"]
+    lines = [f"% {conditions(rows)}", r"\begin{tabular}{ll" + "r" * (len(head) - 2) + "}", r"\toprule"]
     lines += [" & ".join(map(_tex, head)) + r" \\", r"\midrule"]
     for line in body:
         numbers = (cell.replace(" ± ", r"\,$\pm$\,") for cell in line[2:])
@@ -83,16 +84,23 @@ def tidy(rows: Sequence[Row]) -> str:
     file = io.StringIO()
     table = csv.writer(file, lineterminator="\n")
     table.writerow(
-        ["dataset", "protocol", "method", "score", "metric", "mean", "std", "low", "high", "seeds", "rank", "marks"]
-    )
+        ["dataset", "protocol", "setting", "method", "score", "metric", "mean", "std", "low", "high", "seeds", "rank",
+         "marks"]
+    )  # fmt: skip
     for row in rows:
         marks = " ".join(f"{name}:{count}" for name, count in row.marks.items())
         for name, value in row.values.items():
             spread = (value.std, value.low, value.high) if value.n > 1 else ()
             numbers = [f"{number:.6g}" for number in (value.mean, *spread)] + [""] * (3 - len(spread))
             rank = row.rank if name == "auroc" else ""
-            table.writerow([row.dataset, row.protocol, row.method, row.score, name, *numbers, value.n, rank, marks])
+            table.writerow([*row.task, row.method, row.score, name, *numbers, value.n, rank, marks])
     return file.getvalue()
+
+
+def conditions(rows: Sequence[Row]) -> str:
+    """The line above a table: what methods were allowed to look at."""
+    protocols, settings = (dict.fromkeys(getattr(row, name) for row in rows) for name in ("protocol", "setting"))
+    return f"Protocol: {' and '.join(protocols)}. Setting: {' and '.join(settings)}."
 
 
 def legend(rows: Sequence[Row], best: str = "Bold", tied: str = "†", ranked: bool = True) -> list[str]:
@@ -101,6 +109,8 @@ def legend(rows: Sequence[Row], best: str = "Bold", tied: str = "†", ranked: b
     many = " to ".join(str(number) for number in dict.fromkeys((seeds[0], seeds[-1]))) if seeds else "no"
     many += " seed" if many == "1" else " seeds"
     words = [f"AUROC of OOD nodes and accuracy of ID nodes in per cent, mean ± standard deviation over {many}."]
+    if any(row.setting == "inductive" for row in rows):
+        words.append("Inductive: training saw the training nodes and the edges among them, and no others.")
     if ranked:
         words.append(_ranking(rows, best, tied))
     if any(row.is_short for row in rows):
@@ -111,7 +121,7 @@ def legend(rows: Sequence[Row], best: str = "Bold", tied: str = "†", ranked: b
     if seen:
         words.append("A number after a letter tells how many runs bear the mark, if not all.")
         words[-1] += " Rows with a marked run are shown and not ranked." if ranked else ""
-    failed = sum({(row.dataset, row.protocol, row.method): row.failed for row in rows}.values())
+    failed = sum({(row.task, row.method): row.failed for row in rows}.values())
     if failed:
         words.append(f"{failed} run{'s' if failed > 1 else ''} failed; the records say why.")
     return words
@@ -120,8 +130,8 @@ def legend(rows: Sequence[Row], best: str = "Bold", tied: str = "†", ranked: b
 def _ranking(rows: Sequence[Row], best: str, tied: str) -> str:
     """What the ranks mean, and on which data sets differences could be tested."""
     words = f"{best}: the best headline score without a mark."
-    rivals = Counter((row.dataset, row.protocol) for row in rows if row.competes)
-    tested = {(row.dataset, row.protocol) for row in rows if row.tested}
+    rivals = Counter(row.task for row in rows if row.competes)
+    tested = {row.task for row in rows if row.tested}
     if tested:
         words += f" {tied}: not significantly worse (Wilcoxon over seeds, Holm, 0.05)."
     names = _named(rows)
@@ -136,16 +146,16 @@ _SIGNS = {"best": "*", "tied": "+", "": " "}
 
 
 def _overview(
-    rows: Sequence[Row], decorate: Callable[[str, str], str], names: Mapping[tuple[str, str], str]
+    rows: Sequence[Row], decorate: Callable[[str, str], str], names: Mapping[TaskKey, str]
 ) -> list[list[str]]:
-    """Head and body: a line per method and score, two columns per data set and protocol."""
+    """Head and body: a line per method and score, two columns per data set, protocol and setting."""
     tables = _tables(rows)
     body = [["method", "score", *(f"{names[table]} {what}" for table in tables for what in ("AUROC", "accuracy"))]]
-    found = {(row.dataset, row.protocol, row.method, row.score): row for row in rows}
+    found = {(row.task, row.method, row.score): row for row in rows}
     for method, score in dict.fromkeys((row.method, row.score) for row in rows):
         line = [method, score]
         for table in tables:
-            row = found.get((*table, method, score))
+            row = found.get((table, method, score))
             if row is None:
                 line += ["", ""]
                 continue
@@ -158,14 +168,15 @@ def _overview(
     return body
 
 
-def _tables(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    return list(dict.fromkeys((row.dataset, row.protocol) for row in rows))
+def _tables(rows: Sequence[Row]) -> list[TaskKey]:
+    return list(dict.fromkeys(row.task for row in rows))
 
 
-def _named(rows: Sequence[Row]) -> dict[tuple[str, str], str]:
-    """A name for every data set and protocol; the protocol is in it if there are several."""
-    several = len({row.protocol for row in rows}) > 1
-    return {(name, protocol): f"{name} ({protocol})" if several else name for name, protocol in _tables(rows)}
+def _named(rows: Sequence[Row]) -> dict[TaskKey, str]:
+    """A name for every data set, protocol and setting; the last two are in it if there are several."""
+    several = [name for name in ("protocol", "setting") if len({getattr(row, name) for row in rows}) > 1]
+    extra = {task: ", ".join(getattr(task, name) for name in several) for task in _tables(rows)}
+    return {task: f"{task.dataset} ({words})" if words else task.dataset for task, words in extra.items()}
 
 
 def _cell(value: Summary | None, factor: float) -> str:

@@ -11,6 +11,10 @@ const PROTOCOLS = {
   sealed: "nothing was chosen by an OOD node or by a test node",
   paper: "early stopping and tuning may look at the OOD nodes of the validation part",
 };
+const SETTINGS = {
+  transductive: "the whole graph takes part in training, with the labels of some nodes",
+  inductive: "training saw the training nodes and the edges among them; all others came afterwards",
+};
 const SCORES = {
   EU: "epistemic uncertainty (bits)", AU: "aleatoric uncertainty (bits)", TU: "total uncertainty (bits)",
   msp: "1 − largest probability", entropy: "entropy (bits)",
@@ -77,8 +81,11 @@ const predicted = () => (state.task.nodes.methods || {})[state.method];
 const rowOf = (name, score) => state.task.rows.find((row) => row.method === name && row.score === score);
 const auroc = (name, score) => ((rowOf(name, score) || { values: {} }).values.auroc || [null])[0];
 const meaning = (mark) => data.marks[mark] || "a mark this page does not know";
-const taskName = (task) =>
-  data.tasks.filter((other) => other.dataset === task.dataset).length > 1 ? `${task.dataset} (${task.protocol})` : task.dataset;
+function taskName(task) { // what tells it from others on the same data set stands in brackets
+  const others = data.tasks.filter((other) => other.dataset === task.dataset);
+  const parts = ["protocol", "setting"].filter((key) => others.some((other) => other[key] !== task[key]));
+  return parts.length ? `${task.dataset} (${parts.map((key) => task[key]).join(", ")})` : task.dataset;
+}
 const nodeName = (i) => state.task.nodes.node[i];
 const className = (i) => state.task.nodes.names[state.task.nodes.class[i]];
 const isOOD = (i) => state.task.nodes.ood[i] === 1;

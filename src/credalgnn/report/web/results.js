@@ -7,7 +7,7 @@ function showHeader() {
   const runs = data.tasks.flatMap((task) => task.rows.filter((row) => row.headline)).reduce((sum, row) => sum + row.runs, 0);
   const methods = [...new Set(data.tasks.flatMap((task) => Object.keys(task.methods)))];
   const seeds = [...new Set(data.tasks.flatMap((task) => task.seeds))].sort((a, b) => a - b);
-  const protocols = [...new Set(data.tasks.map((task) => task.protocol))];
+  const [protocols, settings] = ["protocol", "setting"].map((key) => [...new Set(data.tasks.map((task) => task[key]))]);
   $("lead").textContent = data.tasks.length
     ? "Which method notices nodes of classes it has never seen? "
       + `${plural(methods.length, "method")} on ${plural(new Set(data.tasks.map((task) => task.dataset)).size, "data set")}, ${plural(runs, "run")}.`
@@ -15,6 +15,7 @@ function showHeader() {
   $("compared").append(
     ...data.tasks.flatMap((task) => fact(taskName(task), factsOf(task))),
     ...protocols.flatMap((name) => fact("Protocol", `${name}: ${PROTOCOLS[name] || "not known to this page"}`)),
+    ...settings.flatMap((name) => fact("Setting", `${name}: ${SETTINGS[name] || "not known to this page"}`)),
     ...fact("Methods", methods.join(", ") || "none"),
     ...fact(seeds.length === 1 ? "Seed" : "Seeds", some(seeds.map(String), 12) || "none"),
     ...fact("Made with", Object.entries(data.versions).map(([name, found]) => `${name} ${found.join(" and ")}`).join(", ") || "unknown"));
@@ -22,7 +23,7 @@ function showHeader() {
     $("failed").append(el("section", { class: "failed", "aria-label": "Failed runs" },
       el("h2", {}, `${plural(data.failed.length, "run")} failed`),
       el("ul", {}, data.failed.map((run) => el("li", {},
-        el("strong", {}, `${run.dataset}, ${run.method}, seed ${run.seed} `), `(${run.protocol})`,
+        el("strong", {}, `${run.dataset}, ${run.method}, seed ${run.seed} `), `(${run.protocol}, ${run.setting})`,
         el("pre", {}, run.error || "no message"))))));
   }
   $("footer").append(el("p", {}, (data.finished ? `Last run ended ${data.finished.slice(0, 16).replace("T", " ")} UTC. ` : "")
