@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         KNNLJ,
         METHODS,
         ClassicalEnsemble,
+        CredalCoverage,
         CredalEnsemble,
         CredalFinal,
         CredalLJ,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         u80,
         uncertainty,
         upper_entropy,
+        widen,
     )
 
 
@@ -51,6 +53,7 @@ __all__ = [
     "KNNLJ",
     "METHODS",
     "ClassicalEnsemble",
+    "CredalCoverage",
     "CredalEnsemble",
     "CredalFinal",
     "CredalLJ",
@@ -83,12 +86,13 @@ __all__ = [
     "u80",
     "uncertainty",
     "upper_entropy",
+    "widen",
 ]
 
 _IN_BENCH = {"Evaluation", "evaluate"}
 _IN_GRAPHS = {"Graph", "Task", "load_graph", "load_task"}
 _IN_METHODS = {
-    "KNN", "KNNLJ", "METHODS", "ClassicalEnsemble", "CredalEnsemble", "CredalFinal", "CredalLJ", "Degree", "Energy",
+    "KNN", "KNNLJ", "METHODS", "ClassicalEnsemble", "CredalCoverage", "CredalEnsemble", "CredalFinal", "CredalLJ", "Degree", "Energy",
     "FeatureSum", "GNNSafe", "MethodError", "Mahalanobis", "Odin", "Prediction", "Vanilla", "load_method",
 }  # fmt: skip
 

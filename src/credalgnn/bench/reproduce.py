@@ -16,13 +16,13 @@ from ..methods import METHODS
 from ..methods.detectors import PostHoc
 from ..methods.trivial import Trivial
 from .runs import Run, plan
-from .spaces import Space, size, space_of
+from .spaces import SPACES, Space, size, space_of
 from .studies import Studies
 from .tuning import Best, Search
 
 ENSEMBLES = ("classical-ensemble", "credal-ensemble")
 TRAINED = ("vanilla", "credal-lj", "credal-final")
-POST_HOC = tuple(name for name, kind in METHODS.items() if issubclass(kind, PostHoc))
+POST_HOC = tuple(name for name, kind in METHODS.items() if issubclass(kind, PostHoc) and name in SPACES)
 
 
 @dataclass(frozen=True)

@@ -216,6 +216,7 @@ def execute(run: Run, task: Task, models: Models, keep_nodes: bool = False) -> t
         "scores": judged.scores,
         "curves": {**judged.curves, "training": [[e, _digits(loss), _digits(seen)] for e, loss, seen in curve]},
         "marks": list(judged.marks),
+        "diagnosis": None if method.diagnosis is None else dict(method.diagnosis),
         "seconds": {"fit": round(seconds, 3), "predict": round(predicted, 3)},
         "peak_mib": round(measure_peak(), 1),
     }

@@ -137,6 +137,20 @@ class Graph:
                 digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
 
+    @property
+    def content(self) -> str:
+        """A hash of features and edges alone: graphs that differ in labels, names or ids only have the same."""
+        if "content" not in self.derived:
+            digest = hashlib.blake2b(digest_size=16)
+            x = self.features
+            parts = [x] if x.layout == torch.strided else [x.crow_indices(), x.col_indices(), x.values()]
+            for part in (*parts, self.edge_index):
+                digest.update(f"{list(part.shape)} {part.dtype};".encode())
+                digest.update(np.ascontiguousarray(part.numpy()).data)
+            self.derived["content"] = digest.hexdigest()
+        content: str = self.derived["content"]
+        return content
+
     def replace(
         self,
         *,
@@ -144,6 +158,7 @@ class Graph:
         edge_index: Any = None,
         labels: Any = None,
         class_names: Sequence[str] | None = None,
+        node_ids: Sequence[Any] | NDArray[Any] | None = None,
     ) -> Graph:
         """The graph with some of its fields replaced; the others are shared, not copied and checked again.
 
@@ -155,6 +170,8 @@ class Graph:
             values["features"] = _checked_features(features)
             if values["features"].shape[0] != self.num_nodes:
                 raise GraphError(f"features of {values['features'].shape[0]} nodes for a graph of {self.num_nodes}")
+        if node_ids is not None:
+            values["node_ids"] = checked_ids(node_ids, self.num_nodes)
         if edge_index is not None:
             values["edge_index"] = _checked_edges(edge_index, self.num_nodes)
         names = self.class_names if class_names is None else class_names

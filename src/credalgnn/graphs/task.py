@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -193,6 +194,8 @@ class Task:
             if not len(part):
                 raise GraphError(f"split: no node in {part_name} has a label")
         kept = Split(train, parts["val"], parts["test"])
+        if inductive and graph.node_ids is None:  # by which nodes of the smaller graph are known again in the larger
+            graph = graph.replace(node_ids=np.arange(graph.num_nodes))
         return cls(name, graph, left_out, kept, renumbered[train], inductive=inductive)
 
     @property

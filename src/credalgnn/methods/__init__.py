@@ -1,6 +1,7 @@
 """Every method of the paper, by the name a user types. Knows nothing of how results are stored or shown."""
 
 from .base import Method
+from .coverage import CredalCoverage
 from .detectors import KNN, KNNLJ, Energy, GNNSafe, Mahalanobis, Odin
 from .ensembles import ClassicalEnsemble, CredalEnsemble
 from .neural import CredalFinal, CredalLJ, Vanilla
@@ -9,6 +10,7 @@ from .storage import load_method
 from .trivial import Degree, FeatureSum
 
 METHODS: dict[str, type[Method]] = {
+    "credal-coverage": CredalCoverage,
     "vanilla": Vanilla,
     "credal-lj": CredalLJ,
     "credal-final": CredalFinal,
@@ -29,6 +31,7 @@ __all__ = [
     "KNNLJ",
     "METHODS",
     "ClassicalEnsemble",
+    "CredalCoverage",
     "CredalEnsemble",
     "CredalFinal",
     "CredalLJ",

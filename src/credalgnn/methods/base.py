@@ -114,6 +114,11 @@ class Method(ABC):
         return graph
 
     @property
+    def diagnosis(self) -> Mapping[str, float] | None:
+        """What ``fit`` found out about how far the method is to be trusted, by name; None for most methods."""
+        return None
+
+    @property
     def is_fitted(self) -> bool:
         return hasattr(self, "fingerprint")
 

@@ -25,7 +25,7 @@ def fitted_on(given: Given, vanilla: Vanilla) -> Vanilla:
     """The vanilla GNN, fitted on what is given: fitted now, in place, if it was not; refused if on something else."""
     if not vanilla.is_fitted:
         vanilla._learn(given)
-    elif vanilla.monitor == "ood_auroc" and given.validation is None:
+    elif getattr(vanilla, "monitor", None) == "ood_auroc" and given.validation is None:
         raise MethodError(
             "OOD validation nodes decided when this vanilla GNN stopped ('ood_auroc'), against the sealed protocol: "
             "fit(task, protocol='paper'), or give one with another monitor"

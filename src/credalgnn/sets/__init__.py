@@ -4,6 +4,7 @@ from .decisions import e_admissibility, interval_dominance, maximality, u65, u80
 from .entropy import CertifiedUncertainty, Optimum, Uncertainty, lower_entropy, uncertainty, upper_entropy
 from .hull import HullSet
 from .intervals import IntervalSet, interval_softmax, log_interval_softmax
+from .widening import widen
 
 __all__ = [
     "CertifiedUncertainty",
@@ -21,4 +22,5 @@ __all__ = [
     "u80",
     "uncertainty",
     "upper_entropy",
+    "widen",
 ]

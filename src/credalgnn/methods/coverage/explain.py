@@ -1,0 +1,175 @@
+"""Why a node is covered or not, in words and numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...graphs import Graph
+from .descriptions import STATISTICS, Array, Describer
+from .model import StoredModels
+
+SIMILAR = 50  # nodes most like a node, among which labelled ones are counted
+NAMED = 3  # reasons and neighbours that are named
+RELEVANT = 0.1  # a change of log coverage that is worth a word
+_BLOCKS = ("its features", "features of its in-neighbours", "features two steps away")
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One way in which a node differs from labelled ones.
+
+    Attributes:
+        name: The statistic, or the block of features.
+        effect: What it does to the logarithm of the relative coverage, compared with a typical labelled node; below 0:
+            it makes the node less covered.
+        value: The node's statistic, in its own units; None for blocks of features.
+        low: Nine of ten labelled nodes have at least this.
+        high: Nine of ten labelled nodes have at most this.
+    """
+
+    name: str
+    effect: float
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return self.name
+        usual = f"{_short(self.low or 0.0)} to {_short(self.high or 0.0)}"
+        return f"{self.name} {_short(self.value)} (labelled nodes: {usual})"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why the credal set of a node is wide or narrow; ``str()`` says it in words.
+
+    Attributes:
+        node: The node's number.
+        predicted: The most probable class.
+        width: The widest of its intervals.
+        coverage: Relative coverage: 1 where labels are as dense as where they are dense, 0 where they never were.
+        labels_near: The number n of a class's labels near the node that the width was made from.
+        trust: How far coverage was to be trusted; the rest of the width comes from the entropy of the prediction.
+        reasons: What makes the node unlike labelled ones, or like them; the strongest first.
+        neighbours: The number of its neighbours.
+        labelled_neighbours: How many of them are labelled.
+        usual_share: The share of labelled neighbours that labelled nodes have on average.
+        least_covered: Neighbours with the lowest relative coverage, and that coverage.
+        labelled_similar: How many of the 50 nodes most like it are labelled.
+        similar: How many nodes that were, 50 or all there are.
+    """
+
+    node: int
+    predicted: str
+    width: float
+    coverage: float
+    labels_near: float
+    trust: float
+    reasons: tuple[Reason, ...]
+    neighbours: int
+    labelled_neighbours: int
+    usual_share: float
+    least_covered: tuple[tuple[int, float], ...]
+    labelled_similar: int
+    similar: int
+
+    def __str__(self) -> str:
+        size = "wide" if self.width >= 0.5 else "narrow" if self.width < 0.1 else "of medium width"
+        width = f"{size} (widest interval {self.width:.2f})"
+        lines = [f"Node {self.node}, predicted {self.predicted}: its credal set is {width}."]
+        if self.trust > 0.0:
+            where = (
+                "labels hardly ever reach nodes like it" if self.coverage < 0.25
+                else "labels reach nodes like it less often than others" if self.coverage < 0.75
+                else "nodes like it are labelled as often as any"
+            )  # fmt: skip
+            lines.append(
+                f"Coverage {self.coverage:.2f} of full: {where}; {self.labels_near:.1f} labels of a class near it."
+            )
+        if self.trust < 0.5:
+            lines.append(
+                f"Coverage is trusted by {self.trust:.0%} only: the rest of the width is the entropy of the prediction."
+            )
+        against = [str(reason) for reason in self.reasons if reason.effect <= -RELEVANT][:NAMED]
+        if against:
+            lines.append(f"Unlike labelled nodes: {'; '.join(against)}.")
+        if self.neighbours:
+            lines.append(
+                f"{self.labelled_neighbours} of its {self.neighbours} neighbours are labelled (labelled nodes: "
+                f"{self.usual_share:.0%} of theirs)."
+            )
+            weak = ", ".join(f"{node} ({q:.2f})" for node, q in self.least_covered)
+            lines.append(f"Its least covered neighbours: {weak}.")
+        lines.append(f"Of the {self.similar} nodes most like it {self.labelled_similar} are labelled.")
+        return "\n".join(lines)
+
+
+def reasons_for(models: StoredModels, describer: Describer, rows: Array, typical: Array) -> list[tuple[Reason, ...]]:
+    """What makes described nodes more or less covered, each the strongest first.
+
+    Every statistic, and every block of features, is replaced by what labelled nodes have in the middle, one at a time;
+    the effect is the change of the log coverage that this undoes.
+
+    Args:
+        models: Which say what coverage is.
+        describer: That made the rows.
+        rows: Descriptions of the nodes ``[N, D]``.
+        typical: Descriptions of labelled nodes ``[T, D]``.
+    """
+    middle = np.median(typical, 0)
+    low, high = (_raw(describer, np.quantile(typical[:, : len(STATISTICS)], q, axis=0)) for q in (0.1, 0.9))
+    values = _raw(describer, rows[:, : len(STATISTICS)])
+    width = (rows.shape[1] - len(STATISTICS)) // len(_BLOCKS)
+    parts = [slice(number, number + 1) for number in range(len(STATISTICS))]
+    parts += [slice(s, s + width) for s in range(len(STATISTICS), rows.shape[1], width)]
+    now = models(rows).log_relative
+    effects = np.zeros((len(parts), len(rows)))
+    for number, part in enumerate(parts):
+        changed = rows.copy()
+        changed[:, part] = middle[part]
+        effects[number] = now - models(changed).log_relative
+    found = []
+    for node in range(len(rows)):
+        order = np.argsort(effects[:, node], kind="stable")
+        reasons = []
+        for number in order.tolist():
+            effect = float(effects[number, node])
+            if number < len(STATISTICS):
+                numbers = (float(x[number]) for x in (values[node], low, high))
+                reasons.append(Reason(STATISTICS[number], effect, *numbers))
+            else:
+                reasons.append(Reason(_BLOCKS[number - len(STATISTICS)], effect))
+        found.append(tuple(reasons))
+    return found
+
+
+def neighbours_of(graph: Graph, node: int) -> Tensor:
+    """The other ends of a node's edges, in either direction, each once."""
+    source, target = graph.edge_index
+    ends = torch.cat([source[target == node], target[source == node]])
+    unique: Tensor = torch.unique(ends[ends != node])
+    return unique
+
+
+def most_similar(rows: Array, node: int, count: int) -> Array:
+    """The nodes whose descriptions are nearest to that of a node, without the node itself."""
+    scale = np.maximum(rows.std(0), 1e-9)
+    distance = np.square((rows - rows[node]) / scale).sum(1)
+    distance[node] = np.inf
+    nearest: Array = np.argsort(distance, kind="stable")[: min(count, len(rows) - 1)]
+    return nearest
+
+
+def _raw(describer: Describer, statistics: Array) -> Array:
+    """Statistics in their own units."""
+    raw: Array = np.expm1(statistics * describer.scale.numpy() + describer.centre.numpy())
+    return np.maximum(raw, 0.0)
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 or abs(value - round(value)) < 1e-3 else f"{value:.1f}"

@@ -1,0 +1,293 @@
+"""CredalCoverage: credal sets that are wide where labels never were (docs/coverage.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...graphs import Graph
+from ...sets import IntervalSet, widen
+from .. import scores
+from ..base import Given, Method
+from ..detectors import PostHoc, check_positive
+from ..neural import Outputs, Vanilla
+from ..prediction import MethodError, Prediction, intervals_of
+from .descriptions import Array, Describer, labelled_shares
+from .explain import NAMED, RELEVANT, SIMILAR, Explanation, Reason, most_similar, neighbours_of, reasons_for
+from .model import FOLDS, TRAINING_ROWS, Coverage, Diagnosis, StoredModels, estimate
+
+FEW = 50  # new nodes that are too few to estimate coverage anew
+STEEPNESS = 4.0  # power of the relative coverage in the number of labels near a node
+MOST = 1.0 - 1e-6  # the largest share of log2 C that EU may be; at 1 all classes would become alike
+CAUTION = 2.0  # penalty that keeps the temperature near 1 where the validation nodes say little
+LOOKED_AT = 10_000  # nodes whose widths are part of the diagnosis
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CredalCoverage(PostHoc):
+    """Credal sets as wide as labels are rare: midpoints of a vanilla GNN, half-lengths from label coverage.
+
+    Coverage is the probability that a node is labelled, given what it looks like, estimated without having been told
+    about the node (``model.estimate``). With the relative coverage q(v), n(v) = q(v)^4 T / C is the number of labels of
+    a class near the node, T / C being the average number of a class's labels, and ``s / (s + n)`` (Walley's imprecise
+    Dirichlet model) the share of log2 C bits that its epistemic uncertainty is. The half-length of the interval softmax
+    (Equation 3) is the one that gives the credal set just this epistemic uncertainty. As far as coverage is not to be
+    trusted, because it has no skill on nodes it was not told about, the entropy of the point prediction widens the set
+    in its place. Classes are those of the vanilla GNN.
+
+    Of validation nodes only the labels are read, for early stopping and temperature of the midpoints; for coverage they
+    are unlabelled, like test nodes.
+
+    Args:
+        vanilla: What gives the midpoints: a vanilla GNN, fitted already or fitted in place, or any other fitted method
+            that classifies; by default a new vanilla GNN with ``seed``.
+        seed: Of the folds and trees, and of the vanilla GNN if there is none.
+        strength: Walley's s: at so many labels of a class near a node half of the ignorance is gone.
+        reestimate: Estimate coverage anew on a graph other than the fitted one, with the training nodes against the
+            nodes it has; else, and for fewer than 50 new nodes, the models of ``fit`` serve. Training nodes are known
+            again by ``node_ids`` where both graphs have them.
+    """
+
+    strength: float = 10.0
+    reestimate: bool = True
+
+    name = "credal-coverage"
+    score_names = ("EU", "AU", "TU", "coverage")
+
+    def _check(self) -> None:
+        if self.vanilla is not None and not isinstance(self.vanilla, Vanilla):
+            if not isinstance(self.vanilla, Method):
+                raise MethodError(f"vanilla must be a method that classifies, not {type(self.vanilla).__name__}")
+            if not self.vanilla.is_fitted:
+                raise MethodError(f"vanilla may be a {type(self.vanilla).__name__} only if it is fitted: fit it first")
+        check_positive("strength", self.strength)
+        if not 0 <= self.seed < 2**32:
+            raise MethodError(f"seed must be between 0 and {2**32 - 1}, not {self.seed}")
+
+    def _prepare(self, given: Given) -> None:
+        view = given.view
+        graph = view.val_graph
+        self.class_names = view.class_names
+        self.temperature_ = _temperature(self._logits(graph)[view.val], graph.labels[view.val])
+        self.labels_ = len(view.train) / view.num_classes  # a class, on average
+        self.describer_ = Describer.of(graph, self.seed)
+        rows = self.describer_(graph)
+        labelled = torch.zeros(graph.num_nodes, dtype=torch.bool)
+        labelled[view.train] = True
+        self.models_: StoredModels | None = None
+        self.coverage_ = Coverage(np.zeros(graph.num_nodes), Diagnosis.of_nothing(labelled))
+        if _enough(labelled):
+            self.coverage_, self.models_ = estimate(rows, labelled, self.seed, graph, given.progress)
+        kept = view.train[:: len(view.train) // TRAINING_ROWS + 1]
+        self.rows_ = torch.from_numpy(rows[kept.numpy()])
+        self.ids_ = _hashed(graph)[view.train] if graph.node_ids is not None else torch.empty(0, dtype=torch.int64)
+        self.train_, self.content_ = view.train, graph.content
+        self._anew: tuple[str, Coverage] | None = None
+        others = (~labelled).nonzero().squeeze(-1)
+        widest = self._credal(graph, others[:: len(others) // LOOKED_AT + 1], self.coverage_).width.amax(-1)
+        self.widths_ = widest.quantile(torch.tensor([0.1, 0.5, 0.9], dtype=widest.dtype))
+
+    def coverage(self, graph: Graph | None = None) -> Tensor:
+        """Relative coverage q of all nodes of the fitted graph or of another one, float64 ``[N]``.
+
+        About 1 where labels are as dense as where they are dense, about 0 where they never were.
+        """
+        return torch.from_numpy(self._coverage(self._graph(graph)).log_relative).exp()
+
+    def explain(self, node: int, graph: Graph | None = None) -> Explanation:
+        """Why the credal set of a node is wide or narrow: print it, or read its fields.
+
+        Args:
+            node: The node's number.
+            graph: Its graph; by default the fitted one.
+        """
+        graph = self._graph(graph)
+        if not 0 <= node < graph.num_nodes:
+            raise MethodError(f"there is no node {node}: the graph has the nodes 0..{graph.num_nodes - 1}")
+        coverage, rows = self._coverage(graph), self.describer_(graph)
+        chosen = torch.tensor([node])
+        prediction = self._predict(graph, chosen)
+        assert prediction.credal is not None
+        labelled = self._labelled(graph)
+        near = neighbours_of(graph, node)
+        relative = coverage.log_relative
+        weakest = near[np.argsort(relative[near.numpy()], kind="stable")[:NAMED]].tolist()
+        similar = most_similar(rows, node, SIMILAR)
+        covered = float(coverage.covered[node])
+        return Explanation(
+            node=node,
+            predicted=self.class_names[int(prediction.classes[0])],
+            width=float(intervals_of(prediction.credal).width.amax()),
+            coverage=min(1.0, math.exp(relative[node])),
+            labels_near=self.labels_ * covered**STEEPNESS,
+            trust=coverage.diagnosis.trust,
+            reasons=self._reasons(rows[[node]])[0],
+            neighbours=len(near),
+            labelled_neighbours=int(labelled[near].sum()),
+            usual_share=_usual_share(graph, labelled),
+            least_covered=tuple((other, min(1.0, math.exp(relative[other]))) for other in weakest),
+            labelled_similar=int(labelled[similar].sum()),
+            similar=len(similar),
+        )
+
+    def why(self, nodes: Tensor, graph: Graph | None = None) -> list[str]:
+        """For each of some nodes, in a few words, what makes it unlike labelled ones; "" where nothing does."""
+        graph = self._graph(graph)
+        return [
+            "; ".join(str(reason) for reason in reasons if reason.effect <= -RELEVANT)
+            for reasons in (found[:NAMED] for found in self._reasons(self.describer_(graph)[nodes.numpy()]))
+        ]
+
+    def _reasons(self, rows: Array) -> list[tuple[Reason, ...]]:
+        if self.models_ is None:
+            return [()] * len(rows)
+        return reasons_for(self.models_, self.describer_, rows, self.rows_.numpy())
+
+    def _labelled(self, graph: Graph) -> Tensor:
+        """Which nodes of a graph are the training nodes, as far as that can be known."""
+        labelled = torch.zeros(graph.num_nodes, dtype=torch.bool)
+        if graph.content == self.content_:
+            labelled[self.train_] = True
+        elif graph.node_ids is not None and len(self.ids_):
+            labelled = torch.isin(_hashed(graph), self.ids_)
+        return labelled
+
+    @property
+    def diagnosis(self) -> dict[str, float] | None:
+        """What the coverage model knows, measured on nodes it was not told about; and how wide the intervals became.
+
+        ``auroc`` and ``log_loss`` (``base_log_loss``: of knowing nothing) of "labelled or not", ``trust`` in it,
+        ``uncovered``, the estimated share of unlabelled nodes that labels never reached, and quantiles over unlabelled
+        nodes of the widest interval.
+        """
+        if not self.is_fitted:
+            return None
+        widths = dict(zip(("width_10", "width_50", "width_90"), self.widths_.tolist(), strict=True))
+        return {**asdict(self.coverage_.diagnosis), **widths}
+
+    def __repr__(self) -> str:
+        words = f"CredalCoverage(seed={self.seed}, strength={self.strength:g}, reestimate={self.reestimate})"
+        if not self.is_fitted:
+            return words
+        low, middle, high = self.widths_.tolist()
+        widths = f"widest interval {low:.2f} / {middle:.2f} / {high:.2f} (10, 50, 90 % of unlabelled nodes)"
+        return f"{words}: {self.coverage_.diagnosis}; {widths}"
+
+    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
+        coverage = self._coverage(graph)
+        found = Prediction.of_credal(nodes, self._credal(graph, nodes, coverage), self.class_names)
+        point = self._midpoints(graph, nodes).softmax(-1)  # calibrated, in the set, and with the same classes
+        missing = -torch.from_numpy(coverage.log_relative)[nodes]
+        return replace(found, scores={**found.scores, "coverage": missing}, probabilities=point)
+
+    def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
+        raise AssertionError("predictions are made of credal sets")
+
+    def _logits(self, graph: Graph) -> Tensor:
+        """The midpoints before temperature; of what has no logits, logarithms of its probabilities."""
+        if isinstance(self.vanilla_, Vanilla):
+            return self.vanilla_.outputs(graph).logits.double()
+        probabilities = self.vanilla_.predict(graph).probabilities
+        if probabilities is None:
+            raise MethodError(f"{type(self.vanilla_).__name__} predicts no classes, so it can give no midpoints")
+        return probabilities.double().clamp_min(torch.finfo(torch.float64).tiny).log()
+
+    def _midpoints(self, graph: Graph, nodes: Tensor) -> Tensor:
+        return self._logits(graph)[nodes] / self.temperature_
+
+    def _credal(self, graph: Graph, nodes: Tensor, coverage: Coverage) -> IntervalSet:
+        midpoints = self._midpoints(graph, nodes)
+        covered = torch.from_numpy(coverage.covered)[nodes]
+        uncovered = self.strength / (self.strength + self.labels_ * covered**STEEPNESS)
+        most = math.log2(len(self.class_names))
+        doubt = (1.0 - coverage.diagnosis.trust) * scores.entropy(midpoints) / most
+        return widen(midpoints, (1.0 - (1.0 - uncovered) * (1.0 - doubt)).clamp(0.0, MOST) * most)
+
+    def _coverage(self, graph: Graph) -> Coverage:
+        """Coverage of the nodes of a graph: as found in ``fit``, estimated anew, or by the models of ``fit``."""
+        if graph.content == self.content_:
+            return self.coverage_
+        if self._anew is not None and self._anew[0] == graph.content:
+            return self._anew[1]
+        rows = self.describer_(graph)
+        found = self._estimated_anew(graph, rows) if self.reestimate else None
+        if found is None:
+            found = (
+                Coverage(np.zeros(len(rows)), self.coverage_.diagnosis) if self.models_ is None else self.models_(rows)
+            )
+        self._anew = graph.content, found
+        return found
+
+    def _estimated_anew(self, graph: Graph, rows: Array) -> Coverage | None:
+        """With the training nodes of this graph, if ids tell them, or else with those of ``fit``; None: too few."""
+        labelled = self._labelled(graph)
+        if int((~labelled).sum()) < FEW:
+            return None
+        if 2 * int(labelled.sum()) >= len(self.ids_) > 0 and _enough(labelled):
+            return estimate(rows, labelled, self.seed, graph)[0]
+        known = torch.cat([torch.ones(len(self.rows_), dtype=torch.bool), torch.zeros(len(rows), dtype=torch.bool)])
+        if not _enough(known):
+            return None
+        found, _ = estimate(np.concatenate([self.rows_.numpy(), rows]), known, self.seed)
+        return Coverage(found.log_relative[len(self.rows_) :], found.diagnosis)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        tensors = {f"describer.{name}": getattr(self.describer_, name) for name in Describer.FIELDS}
+        if self.models_ is not None:
+            arrays = self.models_.state()
+            tensors.update({f"models.{name}": torch.from_numpy(array) for name, array in arrays.items()})
+        tensors["coverage"] = torch.from_numpy(self.coverage_.log_relative)
+        tensors["diagnosis"] = torch.tensor(list(asdict(self.coverage_.diagnosis).values()), dtype=torch.float64)
+        tensors["numbers"] = torch.tensor([self.temperature_, self.labels_], dtype=torch.float64)
+        tensors["content"] = torch.tensor(list(bytes.fromhex(self.content_)), dtype=torch.uint8)
+        return {**tensors, "train": self.train_, "rows": self.rows_, "ids": self.ids_, "widths": self.widths_}
+
+    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
+        self.describer_ = Describer(**{name: tensors[f"describer.{name}"] for name in Describer.FIELDS})
+        models = {name.removeprefix("models."): t.numpy() for name, t in tensors.items() if name.startswith("models.")}
+        self.models_ = StoredModels.from_state(models) if models else None
+        diagnosis = Diagnosis(*tensors["diagnosis"].tolist())
+        self.coverage_ = Coverage(tensors["coverage"].numpy(), diagnosis)
+        self.temperature_, self.labels_ = tensors["numbers"].tolist()
+        self.content_ = bytes(tensors["content"].tolist()).hex()
+        self.train_, self.rows_ = tensors["train"], tensors["rows"]
+        self.ids_, self.widths_, self._anew = tensors["ids"], tensors["widths"], None
+
+
+def _enough(labelled: Tensor) -> bool:
+    """Whether there are two labelled nodes, and two others, a fold."""
+    count = int(labelled.sum())
+    return min(count, len(labelled) - count) >= 2 * FOLDS
+
+
+def _usual_share(graph: Graph, labelled: Tensor) -> float:
+    """The mean share of labelled nodes among the in-neighbours of labelled nodes that have any."""
+    shares = labelled_shares(graph, labelled, torch.ones_like(labelled))[labelled.numpy(), 0]
+    return float(shares.mean()) if len(shares) else 0.0
+
+
+def _hashed(graph: Graph) -> Tensor:
+    """The ids of a graph's nodes as whole numbers; texts by a hash of 63 bits."""
+    ids = graph.node_ids
+    assert ids is not None
+    if ids.dtype.kind == "i":
+        return torch.from_numpy(ids.astype(np.int64))
+    texts = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in ids.tolist())
+    return torch.tensor([int.from_bytes(text, "big") >> 1 for text in texts], dtype=torch.int64)
+
+
+def _temperature(logits: Tensor, labels: Tensor) -> float:
+    """What to divide logits by so that they fit the labels (Guo et al. 2017); near 1 where labels are few."""
+    from scipy.optimize import minimize_scalar
+
+    def loss(log_temperature: float) -> float:
+        fit = torch.nn.functional.cross_entropy(logits / math.exp(log_temperature), labels, reduction="sum")
+        return fit.item() + CAUTION * log_temperature**2
+
+    return math.exp(float(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x))
