@@ -18,9 +18,12 @@ Ints: TypeAlias = NDArray[np.int64]
 
 BITS = 1.0 / math.log(2.0)
 TINY = 1e-300
+ZERO: int = np.zeros(1, np.int64)[0]  # to numba a plain 0 is a type of its own, see _numba.py
 
-# Sums may be taken in any order, which lets them use vector instructions.
-jit = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+FAST = {"reassoc", "contract"}  # sums may be taken in any order, which lets them use vector instructions
+
+entry = njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+jit = njit(error_model="numpy", fastmath=FAST)
 
 CLOSE = 1e-11  # bits: good enough to stop
 FLAT = 1e-14  # bits: differences of entropies below this are rounding
@@ -139,7 +142,7 @@ def _step(w: Floats, active: Ints, size: int, move: Floats, length: float, trial
         trial[active[a]] /= total
 
 
-@jit
+@entry
 def hull_entropies(members: Floats, value: Floats, gap: Floats, weights: Floats) -> None:
     """Upper entropy of each row of members [N, M, C], its certified gap, and the weights [N, M] that attain it."""
     rows, m, n = members.shape
@@ -162,7 +165,7 @@ def hull_entropies(members: Floats, value: Floats, gap: Floats, weights: Floats)
                     weights[r, k] = w[k]
             if excess <= CLOSE or stalled == PATIENCE:
                 break
-            size = newcomer = 0
+            size = newcomer = ZERO
             for k in range(m):
                 if w[k] > 0.0 or k == worst:
                     if k == worst:
