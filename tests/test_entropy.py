@@ -527,6 +527,18 @@ def test_batching_does_not_matter(backend: str) -> None:
     assert_same(tuple(map(torch.stack, zip(*alone, strict=True))), tuple(part[picked] for part in together), backend)
 
 
+@no_numba
+@pytest.mark.parametrize("size", [0, 1, 2, 63, 64, 65, 128, 129, 200, 641])
+def test_classes_are_sorted_and_equals_keep_their_order(size: int) -> None:
+    from credalgnn.sets._numba import _sort
+
+    rng = np.random.default_rng(size)
+    key, order = rng.integers(10, size=size).astype(float), rng.permutation(size)
+    expected = order[np.argsort(-key[order], kind="stable")]
+    _sort.py_func(order, key)
+    np.testing.assert_array_equal(order, expected)
+
+
 @both
 def test_rows_left_open_share_a_reserve(backend: str) -> None:
     """A small budget is enough for rows that are easy, and hard rows among them are proved all the same."""

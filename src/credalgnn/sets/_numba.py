@@ -19,6 +19,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from ._compiling import announce
+
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bytes: TypeAlias = NDArray[np.int8]
@@ -619,3 +621,6 @@ def interval_entropies(
             for i in range(n):
                 p = item[UPPER, i] if best_state[i] == RAISED else item[LOWER, i]
                 low_point[r, rank[ORDER, i]] = item[LOWER, i] + best[AMOUNT] if i == best[POSITION] else p
+
+
+announce(interval_entropies, "the solver for intervals (about 5 s)")
