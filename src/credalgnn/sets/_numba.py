@@ -19,7 +19,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ._compiling import announce
+from ._compiling import INNER, announce
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -33,7 +33,7 @@ SMALL = 5  # up to this many classes all vertices are tried
 RUN = 64  # classes sorted by insertion; longer lists are merged from such runs
 
 entry = njit(cache=True, nogil=True, error_model="numpy")
-jit = njit(error_model="numpy")  # for what is only called from here: it becomes part of the entry's cached code
+jit = njit(error_model="numpy", **INNER)  # becomes part of the entry's cached code
 
 
 def _numbers(count: int) -> Ints:
