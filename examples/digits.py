@@ -102,7 +102,7 @@ def main() -> None:
     counts = task.counts
     print(
         f"{counts['train_id']} training images of 0..7; {counts['test_id'] + counts['test_ood']} test images, "
-        f"{counts['test_ood']} of them 8 or 9\n(the first time, kernels are compiled, which takes half a minute)\n",
+        f"{counts['test_ood']} of them 8 or 9\n(the first time, kernels are compiled, which takes some seconds)\n",
         flush=True,
     )
     found = compare(task)

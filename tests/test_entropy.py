@@ -527,6 +527,27 @@ def test_batching_does_not_matter(backend: str) -> None:
     assert_same(tuple(map(torch.stack, zip(*alone, strict=True))), tuple(part[picked] for part in together), backend)
 
 
+@no_numba
+def test_size_does_not_choose_the_path() -> None:
+    """Where intervals have collapsed, what is left of the epistemic uncertainty is rounding, and paths differ in it."""
+    credal = logit_set(1, 3000, 8, 1.0, (0.0, 1e-9))
+    few = IntervalSet(credal.lower[:3], credal.upper[:3])
+    for one, other in zip(uncertainty(few), uncertainty(credal, backend="numba"), strict=True):
+        assert torch.equal(one, other[:3])
+
+
+@no_numba
+@pytest.mark.parametrize("size", [0, 1, 2, 63, 64, 65, 128, 129, 200, 641])
+def test_classes_are_sorted_and_equals_keep_their_order(size: int) -> None:
+    from credalgnn.sets._numba import _sort
+
+    rng = np.random.default_rng(size)
+    key, order = rng.integers(10, size=size).astype(float), rng.permutation(size)
+    expected = order[np.argsort(-key[order], kind="stable")]
+    _sort.py_func(order, key)
+    np.testing.assert_array_equal(order, expected)
+
+
 @both
 def test_rows_left_open_share_a_reserve(backend: str) -> None:
     """A small budget is enough for rows that are easy, and hard rows among them are proved all the same."""

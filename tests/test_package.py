@@ -55,16 +55,56 @@ def test_public_names_exist_and_are_typed() -> None:
         _ = credalgnn.nonsense
 
 
+FIRST_USE = """
+import collections, os, sys
+os.environ["NUMBA_CACHE_DIR"] = sys.argv[1]
+import torch
+from numba.core.event import RecordingListener, install_listener
+import credalgnn as cg
+p, heard = torch.full((1, 2), 0.5), RecordingListener()
+with install_listener("numba:compile", heard):
+    for credal in (cg.IntervalSet(p - 0.1, p + 0.1), cg.HullSet(p[None])):
+        cg.uncertainty(credal, certify=True)
+compiled = (event.data["dispatcher"].py_func for _, event in heard.buffer if event.is_start)
+names = (function.__name__ for function in compiled if function.__module__.startswith("credalgnn"))
+for name, times in collections.Counter(names).items():
+    print(name, times)
+"""
+
+
 @pytest.mark.slow
-def test_kernels_are_cached_on_disk(tmp_path: Path) -> None:
-    """A second process finds the compiled hull kernel (the smaller of the two) where the first has put it."""
-    code = (
-        "import os, sys; os.environ['NUMBA_CACHE_DIR'] = sys.argv[1]\n"
-        "import torch, credalgnn as cg; cg.upper_entropy(cg.HullSet(torch.eye(2)[:, None]))\n"
-        "from credalgnn.sets._numba_hull import hull_entropies; print(sum(hull_entropies.stats.cache_hits.values()))"
-    )
-    first, second = (run("-c", code, str(tmp_path)).stdout.strip() for _ in range(2))
-    assert (first, second) == ("0", "1")
+def test_the_first_use_compiles_every_function_once_and_the_next_finds_it(tmp_path: Path) -> None:
+    first, second = (run("-c", FIRST_USE, str(tmp_path)) for _ in range(2))
+    compiled = dict(line.split() for line in first.stdout.splitlines())
+    assert {"interval_entropies", "_search", "hull_entropies"} <= set(compiled), first.stderr
+    assert set(compiled.values()) == {"1"}
+    kept = [path.name.split("-")[0] for path in tmp_path.rglob("*.nbc")]
+    assert sorted(kept) == ["_numba.interval_entropies", "_numba_hull.hull_entropies"]
+    assert (second.stdout, second.returncode) == ("", 0)
+    assert first.stderr == second.stderr == ""  # no terminal, no note
+
+
+def test_who_waits_for_the_compiler_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("numba")
+    from numba import njit
+
+    from credalgnn.sets._compiling import announce
+
+    for terminal in (True, False):
+
+        @njit
+        def kernel(x: float) -> float:
+            return x
+
+        announce(kernel, "a kernel")
+        with monkeypatch.context() as patch:
+            patch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
+            assert kernel(1.0) == kernel(2.0) / 2
+        said = capsys.readouterr().err.splitlines()
+        assert len(said) == terminal
+        assert all(line.startswith("compiling a kernel, this once; it is kept in ") for line in said)
 
 
 BOUNDS = (

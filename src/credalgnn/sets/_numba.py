@@ -1,9 +1,13 @@
-"""CPU solvers for interval sets: one row at a time, compiled by numba, nothing allocated inside the loop over rows.
+"""CPU solvers for interval sets: one row at a time, compiled by numba, hardly anything allocated per row.
 
 The mathematics is told in ``docs/entropy.md``; names here follow it. Entropies are in bits. The entry point releases
 the GIL, so that threads can take slices of the rows. Plain arrays with named rows stand in for records: numba passes
 every field of a tuple of arrays by value, which made each call three times slower. And the module is one file because
 numba's cache on disk only notices changes in the file of the function called from outside.
+
+The first use on a machine waits for the compiler, so everything is compiled once, for one set of types. numba takes
+each Python integer that it can foresee (a 0, the name of a row) for a type of its own, and compiles what is called with
+it once more; NumPy's integers are all of one type, and so the constants below are of those.
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from ._compiling import INNER, announce
+
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bytes: TypeAlias = NDArray[np.int8]
@@ -24,26 +30,36 @@ TINY = 1e-300
 PRUNE = 1e-10  # bits: a branch that cannot gain more is closed; part of the reported gap
 PATIENCE = 1.0  # bound evaluations per class before the order-statistics bound is tried
 SMALL = 5  # up to this many classes all vertices are tried
+RUN = 64  # classes sorted by insertion; longer lists are merged from such runs
 
-jit = njit(cache=True, nogil=True, error_model="numpy")
+entry = njit(cache=True, nogil=True, error_model="numpy")
+jit = njit(error_model="numpy", **INNER)  # becomes part of the entry's cached code
+
+
+def _numbers(count: int) -> Ints:
+    """0, 1, 2, ... to be given names."""
+    return np.arange(count, dtype=np.int64)
+
+
+NOBODY, ZERO = _numbers(2) - 1
 
 # A class in a node of the tree: undecided, at its upper bound, at its lower bound, or the one strictly between.
-OPEN, RAISED, LOWERED, FREE = 0, 1, 2, 3
+OPEN, RAISED, LOWERED, FREE = _numbers(4)
 
 # item[., i]: class i of one row, classes sorted by chord slope (the first is the first to be raised).
-LOWER, UPPER, WIDTH, RISE, SLOPE, H_LOWER, H_UPPER = range(7)  # RISE = h(u) - h(l), SLOPE = RISE / WIDTH
+LOWER, UPPER, WIDTH, RISE, SLOPE, H_LOWER, H_UPPER = _numbers(7)  # RISE = h(u) - h(l), SLOPE = RISE / WIDTH
 
 # rank[., i]: the class that a sorted position stands for; positions by falling lower and upper bound.
-ORDER, BY_LOWER, BY_UPPER = range(3)
+ORDER, BY_LOWER, BY_UPPER = _numbers(3)
 
 # book[., depth] and path[., depth]: the way from the root of the tree to the current node. MASS is what is left to pour
 # when the classes before the root's break are raised and the decisions of the node are kept; COST is the entropy that
 # goes with it. In a node with a FREE class, that class is raised by an amount between START and STOP.
-MASS, COST, START, STOP, BOUND = range(5)
-WHO, PICK, CHILD = range(3)  # the FREE class or -1, the class to branch on, the next child to visit
+MASS, COST, START, STOP, BOUND = _numbers(5)
+WHO, PICK, CHILD = _numbers(3)  # the FREE class or NOBODY, the class to branch on, the next child to visit
 
-# best[.]: the incumbent vertex, with its classes in best_state; POSITION is the class that carries AMOUNT, or -1.
-VALUE, AMOUNT, POSITION = range(3)
+# best[.]: the incumbent vertex, with its classes in best_state; POSITION is who carries AMOUNT, or NOBODY.
+VALUE, AMOUNT, POSITION = _numbers(3)
 
 
 @jit
@@ -59,19 +75,35 @@ def slack(n: int) -> float:
 
 @jit
 def _sort(order: Ints, key: Floats) -> None:
-    """Sort ``order`` by falling ``key[order]``; insertion beats a library call at the sizes met here."""
+    """Sort ``order`` by falling ``key[order]``, equals as they stand: by insertion, and longer lists by merging.
+
+    NumPy's sort would take three seconds to compile.
+    """
     n = order.shape[0]
-    if n > 256:
-        order[:] = order[np.argsort(-key[order], kind="mergesort")]
-        return
-    for i in range(1, n):
-        one = order[i]
-        value = key[one]
-        j = i - 1
-        while j >= 0 and key[order[j]] < value:
-            order[j + 1] = order[j]
-            j -= 1
-        order[j + 1] = one
+    for start in range(0, n, RUN):
+        run = order[start : start + RUN]
+        for i in range(1, run.shape[0]):
+            one = run[i]
+            value = key[one]
+            j = i - 1
+            while j >= 0 and key[run[j]] < value:
+                run[j + 1] = run[j]
+                j -= 1
+            run[j + 1] = one
+    size = RUN
+    while size < n:
+        first = order.copy()
+        for start in range(0, n, 2 * size):
+            middle, stop = min(start + size, n), min(start + 2 * size, n)
+            a, b = start, middle
+            for i in range(start, stop):
+                if b == stop or (a < middle and key[first[a]] >= key[first[b]]):
+                    order[i] = first[a]
+                    a += 1
+                else:
+                    order[i] = first[b]
+                    b += 1
+        size *= 2
 
 
 @jit
@@ -185,7 +217,7 @@ def _offer(
 ) -> None:
     """Keep a vertex better than the best: undecided classes before ``position`` raised, ``carrier`` by ``amount``.
 
-    The carrier is -1 where all classes are at bounds.
+    The carrier is NOBODY where all classes are at bounds.
     """
     if value < best[VALUE]:
         best[VALUE], best[AMOUNT], best[POSITION] = value, amount, carrier
@@ -204,7 +236,7 @@ def _bound_any(
     if i < 0 or i == n:
         if abs(rest) > slack(n):
             return np.inf, -1
-        _offer(state, depth, i, -1, 0.0, cost, best, best_state)
+        _offer(state, depth, i, NOBODY, 0.0, cost, best, best_state)
         return cost, -1
     value = cost + _h(item[LOWER, i] + rest) - item[H_LOWER, i]
     _offer(state, depth, i, i, rest, value, best, best_state)
@@ -461,10 +493,10 @@ def _search(
     for i in range(n):
         state[0, i] = OPEN
     book[MASS, 0], book[COST, 0] = mass, cost
-    path[WHO, 0] = -1
+    path[WHO, 0] = NOBODY
     best[VALUE] = np.inf
     proved = np.inf  # the smallest bound of any closed node
-    visits = tries = wins = depth = 0
+    visits = tries = wins = depth = ZERO
     while depth >= 0:
         visits += 1
         f = path[WHO, depth]
@@ -514,7 +546,7 @@ def _search(
     return min(proved, best[VALUE])
 
 
-@jit
+@entry
 def interval_entropies(
     lower: Floats,
     upper: Floats,
@@ -589,3 +621,6 @@ def interval_entropies(
             for i in range(n):
                 p = item[UPPER, i] if best_state[i] == RAISED else item[LOWER, i]
                 low_point[r, rank[ORDER, i]] = item[LOWER, i] + best[AMOUNT] if i == best[POSITION] else p
+
+
+announce(interval_entropies, "the solver for intervals (about 5 s)")

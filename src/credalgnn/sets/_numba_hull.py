@@ -13,14 +13,19 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from ._compiling import INNER, announce
+
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
 BITS = 1.0 / math.log(2.0)
 TINY = 1e-300
+ZERO: int = np.zeros(1, np.int64)[0]  # to numba a plain 0 is a type of its own, see _numba.py
 
-# Sums may be taken in any order, which lets them use vector instructions.
-jit = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+FAST = {"reassoc", "contract"}  # sums may be taken in any order, which lets them use vector instructions
+
+entry = njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+jit = njit(error_model="numpy", fastmath=FAST, **INNER)
 
 CLOSE = 1e-11  # bits: good enough to stop
 FLAT = 1e-14  # bits: differences of entropies below this are rounding
@@ -139,7 +144,7 @@ def _step(w: Floats, active: Ints, size: int, move: Floats, length: float, trial
         trial[active[a]] /= total
 
 
-@jit
+@entry
 def hull_entropies(members: Floats, value: Floats, gap: Floats, weights: Floats) -> None:
     """Upper entropy of each row of members [N, M, C], its certified gap, and the weights [N, M] that attain it."""
     rows, m, n = members.shape
@@ -162,7 +167,7 @@ def hull_entropies(members: Floats, value: Floats, gap: Floats, weights: Floats)
                     weights[r, k] = w[k]
             if excess <= CLOSE or stalled == PATIENCE:
                 break
-            size = newcomer = 0
+            size = newcomer = ZERO
             for k in range(m):
                 if w[k] > 0.0 or k == worst:
                     if k == worst:
@@ -196,3 +201,6 @@ def hull_entropies(members: Floats, value: Floats, gap: Floats, weights: Floats)
             entropy = higher
             for k in range(m):
                 w[k] = trial[k]
+
+
+announce(hull_entropies, "the solver for hulls (about 2 s)")
