@@ -92,8 +92,9 @@ __all__ = [
 _IN_BENCH = {"Evaluation", "evaluate"}
 _IN_GRAPHS = {"Graph", "Task", "load_graph", "load_task"}
 _IN_METHODS = {
-    "KNN", "KNNLJ", "METHODS", "ClassicalEnsemble", "CredalCoverage", "CredalEnsemble", "CredalFinal", "CredalLJ", "Degree", "Energy",
-    "FeatureSum", "GNNSafe", "MethodError", "Mahalanobis", "Odin", "Prediction", "Vanilla", "load_method",
+    "KNN", "KNNLJ", "METHODS", "ClassicalEnsemble", "CredalCoverage", "CredalEnsemble", "CredalFinal", "CredalLJ",
+    "Degree", "Energy", "FeatureSum", "GNNSafe", "MethodError", "Mahalanobis", "Odin", "Prediction", "Vanilla",
+    "load_method",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Credal sets from label coverage: what nodes look like, how probable it is that such nodes are labelled, the method."""
+"""Credal sets from label coverage: what nodes look like, whether such nodes are labelled, and the method."""
 
 from .method import CredalCoverage
 from .model import Coverage, Diagnosis

@@ -33,8 +33,8 @@ SHARES = ("labelled in-neighbours", "labelled out-neighbours")
 class Describer:
     """Turns the nodes of a graph into rows of numbers, always in the way learnt from the graph it was made for.
 
-    A row has the twelve ``STATISTICS`` (log(1 + x), and their means over neighbours), standardised, and ``x V`` with its
-    means over one and two steps of in-neighbours, where the columns of V are the leading right singular vectors of the
+    A row has the twelve ``STATISTICS`` (log(1 + x), and their means over neighbours), standardised, and ``x V`` with
+    its means over one and two steps of in-neighbours, where the columns of V are the leading right singular vectors of the
     features: of sparse ones with rows of length 1, of dense ones with standardised columns. Up to
     ``RAW_UP_TO`` features are taken as they are, V is the identity.
     """
@@ -101,7 +101,7 @@ def _scipy(matrix: SparseMatrix) -> Any:
 
 def _statistics(graph: Graph) -> Tensor:
     """``log(1 + x)`` of a node's own statistics, and their means over in- and out-neighbours, float64 ``[N, 12]``."""
-    x, edges = inputs(graph)
+    x, _ = inputs(graph)
     if isinstance(x, SparseMatrix):
         total = x.map(lambda values: values.double().abs()).row_sums()
         active = x.starts.diff().double()
