@@ -34,9 +34,9 @@ class Describer:
     """Turns the nodes of a graph into rows of numbers, always in the way learnt from the graph it was made for.
 
     A row has the twelve ``STATISTICS`` (log(1 + x), and their means over neighbours), standardised, and ``x V`` with
-    its means over one and two steps of in-neighbours, where the columns of V are the leading right singular vectors of the
-    features: of sparse ones with rows of length 1, of dense ones with standardised columns. Up to
-    ``RAW_UP_TO`` features are taken as they are, V is the identity.
+    its means over one and two steps of in-neighbours, where the columns of V are the leading right singular vectors of
+    the features: of sparse ones with rows of length 1, of dense ones with standardised columns. Up to ``RAW_UP_TO``
+    features are taken as they are: V is the identity.
     """
 
     centre: Tensor  # of the statistics, [12]
