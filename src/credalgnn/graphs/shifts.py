@@ -30,6 +30,26 @@ def label_noise(task: Task, share: float, seed: int) -> Task:
     return task.shifted(f"label_noise({share}, seed={seed})", train_labels=labels)
 
 
+def fewer_strangers(task: Task, share: float, seed: int) -> Task:
+    strange = torch.isin(task.graph.labels, torch.tensor(task.ood_classes))
+    nodes = strange.nonzero().squeeze(-1)
+    order, _ = _order(len(nodes), share, seed)
+    tested = torch.isin(nodes[order], task.split.test)
+    order = torch.cat([order[tested], order[~tested]])  # those that detection is judged by go last
+    kept = ~strange
+    kept[nodes[order[: max(1, round(share * len(order)))]]] = True
+    chosen = kept.nonzero().squeeze(-1)
+    number = torch.full((task.graph.num_nodes,), -1)
+    number[chosen] = torch.arange(len(chosen))
+    parts = (number[part] for part in (task.split.train, task.split.val, task.split.test))
+    split = Split(*(part[part >= 0] for part in parts))
+    words = f"fewer_strangers({share}, seed={seed})"
+    shifted = number[task.shifted_nodes]
+    return task.shifted(
+        words, graph=task.graph.subgraph(chosen), split=split, shifted_nodes=shifted[shifted >= 0]
+    )
+
+
 def feature_noise(task: Task, share: float, std: float, seed: int) -> Task:
     if not 0.0 < std < float("inf"):
         raise GraphError(f"std must be a positive number, not {std}")

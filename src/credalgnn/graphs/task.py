@@ -278,6 +278,12 @@ class Task:
 
         return fewer_labels(self, share, seed)
 
+    def fewer_strangers(self, share: float, seed: int = 0) -> Task:
+        """Keep a share of the nodes of OOD classes in the graph, those of the test part before others."""
+        from .shifts import fewer_strangers
+
+        return fewer_strangers(self, share, seed)
+
     def label_noise(self, share: float, seed: int = 0) -> Task:
         """Give a share of the training nodes another ID label."""
         from .shifts import label_noise
