@@ -1552,7 +1552,7 @@ def test_reproduce_again_redoes_nothing(reproduced: Reproduced) -> None:
 def test_reproduce_runs_all_methods(reproduced: Reproduced) -> None:
     folder, _, _ = reproduced
     assert sorted(configs(folder)) == sorted((name, seed) for name in METHODS for seed in range(2))
-    assert len(METHODS) == 13
+    assert len(METHODS) == 14
     for path in folder.glob("runs/digits/*/*.json"):
         record = read_record(path)
         assert record["status"] == "done"
