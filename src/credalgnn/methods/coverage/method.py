@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...graphs import Graph
+from ...graphs import Graph, GraphError, node_numbers
 from ...sets import IntervalSet, widen
 from .. import scores
 from ..base import Given, Method
@@ -137,11 +137,20 @@ class CredalCoverage(PostHoc):
         )
 
     def why(self, nodes: Tensor, graph: Graph | None = None) -> list[str]:
-        """For each of some nodes, in a few words, what makes it unlike labelled ones; "" where nothing does."""
+        """For each of some nodes, in a few words, what makes it unlike labelled ones; "" where nothing does.
+
+        Args:
+            nodes: A mask or node numbers.
+            graph: Their graph; by default the fitted one.
+        """
         graph = self._graph(graph)
+        try:
+            chosen = node_numbers(nodes, "nodes", graph.num_nodes).numpy()
+        except GraphError as error:
+            raise MethodError(str(error)) from None
         return [
             "; ".join(str(reason) for reason in reasons if reason.effect <= -RELEVANT)
-            for reasons in (found[:NAMED] for found in self._reasons(self.describer_(graph)[nodes.numpy()]))
+            for reasons in (found[:NAMED] for found in self._reasons(self.describer_(graph)[chosen]))
         ]
 
     def _reasons(self, rows: Array) -> list[tuple[Reason, ...]]:
