@@ -88,7 +88,7 @@ class CredalCoverage(PostHoc):
         self.rows_ = torch.from_numpy(rows[kept.numpy()])
         self.ids_ = _hashed(graph)[view.train] if graph.node_ids is not None else torch.empty(0, dtype=torch.int64)
         self.train_, self.content_ = view.train, graph.content
-        self._anew: tuple[str, Coverage] | None = None
+        self._anew: tuple[tuple[str, bytes | None, bool], Coverage] | None = None
         others = (~labelled).nonzero().squeeze(-1)
         widest = self._credal(graph, others[:: len(others) // LOOKED_AT + 1], self.coverage_).width.amax(-1)
         self.widths_ = widest.quantile(torch.tensor([0.1, 0.5, 0.9], dtype=widest.dtype))
@@ -222,7 +222,9 @@ class CredalCoverage(PostHoc):
         """Coverage of the nodes of a graph: as found in ``fit``, estimated anew, or by the models of ``fit``."""
         if graph.content == self.content_:
             return self.coverage_
-        if self._anew is not None and self._anew[0] == graph.content:
+        ids = None if graph.node_ids is None else graph.node_ids.tobytes()
+        key = graph.content, ids, self.reestimate  # the ids tell which nodes are training nodes
+        if self._anew is not None and self._anew[0] == key:
             return self._anew[1]
         rows = self.describer_(graph)
         found = self._estimated_anew(graph, rows) if self.reestimate else None
@@ -230,7 +232,7 @@ class CredalCoverage(PostHoc):
             found = (
                 Coverage(np.zeros(len(rows)), self.coverage_.diagnosis) if self.models_ is None else self.models_(rows)
             )
-        self._anew = graph.content, found
+        self._anew = key, found
         return found
 
     def _estimated_anew(self, graph: Graph, rows: Array) -> Coverage | None:
