@@ -18,7 +18,7 @@ from ..base import Given, Method
 from ..detectors import PostHoc, check_positive
 from ..neural import Outputs, Vanilla
 from ..prediction import MethodError, Prediction, intervals_of
-from .descriptions import Array, Describer, labelled_shares
+from .descriptions import Array, Describer
 from .explain import NAMED, RELEVANT, SIMILAR, Explanation, Reason, most_similar, neighbours_of, reasons_for
 from .model import FOLDS, TRAINING_ROWS, Coverage, Diagnosis, StoredModels, estimate
 
@@ -278,9 +278,14 @@ def _enough(labelled: Tensor) -> bool:
 
 
 def _usual_share(graph: Graph, labelled: Tensor) -> float:
-    """The mean share of labelled nodes among the in-neighbours of labelled nodes that have any."""
-    shares = labelled_shares(graph, labelled, torch.ones_like(labelled))[labelled.numpy(), 0]
-    return float(shares.mean()) if len(shares) else 0.0
+    """The mean share of labelled nodes among the neighbours of labelled nodes that have any."""
+    source, target = graph.edge_index[:, graph.edge_index[0] != graph.edge_index[1]]
+    pairs = torch.unique(torch.cat([source * graph.num_nodes + target, target * graph.num_nodes + source]))
+    here, there = pairs // graph.num_nodes, pairs % graph.num_nodes
+    count = torch.bincount(here, minlength=graph.num_nodes)
+    hits = torch.bincount(here, labelled[there].double(), minlength=graph.num_nodes)
+    some = labelled & (count > 0)
+    return float((hits[some] / count[some]).mean()) if bool(some.any()) else 0.0
 
 
 def _hashed(graph: Graph) -> Tensor:
