@@ -12,7 +12,7 @@ from credalgnn.graphs import Graph, Task
 def disturbed(task: Task, seed: int = 0) -> Task:
     """The task with other features, edges and labels of all nodes that neither train nor validate as known ones.
 
-    The edges among the rest stay in their order, somewhere between the new ones.
+    The edges among the rest stay in their order, somewhere between the new ones; ids stay as they are.
     """
     generator = torch.Generator().manual_seed(seed)
     graph, count = task.graph, task.graph.num_nodes
@@ -32,4 +32,5 @@ def disturbed(task: Task, seed: int = 0) -> Task:
     edges[:, ~is_new], edges[:, is_new] = kept, new
     labels = graph.labels.clone()
     labels[strangers] = task.ood_classes[-1]
-    return replace(task, graph=Graph(features, edges, labels, class_names=graph.class_names))
+    disturbed = Graph(features, edges, labels, node_ids=graph.node_ids, class_names=graph.class_names)
+    return replace(task, graph=disturbed)

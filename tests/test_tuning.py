@@ -260,7 +260,7 @@ def test_the_spaces_of_a_task_know_its_training_nodes(tmp_path: Path) -> None:
 
 def test_methods_without_a_space_are_refused() -> None:
     without = [name for name in METHODS if name not in SPACES]
-    assert sorted(without) == ["degree", "feature-sum"]
+    assert sorted(without) == ["credal-coverage", "degree", "feature-sum"]
     for name in without:
         with pytest.raises(MethodError, match=f"{name} has nothing to tune"):
             space_of(name, 1000, "log")
@@ -1552,7 +1552,7 @@ def test_reproduce_again_redoes_nothing(reproduced: Reproduced) -> None:
 def test_reproduce_runs_all_methods(reproduced: Reproduced) -> None:
     folder, _, _ = reproduced
     assert sorted(configs(folder)) == sorted((name, seed) for name in METHODS for seed in range(2))
-    assert len(METHODS) == 13
+    assert len(METHODS) == 14
     for path in folder.glob("runs/digits/*/*.json"):
         record = read_record(path)
         assert record["status"] == "done"

@@ -25,7 +25,7 @@ def fitted_on(given: Given, vanilla: Vanilla) -> Vanilla:
     """The vanilla GNN, fitted on what is given: fitted now, in place, if it was not; refused if on something else."""
     if not vanilla.is_fitted:
         vanilla._learn(given)
-    elif getattr(vanilla, "monitor", None) == "ood_auroc" and given.validation is None:
+    elif given.validation is None and _stopped_by_strangers(vanilla):
         raise MethodError(
             "OOD validation nodes decided when this vanilla GNN stopped ('ood_auroc'), against the sealed protocol: "
             "fit(task, protocol='paper'), or give one with another monitor"
@@ -36,6 +36,11 @@ def fitted_on(given: Given, vanilla: Vanilla) -> Vanilla:
             "backbone was trained on; fit it on this task, or give an unfitted one"
         )
     return vanilla
+
+
+def _stopped_by_strangers(method: Method) -> bool:
+    """Whether OOD validation nodes decided when the method, or one that it is made of, stopped."""
+    return getattr(method, "monitor", None) == "ood_auroc" or any(map(_stopped_by_strangers, method._parts().values()))
 
 
 @dataclass(kw_only=True, eq=False)

@@ -11,7 +11,7 @@ from .entropy import uncertainty
 from .intervals import IntervalSet, interval_softmax
 
 TOLERANCE = 1e-9  # bits
-STEPS = 60
+STEPS = 120  # every other one halves the bracket: 60 halvings leave nothing of any
 
 
 def widen(midpoints: Tensor, epistemic: Tensor) -> IntervalSet:
@@ -25,11 +25,12 @@ def widen(midpoints: Tensor, epistemic: Tensor) -> IntervalSet:
         midpoints: Logits ``[N, C]``.
         epistemic: Epistemic uncertainty in bits ``[N]``, at least 0 and below log2 C.
     """
-    m = midpoints.double()
-    most = math.log2(m.shape[-1])
-    wanted = epistemic.double()
+    m, wanted = midpoints.double(), epistemic.double()
     if m.dim() != 2 or wanted.shape != m.shape[:1]:
         raise ValueError(f"midpoints [N, C] and one number a row are wanted, not {list(m.shape)}, {list(wanted.shape)}")
+    if m.shape[1] < 2:
+        raise ValueError(f"midpoints of shape {list(m.shape)}: two classes or more are wanted")
+    most = math.log2(m.shape[1])
     if len(m) and not bool(((wanted >= 0.0) & (wanted < most)).all()):
         raise ValueError(f"epistemic uncertainty must be at least 0 bits and below log2 C = {most:.4g}")
     low, low_error = torch.zeros_like(wanted), -wanted
@@ -39,7 +40,7 @@ def widen(midpoints: Tensor, epistemic: Tensor) -> IntervalSet:
         short = high_error < 0.0
         high = torch.where(short, 2.0 * high, high)
         high_error[short] = _error(m[short], high[short], wanted[short])
-    half = torch.where(wanted > 0.0, high, low)
+    half = low.clone()  # good enough for what is within the tolerance of 0
     open_rows = (wanted > TOLERANCE).nonzero().squeeze(-1)
     weight = torch.zeros_like(wanted)  # which end stayed last time: -1 low, 1 high
     for step in range(STEPS):
@@ -48,7 +49,7 @@ def widen(midpoints: Tensor, epistemic: Tensor) -> IntervalSet:
         lo, hi, f_lo, f_hi = (x[open_rows] for x in (low, high, low_error, high_error))
         cut = (f_lo * hi - f_hi * lo) / (f_lo - f_hi)
         middle = (lo + hi) / 2.0
-        at = torch.where((cut > lo) & (cut < hi) & (step % 4 != 3), cut, middle)
+        at = torch.where((cut > lo) & (cut < hi) & (step % 2 == 0), cut, middle)
         error = _error(m[open_rows], at, wanted[open_rows])
         half[open_rows] = at
         below, stayed = error < 0.0, weight[open_rows]

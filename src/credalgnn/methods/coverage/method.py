@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...graphs import Graph
+from ...graphs import Graph, GraphError, node_numbers
 from ...sets import IntervalSet, widen
 from .. import scores
 from ..base import Given, Method
 from ..detectors import PostHoc, check_positive
 from ..neural import Outputs, Vanilla
 from ..prediction import MethodError, Prediction, intervals_of
-from .descriptions import Array, Describer, labelled_shares
+from .descriptions import Array, Describer
 from .explain import NAMED, RELEVANT, SIMILAR, Explanation, Reason, most_similar, neighbours_of, reasons_for
 from .model import FOLDS, TRAINING_ROWS, Coverage, Diagnosis, StoredModels, estimate
 
@@ -88,7 +88,7 @@ class CredalCoverage(PostHoc):
         self.rows_ = torch.from_numpy(rows[kept.numpy()])
         self.ids_ = _hashed(graph)[view.train] if graph.node_ids is not None else torch.empty(0, dtype=torch.int64)
         self.train_, self.content_ = view.train, graph.content
-        self._anew: tuple[str, Coverage] | None = None
+        self._anew: tuple[tuple[str, bytes | None, bool], Coverage] | None = None
         others = (~labelled).nonzero().squeeze(-1)
         widest = self._credal(graph, others[:: len(others) // LOOKED_AT + 1], self.coverage_).width.amax(-1)
         self.widths_ = widest.quantile(torch.tensor([0.1, 0.5, 0.9], dtype=widest.dtype))
@@ -137,11 +137,20 @@ class CredalCoverage(PostHoc):
         )
 
     def why(self, nodes: Tensor, graph: Graph | None = None) -> list[str]:
-        """For each of some nodes, in a few words, what makes it unlike labelled ones; "" where nothing does."""
+        """For each of some nodes, in a few words, what makes it unlike labelled ones; "" where nothing does.
+
+        Args:
+            nodes: A mask or node numbers.
+            graph: Their graph; by default the fitted one.
+        """
         graph = self._graph(graph)
+        try:
+            chosen = node_numbers(nodes, "nodes", graph.num_nodes).numpy()
+        except GraphError as error:
+            raise MethodError(str(error)) from None
         return [
             "; ".join(str(reason) for reason in reasons if reason.effect <= -RELEVANT)
-            for reasons in (found[:NAMED] for found in self._reasons(self.describer_(graph)[nodes.numpy()]))
+            for reasons in (found[:NAMED] for found in self._reasons(self.describer_(graph)[chosen]))
         ]
 
     def _reasons(self, rows: Array) -> list[tuple[Reason, ...]]:
@@ -213,7 +222,9 @@ class CredalCoverage(PostHoc):
         """Coverage of the nodes of a graph: as found in ``fit``, estimated anew, or by the models of ``fit``."""
         if graph.content == self.content_:
             return self.coverage_
-        if self._anew is not None and self._anew[0] == graph.content:
+        ids = None if graph.node_ids is None else graph.node_ids.tobytes()
+        key = graph.content, ids, self.reestimate  # the ids tell which nodes are training nodes
+        if self._anew is not None and self._anew[0] == key:
             return self._anew[1]
         rows = self.describer_(graph)
         found = self._estimated_anew(graph, rows) if self.reestimate else None
@@ -221,7 +232,7 @@ class CredalCoverage(PostHoc):
             found = (
                 Coverage(np.zeros(len(rows)), self.coverage_.diagnosis) if self.models_ is None else self.models_(rows)
             )
-        self._anew = graph.content, found
+        self._anew = key, found
         return found
 
     def _estimated_anew(self, graph: Graph, rows: Array) -> Coverage | None:
@@ -267,9 +278,14 @@ def _enough(labelled: Tensor) -> bool:
 
 
 def _usual_share(graph: Graph, labelled: Tensor) -> float:
-    """The mean share of labelled nodes among the in-neighbours of labelled nodes that have any."""
-    shares = labelled_shares(graph, labelled, torch.ones_like(labelled))[labelled.numpy(), 0]
-    return float(shares.mean()) if len(shares) else 0.0
+    """The mean share of labelled nodes among the neighbours of labelled nodes that have any."""
+    source, target = graph.edge_index[:, graph.edge_index[0] != graph.edge_index[1]]
+    pairs = torch.unique(torch.cat([source * graph.num_nodes + target, target * graph.num_nodes + source]))
+    here, there = pairs // graph.num_nodes, pairs % graph.num_nodes
+    count = torch.bincount(here, minlength=graph.num_nodes)
+    hits = torch.bincount(here, labelled[there].double(), minlength=graph.num_nodes)
+    some = labelled & (count > 0)
+    return float((hits[some] / count[some]).mean()) if bool(some.any()) else 0.0
 
 
 def _hashed(graph: Graph) -> Tensor:
