@@ -29,7 +29,7 @@ from sklearn.metrics import roc_auc_score
 import credalgnn.cli.bench as command
 from credalgnn import Prediction, Task, load_task
 from credalgnn.bench.engines import Engine, Processes, Result, Source, Unit
-from credalgnn.bench.metrics import MARKS
+from credalgnn.bench.marks import MARKS
 from credalgnn.bench.runs import Models, Run, plan
 from credalgnn.cli import main
 from credalgnn.methods import ClassicalEnsemble, CredalEnsemble, CredalLJ, Degree, Energy, FeatureSum, Method, Vanilla
