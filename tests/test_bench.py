@@ -36,6 +36,8 @@ from credalgnn.methods import ClassicalEnsemble, CredalEnsemble, CredalLJ, Degre
 
 Record = dict[str, Any]
 
+# Networks that are trained for a few epochs have credal sets that say nothing, and warn of it, as they should.
+pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
 SET = ["--set", "epochs=5", "classical-ensemble.size=2", "credal-ensemble.size=2"]
 NAMES = ["vanilla", "credal-lj", "classical-ensemble", "credal-ensemble", "energy"]
 TRIVIAL = ["feature-sum", "degree"]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         CredalEnsemble,
         CredalFinal,
         CredalLJ,
+        CredalWarning,
         Degree,
         Energy,
         FeatureSum,
@@ -54,6 +55,7 @@ __all__ = [
     "CredalEnsemble",
     "CredalFinal",
     "CredalLJ",
+    "CredalWarning",
     "Degree",
     "Energy",
     "Evaluation",
@@ -88,8 +90,9 @@ __all__ = [
 _IN_BENCH = {"Evaluation", "evaluate"}
 _IN_GRAPHS = {"Graph", "Task", "load_graph", "load_task"}
 _IN_METHODS = {
-    "KNN", "KNNLJ", "METHODS", "ClassicalEnsemble", "CredalEnsemble", "CredalFinal", "CredalLJ", "Degree", "Energy",
-    "FeatureSum", "GNNSafe", "MethodError", "Mahalanobis", "Odin", "Prediction", "Vanilla", "load_method",
+    "KNN", "KNNLJ", "METHODS", "ClassicalEnsemble", "CredalEnsemble", "CredalFinal", "CredalLJ", "CredalWarning",
+    "Degree", "Energy", "FeatureSum", "GNNSafe", "MethodError", "Mahalanobis", "Odin", "Prediction", "Vanilla",
+    "load_method",
 }  # fmt: skip
 
 

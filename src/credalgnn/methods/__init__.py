@@ -2,6 +2,7 @@
 
 from .base import Method
 from .detectors import KNN, KNNLJ, Energy, GNNSafe, Mahalanobis, Odin
+from .diagnostics import CredalWarning
 from .ensembles import ClassicalEnsemble, CredalEnsemble
 from .neural import CredalFinal, CredalLJ, Vanilla
 from .prediction import MethodError, Prediction
@@ -32,6 +33,7 @@ __all__ = [
     "CredalEnsemble",
     "CredalFinal",
     "CredalLJ",
+    "CredalWarning",
     "Degree",
     "Energy",
     "FeatureSum",
