@@ -149,9 +149,10 @@ def test_predict_warns_where_fit_could_not() -> None:
         method = Late().fit(graph_of(60), **parts(60, 20))
         method.predict(nodes=torch.arange(ENOUGH - 1))
     with pytest.warns(CredalWarning, match="^stub: closed") as told:
-        for _ in range(3):
-            method.predict(nodes=torch.arange(ENOUGH))
+        method.predict(nodes=torch.arange(ENOUGH))
     assert [Path(one.filename) for one in told] == [Path(__file__)]
+    with quiet():
+        method.predict()
 
 
 def test_sets_that_were_open_are_not_judged_by_a_few_known_nodes() -> None:
@@ -201,16 +202,16 @@ def test_what_cannot_be_predicted_is_refused_by_predict_alone() -> None:
 @pytest.mark.parametrize("kind", [CredalLJ, CredalFinal])
 def test_the_paper_s_model_closes_on_digits_and_says_so(kind: type[Method], tmp_path: Path) -> None:
     task = load_task("digits")
-    with pytest.warns(CredalWarning, match="closed intervals") as told:
+    with pytest.warns(CredalWarning, match="closed intervals"):
         method = kind(epochs=100).fit(task)
+    with quiet():
         method.predict()
-    assert len(told) == 1
-    method.save(tmp_path)
-    loaded = load_method(tmp_path, task)
-    with pytest.warns(CredalWarning, match="closed intervals") as told:
-        for _ in range(2):
-            loaded.predict()
-    assert len(told) == 1
+        method.save(tmp_path)
+        loaded = load_method(tmp_path, task)
+    with pytest.warns(CredalWarning, match="closed intervals"):
+        loaded.predict()
+    with quiet():
+        loaded.predict()
 
 
 def test_a_graph_without_strangers_is_warned_of_too() -> None:
