@@ -29,13 +29,15 @@ from sklearn.metrics import roc_auc_score
 import credalgnn.cli.bench as command
 from credalgnn import Prediction, Task, load_task
 from credalgnn.bench.engines import Engine, Processes, Result, Source, Unit
-from credalgnn.bench.metrics import MARKS
+from credalgnn.bench.marks import MARKS
 from credalgnn.bench.runs import Models, Run, plan
 from credalgnn.cli import main
 from credalgnn.methods import ClassicalEnsemble, CredalEnsemble, CredalLJ, Degree, Energy, FeatureSum, Method, Vanilla
 
 Record = dict[str, Any]
 
+# Networks that are trained for a few epochs have credal sets that say nothing, and warn of it, as they should.
+pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
 SET = ["--set", "epochs=5", "classical-ensemble.size=2", "credal-ensemble.size=2"]
 NAMES = ["vanilla", "credal-lj", "classical-ensemble", "credal-ensemble", "energy"]
 TRIVIAL = ["feature-sum", "degree"]

@@ -44,6 +44,8 @@ from credalgnn.nn.sampling import Sampler
 from oracles import brute_lower_entropy, brute_upper_entropy, hull_upper_entropy
 from pyg import GAT
 
+# Networks that are trained for a few epochs have credal sets that say nothing, and warn of it, as they should.
+pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
 SHORT: dict[str, Any] = {"hidden": 12, "epochs": 8, "patience": 8}
 POST_HOC = [Energy, Odin, Mahalanobis, KNN, GNNSafe, KNNLJ]
 

@@ -1,4 +1,4 @@
-"""Metrics: every number against a slow reference from its definition, and the doctor's marks at their borders."""
+"""Metrics: every number against a slow reference from its definition, and the diagnostics at their borders."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import FrozenInstanceError, asdict
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from credalgnn import HullSet, IntervalSet, Prediction, Task
-from credalgnn.bench.metrics import MARKS, Evaluation, evaluate
+from credalgnn.bench.marks import MARKS, disqualifies
+from credalgnn.bench.metrics import Evaluation, evaluate
 from credalgnn.graphs import Graph, Split
 from oracles import Polytope, lp_e_admissibility, lp_interval_dominance, lp_maximality
 
@@ -448,7 +450,7 @@ def test_a_vacuous_and_a_precise_set() -> None:
 
 
 # ---------------------------------------------------------------------------------------------
-# The doctor
+# The diagnostics
 # ---------------------------------------------------------------------------------------------
 
 
@@ -495,26 +497,68 @@ def with_widths(task: Task, widths: Sequence[float], hull: bool = False) -> Pred
     return Prediction.of_credal(task.test.nodes, credal, task.class_names)
 
 
+def mixed(count: int, open_ones: int, width: float) -> list[float]:
+    return [width] * open_ones + [0.0] * (count - open_ones)
+
+
 @pytest.mark.parametrize("hull", [False, True])
 @pytest.mark.parametrize(
     ("widths", "marked"),
     [
-        ([0.00099] * 5, True),
-        ([0.0, 0.0, 0.00099, 0.5, 0.5], True),
-        ([0.0, 0.0, 0.00101, 0.00101, 0.5], False),
-        ([0.00101] * 5, False),
-        ([0.0, 0.0, 0.5, 0.5, 0.5], False),
+        ([0.0] * 40, True),
+        ([0.0499] * 40, True),
+        ([0.0501] * 40, False),
+        (mixed(40, 2, 0.0501), True),
+        (mixed(40, 3, 0.0501), False),
+        (mixed(100, 5, 0.5), True),
+        (mixed(100, 6, 0.5), False),
     ],
 )
 def test_narrow(widths: list[float], marked: bool, hull: bool) -> None:
-    task = task_of([0, 1, 1, -1, -1], 2)
+    """5 % of the nodes may have an interval wider than 0.05; AU is large, so that EU is next to nothing beside it."""
+    task = task_of([0, -1] * (len(widths) // 2), 2)
     assert ("narrow" in evaluate(with_widths(task, widths, hull), task).marks) == marked
 
 
-def test_narrow_begins_below_a_thousandth() -> None:
-    task = task_of([0, 1, -1], 2)
-    at = IntervalSet([[0.0, 1 - 0.001]] * 3, [[0.001, 1.0]] * 3)
-    assert "narrow" not in evaluate(Prediction.of_credal(task.test.nodes, at, task.class_names), task).marks
+def test_narrow_is_of_the_nodes_of_the_part() -> None:
+    task = task_of([0, -1] * 10, 2)
+    nodes = torch.cat([task.test.nodes, task.validation.nodes])
+    for width, more, marked in ((0.0, 0.5, True), (0.5, 0.0, False)):
+        wide = np.array([width] * 20 + [more] * 2)[:, None] * [0.5, 0.5]
+        made = Prediction.of_credal(nodes, IntervalSet(0.5 - wide, 0.5 + wide), task.class_names)
+        assert ("narrow" in evaluate(made, task).marks) == marked
+
+
+def sure_of(task: Task, strangers: float, doubtful: int = 0) -> Prediction:
+    """A model that knows the ID nodes for certain, but for the first few, and opens its intervals for strangers."""
+    known = torch.arange(len(task.test.nodes)) >= doubtful
+    width = torch.where(task.test.is_ood | ~known, strangers, 1e-6).double()[:, None]
+    p = one_hot(task.test.labels.clamp_min(0).tolist(), task.num_classes, 1 - 1e-6)
+    credal = IntervalSet(p * (1 - width), p * (1 - width) + width)
+    return Prediction.of_credal(task.test.nodes, credal, task.class_names)
+
+
+@pytest.mark.parametrize("strangers", [1, 5, 40])
+def test_a_model_that_is_sure_of_known_nodes_and_open_for_strangers_works(strangers: int) -> None:
+    """However few they are: the median of the widest intervals is nothing, and so is their 95th percentile."""
+    task = task_of([0, 1, 2, 3] * 50 + [-1] * strangers, 4)
+    found = evaluate(sure_of(task, 0.9), task)
+    assert found.metrics["widest"] < 1e-3  # type: ignore[operator]
+    assert found.scores["EU"]["auroc"] == 1.0
+    assert "narrow" not in found.marks
+    assert not any(disqualifies(mark, "sealed") for mark in found.marks)
+
+
+def test_a_model_that_is_sure_of_strangers_too_is_closed() -> None:
+    task = task_of([0, 1, 2, 3] * 50 + [-1] * 40, 4)
+    p = one_hot([0, 1, 2, 3] * 50 + [0] * 40, 4, 0.9) * (1 - 1e-6)
+    p[200:] = 0.25 * (1 - 1e-6)  # it doubts the strangers, and yet its intervals are as narrow as anywhere
+    closed = Prediction.of_credal(task.test.nodes, IntervalSet(p, p + 1e-6), task.class_names)
+    found = evaluate(closed, task)
+    assert found.scores["TU"]["auroc"] == 1.0
+    assert "narrow" in found.marks
+    precise = IntervalSet(*[one_hot([0, 1, 2, 3] * 50 + [0] * 40, 4)] * 2)  # TU and EU are exactly 0
+    assert "narrow" in evaluate(Prediction.of_credal(task.test.nodes, precise, task.class_names), task).marks
 
 
 @pytest.mark.parametrize("classes", [2, 4, 5])
@@ -594,6 +638,43 @@ def test_a_good_model_has_no_marks_and_every_mark_is_explained() -> None:
     made = Prediction(made.nodes, scores, "EU", made.class_names, made.probabilities, credal)
     assert evaluate(made, task).marks == ()
     assert set(MARKS) == {"few-classes", "majority", "narrow", "saturated", "mirror"}
+    assert len({mark.letter for mark in MARKS.values()}) == len(MARKS)
+    assert all(mark.meaning and mark.advice and mark.letter.isupper() for mark in MARKS.values())
+
+
+def test_what_a_mark_takes_out_of_the_ranking() -> None:
+    """What makes no classifier, or no score, always; what leaves one score of two where its sign may be chosen."""
+    out = {protocol: {mark for mark in MARKS if disqualifies(mark, protocol)} for protocol in ("sealed", "paper")}
+    assert out == {"sealed": {"few-classes", "majority", "narrow"}, "paper": set(MARKS)}
+    assert disqualifies("brand-new", "sealed")
+
+
+def test_an_evaluation_says_what_its_marks_ask_for() -> None:
+    task = task_of([0, 1, 2, 3] * 5 + [-1] * 5, 4)
+    p = one_hot([0] * 25, 4, 0.7)
+    found = evaluate(Prediction.of_credal(task.test.nodes, IntervalSet(p, p), task.class_names), task)
+    assert found.marks == ("few-classes", "majority", "narrow")
+    for mark in found.marks:
+        assert MARKS[mark].meaning in str(found)
+        assert MARKS[mark].advice in str(found)
+
+
+def test_a_saturated_model_is_its_own_mirror_image() -> None:
+    """All sets hold the uniform distribution: EU is log2 C - AU."""
+    rng = np.random.default_rng(0)
+    task = task_of([0, 1, 2, 3] * 10 + [-1] * 10, 4)
+    lower = np.full((50, 4), 0.02)
+    lower[range(50), [0, 1, 2, 3] * 10 + [0] * 10] = rng.uniform(0.05, 0.25, 50)
+    credal = IntervalSet(lower, np.minimum(lower + 0.7, 1.0))
+    found = evaluate(Prediction.of_credal(task.test.nodes, credal, task.class_names), task)
+    assert found.marks == ("saturated", "mirror")
+
+
+def test_the_documentation_says_of_each_mark_what_the_table_says() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "benchmark.md").read_text()
+    for name, mark in MARKS.items():
+        ranks = "always" if len(mark.disqualifies) == 2 else f"{mark.disqualifies[0]} protocol only"
+        assert f"| `{name}`, {mark.letter} | {mark.meaning} | {mark.advice} | {ranks} |" in text
 
 
 # ---------------------------------------------------------------------------------------------

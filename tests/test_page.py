@@ -17,6 +17,7 @@ import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from credalgnn import IntervalSet
+from credalgnn.bench.marks import MARKS
 from credalgnn.report.page import write_page
 from credalgnn.report.summary import make_rows
 from credalgnn.report.ternary import _corners
@@ -138,7 +139,7 @@ def record_of(
             "histogram": histogram,
             "training": training if len(SCORES[method]) > 1 and "ensemble" not in method else [],
         },
-        "marks": ["narrow"] if method == "credal-final" else [],
+        "marks": {"credal-final": ["narrow", "mirror"], "credal-lj": ["mirror"]}.get(method, []),
         "seconds": {"fit": 1.25, "predict": 0.1},
         "peak_mib": 512.0,
     }
@@ -440,9 +441,14 @@ def test_results_show_numbers_ranks_and_marks(page: Page, records: list[dict[str
     ]
     assert set(page.attributes("#results-box tr.marked", "data-method")) == {"credal-final"}
     assert set(page.attributes("#results-box tr.trivial", "data-method")) == {"feature-sum"}
-    assert page.texts("#results-box tr.marked .badge") == ["narrow"] * 3
-    assert "no interval wider than 0.001" in page.attributes("#results-box .badge", "title")[0]
-    assert "no interval wider than 0.001" in page.one("#results-legend").text
+    assert page.texts("#results-box tr.marked .badge:not(.informs)") == ["narrow"] * 3
+    assert page.texts("#results-box tr[data-method=credal-lj] .badge") == ["mirror"] * 3  # which only informs
+    assert page.texts("#results-box tr[data-method=credal-lj] .badge:not(.informs)") == []
+    for name, words in (("narrow", "not ranked: "), ("mirror", "only informs: ")):
+        titles = page.attributes("#results-box .badge", "title")
+        assert any(MARKS[name].meaning in title and MARKS[name].advice in title for title in titles)
+        assert f"{MARKS[name].meaning}. " in page.one("#results-legend").text
+        assert words + MARKS[name].advice in page.one("#results-legend").text
     page.click("#headline-only")
     assert page.attributes("#results-box tbody tr", "data-score") == ["msp", "EU", "EU", "energy", "score"]
     page.choose(task="digits")
@@ -534,7 +540,7 @@ def test_node_table_pages_finds_and_sorts(page: Page, folder: Path) -> None:
     assert page.shown_nodes() == []
     assert page.one("#where").text == "no nodes"
     page.choose(method="credal-final")
-    assert "narrow 2 of 2 runs: half of the nodes have no interval wider" in page.one("#depth-note").text
+    assert f"narrow 2 of 2 runs: {MARKS['narrow'].meaning}; " in page.one("#depth-note").text
     page.choose(task="digits")
     assert "All 216 test nodes" in page.one("#nodes-note").text
 

@@ -20,7 +20,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credalgnn.bench.metrics import MARKS
+from credalgnn.bench.marks import MARKS, disqualifies
 from credalgnn.bench.records import RecordError
 from credalgnn.methods import METHODS
 from credalgnn.report.summary import Row, Summary, make_rows, read_runs, summarise
@@ -389,19 +389,31 @@ def test_only_the_score_that_was_fixed_before_the_run_competes() -> None:
 
 
 @pytest.mark.parametrize("marked", [1, 8])
-def test_marked_rows_are_never_ranked(marked: int) -> None:
-    """Neither best, nor tied, nor among those that the correction counts."""
+@pytest.mark.parametrize("protocol", ["sealed", "paper"])
+@pytest.mark.parametrize("mark", [*MARKS, "brand-new"])
+def test_rows_that_a_mark_disqualifies_are_never_ranked(mark: str, protocol: str, marked: int) -> None:
+    """Neither best, nor tied, nor among those that the correction counts; other marks change no rank."""
     table = always_worse(6, 4)
-    records = [record(method, seed, value) for method, values in table.items() for seed, value in enumerate(values)]
+    records = [
+        record(method, seed, value, protocol=protocol)
+        for method, values in table.items()
+        for seed, value in enumerate(values)
+    ]
+    plain = {row.method: row.rank for row in make_rows(records)}
     for one in records:
         if one["method"] in ("energy", "knn") and one["seed"] < marked:
-            one["marks"] = ["narrow", "mirror"]
+            one["marks"] = [mark]
     rows = {row.method: row for row in make_rows(records)}
-    assert rows["energy"].marks == rows["knn"].marks == {"narrow": min(marked, 6), "mirror": min(marked, 6)}
+    assert rows["energy"].marks == rows["knn"].marks == {mark: min(marked, 6)}
+    if not disqualifies(mark, protocol):
+        assert {name: row.rank for name, row in rows.items()} == plain
+        assert rows["energy"].disqualified == ()
+        return
+    assert rows["energy"].disqualified == (mark,)
     assert rows["energy"].rank == rows["knn"].rank == ""
     assert [rows[name].rank for name in RIVALS[1:4]].count("best") == 1
     for one in records:
-        one["marks"] = ["narrow", "mirror"] if one["method"] == "knn" and one["seed"] < marked else []
+        one["marks"] = [mark, "mirror"] if one["method"] == "knn" and one["seed"] < marked else []
     rows = {row.method: row for row in make_rows(records)}
     assert [rows[name].rank for name in ("energy", *RIVALS[:4])] == ["best", "", "", "", ""]  # 3/64, not 4/64
 
@@ -711,6 +723,7 @@ def test_csv_holds_every_number() -> None:
                 assert line["rank"] == row.rank
             for mark in row.marks:
                 assert mark in line["marks"]
+            assert line["disqualified"].split() == list(row.disqualified)
             assert None not in line
             assert None not in line.values()
 
@@ -812,28 +825,40 @@ def test_legend_names_the_marks_that_are_there(make: Callable[[Sequence[Row]], s
     """Every table explains its marks, and says nothing of those that are not there."""
     rows = make_rows(benchmark() + benchmark(7, "csbm"))
     text = make(rows)
-    for mark, words in MARKS.items():
-        assert (words in text) == (mark in ("majority", "few-classes"))
+    for mark, one in MARKS.items():
+        assert (one.meaning in text) == (mark in ("majority", "few-classes"))
     assert "7 seeds" in text
     assert "fail" not in text
     clean = [one for one in benchmark() if one["method"] != "vanilla"]
-    assert not any(words in make(make_rows(clean)) for words in MARKS.values())
+    assert not any(one.meaning in make(make_rows(clean)) for one in MARKS.values())
 
 
-def test_marks_tell_how_many_runs_bear_them() -> None:
-    """Each mark has a letter of its own; a number follows where not all runs bear it."""
+@pytest.mark.parametrize("protocol", ["sealed", "paper"])
+def test_marks_tell_how_many_runs_bear_them(protocol: str) -> None:
+    """Each mark has a letter of its own, small where it only informs; a number follows where not all runs bear it."""
     letters = []
-    for mark in MARKS:
-        some = [record("energy", seed, 0.5, marks=[mark] if seed < 2 else []) for seed in range(4)]
+    for name, mark in MARKS.items():
+        some = [record("energy", seed, 0.5, marks=[name] if seed < 2 else [], protocol=protocol) for seed in range(4)]
         rows = make_rows(some)
-        explained = next(line for line in legend(rows) if MARKS[mark] in line)
+        explained = next(line for line in legend(rows) if mark.meaning in line)
+        assert mark.advice[1:] in explained
         letter = explained.split(":")[0]
+        assert letter == (mark.letter if disqualifies(name, protocol) else mark.letter.lower())
         cell = tables_of(markdown(rows))[0][1][2]
         assert f"{letter}2" in cell
-        every = tables_of(markdown(make_rows([{**one, "marks": [mark]} for one in some])))[0][1][2]
+        every = tables_of(markdown(make_rows([{**one, "marks": [name]} for one in some])))[0][1][2]
         assert every.endswith(letter)
         letters.append(letter)
     assert len(set(letters)) == len(MARKS)
+
+
+def test_a_mark_that_informs_here_and_disqualifies_there_is_explained_once() -> None:
+    rows = make_rows([record("energy", 0, 0.9, marks=["mirror"], protocol=one) for one in ("sealed", "paper")])
+    assert [row.rank for row in rows] == ["best", ""]
+    (line,) = [line for line in legend(rows) if MARKS["mirror"].meaning in line]
+    assert line.startswith("A or a: ")
+    assert "small letters only inform" in " ".join(legend(rows))
+    assert "small letters" not in " ".join(legend(rows, ranked=False))
 
 
 def test_legend_tells_of_failures_and_seeds() -> None:

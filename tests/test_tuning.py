@@ -66,6 +66,8 @@ from strangers import disturbed
 Point = dict[str, Any]
 Answer = Callable[[Run], dict[str, Any]]
 
+# Networks that are trained for a few epochs have credal sets that say nothing, and warn of it, as they should.
+pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
 PAPER = Path(__file__).parents[2] / "shared" / "paper"
 NETWORK = ["vanilla", "credal-lj", "credal-final"]
 ENSEMBLES = ["classical-ensemble", "credal-ensemble"]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         CredalEnsemble,
         CredalFinal,
         CredalLJ,
+        CredalWarning,
         Degree,
         Energy,
         FeatureSum,
@@ -57,6 +58,7 @@ __all__ = [
     "CredalEnsemble",
     "CredalFinal",
     "CredalLJ",
+    "CredalWarning",
     "Degree",
     "Energy",
     "Evaluation",
@@ -93,6 +95,7 @@ _IN_BENCH = {"Evaluation", "evaluate"}
 _IN_GRAPHS = {"Graph", "Task", "load_graph", "load_task"}
 _IN_METHODS = {
     "KNN", "KNNLJ", "METHODS", "ClassicalEnsemble", "CredalCoverage", "CredalEnsemble", "CredalFinal", "CredalLJ",
+    "CredalWarning",
     "Degree", "Energy", "FeatureSum", "GNNSafe", "MethodError", "Mahalanobis", "Odin", "Prediction", "Vanilla",
     "load_method",
 }  # fmt: skip

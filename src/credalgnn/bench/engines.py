@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 import traceback
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,6 +29,7 @@ from tqdm import tqdm
 
 from .._version import __version__
 from ..graphs import Task, load_task
+from ..methods import CredalWarning
 from .runs import Models, Run
 
 
@@ -99,9 +101,14 @@ def one_thread() -> None:
 
 
 def _done(unit: Unit, task: Callable[[], Task], models: Path) -> tuple[Any, str | None]:
-    """Do a unit; an error becomes a line, with the place in the code where it happened."""
+    """Do a unit; an error becomes a line, with the place in the code where it happened.
+
+    Of credal sets that say nothing the marks of the record tell; a warning a run would flood the terminal.
+    """
     try:
-        return unit.function(unit.run, task(), Models(models), *unit.args), None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CredalWarning)
+            return unit.function(unit.run, task(), Models(models), *unit.args), None
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         words = " ".join(str(error).split()) or "no message"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -16,6 +15,7 @@ from ..graphs import Part, Task
 from ..methods import Prediction
 from ..methods.prediction import intervals_of
 from ..sets import HullSet, IntervalSet, e_admissibility, interval_dominance, maximality, u65, u80
+from .marks import MARKS, diagnose
 
 Numbers: TypeAlias = dict[str, float | None]
 Array: TypeAlias = NDArray[Any]
@@ -23,13 +23,6 @@ Array: TypeAlias = NDArray[Any]
 ROC_GRID = np.linspace(0.0, 1.0, 101)
 REJECTION_STEPS = 50
 BINS = 30
-MARKS = {
-    "few-classes": "predicts fewer than half of the ID classes",
-    "majority": "is not better than always saying the most frequent class",
-    "narrow": "half of the nodes have no interval wider than 0.001",
-    "saturated": "TU is within 0.001 bits of log2 C on over 90 % of nodes",
-    "mirror": "|Spearman(AU, EU)| > 0.95: they order the nodes alike, or exactly the other way round",
-}
 RULES: dict[str, Callable[[IntervalSet | HullSet], Tensor]] = {
     "interval_dominance": interval_dominance,
     "maximality": maximality,
@@ -41,7 +34,7 @@ RULES: dict[str, Callable[[IntervalSet | HullSet], Tensor]] = {
 class Evaluation:
     """Metrics of a prediction (``metrics``) and of each of its scores (``scores``); undefined ones are None.
 
-    ``curves`` holds what a page draws; ``marks`` what the doctor finds (``MARKS`` explains them).
+    ``curves`` holds what a page draws; ``marks`` what the diagnostics find (``bench.marks`` explains them).
     """
 
     headline: str
@@ -56,7 +49,8 @@ class Evaluation:
             found = (f"{key} {value:.3f}" for key, value in values.items() if value is not None)
             lines.append(f"{name:10s} {'  '.join(found)}")
         known = [f"{key} {value:.3f}" for key, value in self.metrics.items() if value is not None]
-        return "\n".join([*lines, *(["  ".join(known)] if known else []), *(f"! {MARKS[mark]}" for mark in self.marks)])
+        marks = (f"! {mark}: {MARKS[mark].meaning}; {MARKS[mark].advice}" for mark in self.marks)
+        return "\n".join([*lines, *(["  ".join(known)] if known else []), *marks])
 
 
 def evaluate(prediction: Prediction, task: Task, part: Literal["test", "validation"] = "test") -> Evaluation:
@@ -101,7 +95,7 @@ def _judged(prediction: Prediction, task: Task, truth: Part, part: str) -> Evalu
         if wrong is not None:
             found, curves["rejection"][name] = _rejection(score[known.numpy()], wrong)
             scores[name].update(found)
-    marks = _doctor(prediction, rows, metrics, labels, task)
+    marks = diagnose(prediction, rows, metrics, labels, task)
     return Evaluation(prediction.headline, metrics, scores, curves, marks)
 
 
@@ -209,31 +203,6 @@ def _histogram(score: Array, is_ood: Array) -> dict[str, list[float]]:
         edges = score[0] + np.linspace(-0.5, 0.5, BINS + 1)
     known, strange = (np.histogram(score[which], edges)[0] for which in (~is_ood, is_ood))
     return {"edges": edges.tolist(), "id": known.tolist(), "ood": strange.tolist()}
-
-
-def _doctor(
-    prediction: Prediction, rows: Tensor, metrics: Mapping[str, float | None], labels: Tensor, task: Task
-) -> tuple[str, ...]:
-    """What is wrong with a model although its AUROC may be high."""
-    found = []
-    scores = {name: values[rows] for name, values in prediction.scores.items()}
-    if prediction.probabilities is not None:
-        if 2 * len(set(prediction.classes[rows].tolist())) < task.num_classes:
-            found.append("few-classes")
-        frequent = torch.bincount(task.train_labels, minlength=task.num_classes).argmax()
-        if (metrics["accuracy"] or 0.0) <= _share(labels == frequent):
-            found.append("majority")
-    if prediction.credal is not None and (metrics["widest"] or 0.0) < 1e-3:
-        found.append("narrow")
-    if "TU" in scores and _share((scores["TU"] - math.log2(task.num_classes)).abs() <= 1e-3) > 0.9:
-        found.append("saturated")
-    if "AU" in scores and "EU" in scores:
-        from scipy.stats import rankdata
-
-        ranks = [rankdata(scores[name].numpy()) for name in ("AU", "EU")]
-        if all(np.ptp(rank) > 0 for rank in ranks) and abs(np.corrcoef(ranks)[0, 1]) > 0.95:
-            found.append("mirror")
-    return tuple(found)
 
 
 def _short(values: Array) -> list[float]:

@@ -23,7 +23,6 @@ from ..graphs import Task
 from ..methods import (
     METHODS,
     ClassicalEnsemble,
-    CredalEnsemble,
     Method,
     MethodError,
     Prediction,
@@ -195,10 +194,10 @@ def fit(run: Run, task: Task, models: Models, on_epoch: Callable[[Epoch], None] 
 def execute(run: Run, task: Task, models: Models, keep_nodes: bool = False) -> tuple[dict[str, Any], Columns | None]:
     """Fit, predict, judge on the test nodes: the record, and if wanted what was predicted for each node."""
     measure_peak = _peak_memory()
+    if METHODS[run.method].is_credal:
+        _compile()
     method, seconds = fit(run, task, models)
     nodes = torch.cat([task.validation.nodes, task.test.nodes]) if keep_nodes else task.test.nodes
-    if isinstance(method, CredalFinal | CredalEnsemble):
-        _compile()
     begin = time.perf_counter()
     prediction = method.predict(nodes=nodes)
     predicted = time.perf_counter() - begin

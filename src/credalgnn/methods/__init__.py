@@ -3,6 +3,7 @@
 from .base import Method
 from .coverage import CredalCoverage
 from .detectors import KNN, KNNLJ, Energy, GNNSafe, Mahalanobis, Odin
+from .diagnostics import CredalWarning
 from .ensembles import ClassicalEnsemble, CredalEnsemble
 from .neural import CredalFinal, CredalLJ, Vanilla
 from .prediction import MethodError, Prediction
@@ -35,6 +36,7 @@ __all__ = [
     "CredalEnsemble",
     "CredalFinal",
     "CredalLJ",
+    "CredalWarning",
     "Degree",
     "Energy",
     "FeatureSum",

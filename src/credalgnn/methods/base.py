@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
@@ -16,6 +18,7 @@ from ..graphs import Graph, GraphError, Part, Task, TrainingView, node_numbers
 from ..nn import Adjacency, SparseMatrix
 from ..nn.backbones import Features
 from ..nn.training import Epoch
+from .diagnostics import CredalWarning, complaint_about, sample
 from .prediction import MethodError, Prediction
 
 Protocol: TypeAlias = Literal["sealed", "paper"]
@@ -40,6 +43,7 @@ class Method(ABC):
 
     name: ClassVar[str]
     score_names: ClassVar[tuple[str, ...]]  # the first is the headline
+    is_credal: ClassVar[bool] = False  # predicts credal sets
 
     def fit(
         self,
@@ -56,9 +60,18 @@ class Method(ABC):
         The sealed protocol shows a method training and ID validation nodes only. The paper's protocol lets early
         stopping look at the task's OOD validation nodes too (``monitor="ood_auroc"``). ``progress`` None shows a bar on
         a terminal when training takes more than a few seconds. ``on_epoch`` is shown every line of the training curve
-        as it comes; what it raises ends the training.
+        as it comes; what it raises ends the training. A credal method warns (``CredalWarning``), once, if its sets say
+        nothing: here, judged by some nodes it was not trained on, or else when it first predicts.
         """
-        self._learn(Given(*_given(data, train, val, protocol), progress, on_epoch))
+        given = Given(*_given(data, train, val, protocol), progress, on_epoch)
+        look = self.is_credal and not self._is_trained()
+        self._learn(given)
+        self._warned = False
+        self._examined: Graph | None = given.view.graph if look else None  # what the credal sets were judged by
+        if self._examined is not None:
+            with torch.no_grad(), suppress(ValueError):  # what cannot be predicted is for predict to refuse
+                found = self._predict(self._examined, sample(self._examined.num_nodes, given.view.train))
+                self._warn_of(found)
         return self
 
     def _learn(self, given: Given) -> None:
@@ -91,7 +104,16 @@ class Method(ABC):
             raise MethodError(f"{error}: {hint}") from error
         if not all(bool(score.isfinite().all()) for score in found.scores.values()):
             raise MethodError(hint)
+        if graph is not self._examined:
+            self._warn_of(found)
         return found
+
+    def _warn_of(self, found: Prediction) -> None:
+        """Warn, once for a fitted method, of credal sets that say nothing."""
+        complaint = complaint_about(found)
+        if complaint and not self._warned:
+            self._warned = True
+            warnings.warn(f"{self.name}: {complaint}", CredalWarning, stacklevel=3)  # where fit or predict was called
 
     def _graph(self, graph: Graph | None) -> Graph:
         if not self.is_fitted:
@@ -151,6 +173,7 @@ class Method(ABC):
                 raise MethodError(f"{field.name} must be {words}, not {value!r}")
             plain = {Integral: int, Real: float, bool: bool}[kind](value)  # numpy's own become Python's
             setattr(self, field.name, plain)
+        self._examined, self._warned = None, False
         self._check()
 
     @abstractmethod
@@ -158,6 +181,10 @@ class Method(ABC):
 
     @abstractmethod
     def _predict(self, graph: Graph, nodes: Tensor) -> Prediction: ...
+
+    def _is_trained(self) -> bool:
+        """Whether ``fit`` has nothing left to train: it then costs nothing, and looks at nothing either."""
+        return False
 
     def _tensors(self) -> dict[str, Tensor]:
         """What ``fit`` has found, besides that of the methods this one is made of."""

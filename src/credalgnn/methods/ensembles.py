@@ -53,6 +53,9 @@ class ClassicalEnsemble(Method):
         members = self.members or [Vanilla(seed=seed) for seed in seeds]
         self.members_ = [fitted_on(given, member) for member in members]
 
+    def _is_trained(self) -> bool:
+        return self.members is not None and all(member.is_fitted for member in self.members)
+
     def _distributions(self, graph: Graph, nodes: Tensor) -> Tensor:
         """The members' softmax vectors ``[M, N, C]``."""
         predictions = (member.predict(graph, nodes).probabilities for member in self.members_)
@@ -76,6 +79,7 @@ class CredalEnsemble(ClassicalEnsemble):
     """The convex hull of the members' softmax vectors, with exact entropies: the paper's post-hoc credal ablation."""
 
     name = "credal-ensemble"
+    is_credal = True
 
     def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
         return Prediction.of_credal(nodes, HullSet(self._distributions(graph, nodes)), self.class_names)

@@ -222,6 +222,7 @@ class CredalFinal(Neural):
 
     name = "credal-final"
     score_names = ("EU", "AU", "TU")
+    is_credal = True
 
     def _check(self) -> None:
         super()._check()

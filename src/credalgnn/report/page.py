@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..bench.files import write
-from ..bench.metrics import MARKS
+from ..bench.marks import MARKS
 from ..bench.records import RecordError
 from .summary import Row, TaskKey, make_rows
 
@@ -53,7 +53,7 @@ def write_page(
         ],
         "versions": _versions(records),
         "finished": max((str(record["finished"]) for record in records if record.get("finished")), default=None),
-        "marks": MARKS,
+        "marks": {name: {"meaning": mark.meaning, "advice": mark.advice} for name, mark in MARKS.items()},
     }
     write(Path(path), _document(title, data).encode())
 
@@ -136,7 +136,8 @@ def _row(row: Row) -> dict[str, Any]:
     values = {
         key: _numbers((s.mean, s.std, s.low, s.high), 9) for key, s in row.values.items()
     }  # rounded once, when shown
-    names = ("method", "score", "headline", "trivial", "marks", "runs", "failed", "rank", "tested", "competes")
+    names = ("method", "score", "headline", "trivial", "marks", "disqualified", "runs", "failed", "rank", "tested",
+             "competes")  # fmt: skip
     return {**{name: getattr(row, name) for name in names}, "values": values}
 
 

@@ -79,7 +79,7 @@ def pairs(rows: Sequence[Row], table: str) -> list[Pair]:
 
 
 def _signs(row: Row) -> str:
-    """The doctor's marks, and how many runs there are if some are missing."""
+    """Letters of the marks, and how many runs there are if some are missing."""
     return f"{letters(row)} ({row.runs})".strip() if row.is_short else letters(row)
 
 

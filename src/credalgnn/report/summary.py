@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..bench.metrics import MARKS
+from ..bench.marks import MARKS, disqualifies
 from ..bench.records import RecordError, read_records
 from ..graphs import DATASETS
 from ..methods import METHODS
@@ -53,8 +53,8 @@ class Row:
 
     ``rank`` compares AUROC: ``best``, ``tied`` (not significantly worse than the best), or nothing; ``tested`` says
     that there were seeds enough to compare it with the best. Only headline scores compete, which were fixed before
-    the run, and only where no run bears a doctor's mark and more than half of the runs are there (``is_short`` says
-    that some are not).
+    the run, and only where no run bears a mark that disqualifies it and more than half of the runs are there
+    (``is_short`` says that some are not).
     """
 
     dataset: str
@@ -76,6 +76,11 @@ class Row:
     @property
     def task(self) -> TaskKey:
         return TaskKey(self.dataset, self.protocol, self.setting)
+
+    @property
+    def disqualified(self) -> tuple[str, ...]:
+        """The marks that take this row out of the ranking; the others only inform."""
+        return tuple(mark for mark in self.marks if disqualifies(mark, self.protocol))
 
 
 def read_runs(folders: Sequence[Path]) -> list[dict[str, Any]]:
@@ -179,13 +184,14 @@ def _row(task: TaskKey, method: str, score: str, headline: bool, done: Sequence[
 
 
 def _ranked(rows: Sequence[tuple[Row, dict[Any, float]]]) -> list[Row]:
-    """Mark the best of the unmarked headline scores, and those that a paired test over seeds cannot tell from it.
+    """Mark the best of the headline scores that compete, and those that a paired test over seeds cannot tell from it.
 
     Compared are the seeds that all who compete have in common; one lucky run is not better than ten. Nothing is tested
     where even the clearest difference could not be significant, for want of seeds.
     """
     most = max(len(values) for _, values in rows)
-    contest = {id(row): values for row, values in rows if row.headline and not row.marks and 2 * len(values) > most}
+    fit = [(row, values) for row, values in rows if row.headline and not row.disqualified]
+    contest = {id(row): values for row, values in fit if 2 * len(values) > most}
     common = sorted(set.intersection(*map(set, contest.values()))) if contest else []
     totals = {key: sum(values[seed] for seed in common) for key, values in contest.items()} if common else {}
     best = max(totals, key=lambda key: totals[key], default=0)

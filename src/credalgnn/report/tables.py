@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ..bench.files import write
-from ..bench.metrics import MARKS
+from ..bench.marks import MARKS, disqualifies
 from .summary import Row, Summary, TaskKey
 
 PERCENT = {
@@ -24,7 +24,6 @@ PERCENT = {
     "ece": "ECE",
 }
 PLAIN = {"nll": "NLL", "brier": "Brier", "width": "width", "seconds": "seconds"}
-LETTERS = {"few-classes": "F", "majority": "M", "narrow": "N", "saturated": "S", "mirror": "A"}
 
 
 def write_tables(rows: Sequence[Row], folder: Path) -> None:
@@ -83,17 +82,16 @@ def tidy(rows: Sequence[Row]) -> str:
     """One line per data set, method, score and metric, in plain fractions."""
     file = io.StringIO()
     table = csv.writer(file, lineterminator="\n")
-    table.writerow(
-        ["dataset", "protocol", "setting", "method", "score", "metric", "mean", "std", "low", "high", "seeds", "rank",
-         "marks"]
-    )  # fmt: skip
+    head = "dataset protocol setting method score metric mean std low high seeds rank marks disqualified"
+    table.writerow(head.split())
     for row in rows:
         marks = " ".join(f"{name}:{count}" for name, count in row.marks.items())
         for name, value in row.values.items():
             spread = (value.std, value.low, value.high) if value.n > 1 else ()
             numbers = [f"{number:.6g}" for number in (value.mean, *spread)] + [""] * (3 - len(spread))
             rank = row.rank if name == "auroc" else ""
-            table.writerow([*row.task, row.method, row.score, name, *numbers, value.n, rank, marks])
+            line = [*row.task, row.method, row.score, name, *numbers, value.n, rank, marks]
+            table.writerow([*line, " ".join(row.disqualified)])
     return file.getvalue()
 
 
@@ -116,11 +114,14 @@ def legend(rows: Sequence[Row], best: str = "Bold", tied: str = "†", ranked: b
     if any(row.is_short for row in rows):
         words.append("Brackets tell how many runs there are where some are missing.")
         words[-1] += " Ranks compare common seeds, of rows with more than half of the runs." if ranked else ""
-    seen = {mark for row in rows for mark in row.marks}
-    words += [f"{LETTERS[mark]}: {MARKS[mark]}." for mark in MARKS if mark in seen]
+    seen = {(mark, _letter(mark, row.protocol)) for row in rows for mark in row.marks}
+    for name, mark in MARKS.items():
+        signs = " or ".join(sorted(letter for one, letter in seen if one == name))
+        words += [f"{signs}: {mark.meaning}. {mark.advice[0].upper()}{mark.advice[1:]}."] if signs else []
     if seen:
         words.append("A number after a letter tells how many runs bear the mark, if not all.")
-        words[-1] += " Rows with a marked run are shown and not ranked." if ranked else ""
+        capital = " Rows with a run that bears a capital letter are shown and not ranked; small letters only inform."
+        words[-1] += capital if ranked else ""
     failed = sum({(row.task, row.method): row.failed for row in rows}.values())
     if failed:
         words.append(f"{failed} run{'s' if failed > 1 else ''} failed; the records say why.")
@@ -129,7 +130,7 @@ def legend(rows: Sequence[Row], best: str = "Bold", tied: str = "†", ranked: b
 
 def _ranking(rows: Sequence[Row], best: str, tied: str) -> str:
     """What the ranks mean, and on which data sets differences could be tested."""
-    words = f"{best}: the best headline score without a mark."
+    words = f"{best}: the best headline score that no mark takes out of the ranking."
     rivals = Counter(row.task for row in rows if row.competes)
     tested = {row.task for row in rows if row.tested}
     if tested:
@@ -188,8 +189,16 @@ def _cell(value: Summary | None, factor: float) -> str:
 
 
 def letters(row: Row) -> str:
-    """Letters of the doctor's marks, with how many runs bear them if not all do."""
-    return " ".join(LETTERS.get(m, m) + (f"{count}" if count < row.runs else "") for m, count in row.marks.items())
+    """Letters of the marks, with how many runs bear them if not all do."""
+    return " ".join(
+        _letter(mark, row.protocol) + (f"{count}" if count < row.runs else "") for mark, count in row.marks.items()
+    )
+
+
+def _letter(mark: str, protocol: str) -> str:
+    """A capital takes a row out of the ranking. A mark of another version has no letter and is shown by its name."""
+    letter = MARKS[mark].letter if mark in MARKS else mark
+    return letter if disqualifies(mark, protocol) else letter.lower()
 
 
 def _aligned(table: Sequence[Sequence[str]]) -> list[str]:

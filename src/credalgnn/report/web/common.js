@@ -80,7 +80,10 @@ const method = () => state.task.methods[state.method];
 const predicted = () => (state.task.nodes.methods || {})[state.method];
 const rowOf = (name, score) => state.task.rows.find((row) => row.method === name && row.score === score);
 const auroc = (name, score) => ((rowOf(name, score) || { values: {} }).values.auroc || [null])[0];
-const meaning = (mark) => data.marks[mark] || "a mark this page does not know";
+const meaning = (mark) => (data.marks[mark] || { meaning: "a mark this page does not know" }).meaning;
+const advice = (mark) => (data.marks[mark] || { advice: "the version that made these records knows it" }).advice;
+const takesOut = (row, mark) => row.disqualified.includes(mark); // the others only inform
+const badgeClass = (out) => (out ? "badge" : "badge informs");
 function taskName(task) { // what tells it from others on the same data set stands in brackets
   const others = data.tasks.filter((other) => other.dataset === task.dataset);
   const parts = ["protocol", "setting"].filter((key) => others.some((other) => other[key] !== task[key]));

@@ -151,7 +151,8 @@ function drawDepth() {
   $("depth-note").textContent = `${state.method} by ${score} on ${taskName(state.task)}: `
     + `AUROC ${pct(mean)}${row && row.runs > 1 ? ` ± ${pct(std)}` : ""} % over ${plural(row ? row.runs : 0, "run")}.${seed}`;
   for (const [name, runs] of Object.entries(row ? row.marks : {})) {
-    $("depth-note").append(" ", el("span", { class: "badge" }, name), ` ${runs} of ${plural(row.runs, "run")}: ${meaning(name)}.`);
+    $("depth-note").append(" ", el("span", { class: badgeClass(takesOut(row, name)) }, name),
+      ` ${runs} of ${plural(row.runs, "run")}: ${meaning(name)}; ${advice(name)}.`);
   }
   const credal = predicted() && predicted().lower;
   const what = credal ? { name: "widest interval", value: widest, lo: 0 }

@@ -53,7 +53,7 @@ function showResults() {
   function refresh() {
     const rows = task.rows.filter((row) => row.headline || !$("headline-only").checked);
     table.show(table.sorted(rows).map((row) => {
-      const marked = Object.keys(row.marks).length > 0;
+      const marked = row.disqualified.length > 0;
       const classes = [row.rank, row.trivial && "trivial", marked && "marked", !row.headline && "second"].filter(Boolean).join(" ");
       return el("tr", { class: classes, "data-method": row.method, "data-score": row.score },
         el("th", { scope: "row" }, row.method),
@@ -94,7 +94,7 @@ function intervalBar(row, [mean, , low, high], [from, to]) {
 
 function badges(row) {
   const found = Object.entries(row.marks).map(([name, runs]) =>
-    el("span", { class: "badge", title: `${meaning(name)} (${runs} of ${plural(row.runs, "run")})` },
+    el("span", { class: badgeClass(takesOut(row, name)), title: `${meaning(name)}; ${advice(name)} (${runs} of ${plural(row.runs, "run")})` },
       runs === row.runs ? name : `${name} ${runs}/${row.runs}`));
   const most = Math.max(...state.task.rows.map((other) => other.runs));
   if (row.runs && row.runs < most) {
@@ -112,12 +112,15 @@ function showResultsLegend(task) {
     has((row) => row.runs > 1)
       ? line("AUROC: mean ± standard deviation over the runs; the bar is the 95 % bootstrap interval of the mean on one scale for all rows",
         aurocScale(task)[0] <= 0.5 ? ", a dotted line is at 50 %, guessing." : ".") : null,
-    has((row) => row.rank === "best") ? line(el("strong", {}, "Bold"), ": the best AUROC of the headline scores without marks, which alone are ranked.") : null,
+    has((row) => row.rank === "best") ? line(el("strong", {}, "Bold"), ": the best AUROC of the headline scores that no mark takes out of the ranking.") : null,
     has((row) => row.tested) ? line("† not significantly worse than the best (one-sided Wilcoxon signed-rank test over the seeds,",
       " Holm-corrected, 5 %).") : null,
     !has((row) => row.tested) && task.rows.filter((row) => row.competes).length > 1 ? line("There are too few seeds to test differences.") : null,
     has((row) => row.trivial) ? line(el("em", {}, "Italic"), ": needs no model; whatever is trained should beat it.") : null,
-    ...marks.map((name) => line(el("span", { class: "badge" }, name), ` ${meaning(name)}.`)),
-    marks.length ? line("Rows with marks are shown, and not ranked.") : null,
+    ...marks.map((name) => {
+      const out = has((row) => takesOut(row, name));
+      return line(el("span", { class: badgeClass(out) }, name),
+        ` ${meaning(name)}. ${out ? "Such rows are shown, and not ranked" : "This only informs"}: ${advice(name)}.`);
+    }),
   ].filter(Boolean));
 }
