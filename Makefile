@@ -49,7 +49,7 @@ bench-scale: $(READY)  ## time and memory on graphs of the size of ArXiv, Reddit
 	$(BIN)/python benchmarks/scale.py
 
 figures: $(READY)  ## the figures in docs/
-	$(BIN)/python docs/figures.py && $(BIN)/python docs/paper_figures.py
+	$(BIN)/python docs/figures.py && $(BIN)/python docs/paper_figures.py && $(BIN)/python examples/digits.py --out docs/images
 
 clean:
 	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

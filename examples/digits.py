@@ -1,13 +1,14 @@
-"""The methods by hand, on a graph of handwritten digits of which none has seen an 8 or a 9: python examples/digits.py.
+"""What a model does not know, on a graph of handwritten digits of which it never saw an 8 or a 9.
 
-Nodes are images, joined to those that look alike; the methods learn 0 to 7 and are asked which test nodes are
-strangers. The picture shows test nodes with the probability intervals of the credal ensemble. Those of credal-lj are
-too narrow to be seen here: on data as easy as this, its loss is least where intervals close (the table says how wide
-they are), and its AU and TU tell the strangers.
+    python examples/digits.py
+
+Nodes are images, joined to those that look alike; methods learn 0 to 7 and are asked which test nodes are strangers.
+credal-coverage gives every digit a lower and an upper probability: close together where training had labels, far apart
+where labels never were. credal-lj, the paper's model, is fitted beside it: on data as easy as this its loss is least
+where intervals close, so that strangers look as sure as the rest.
 """
 
 import argparse
-import sys
 import time
 from pathlib import Path
 
@@ -16,80 +17,91 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import torch
+from matplotlib.axes import Axes
 from sklearn.metrics import roc_auc_score
 
 import credalgnn as cg
 
+STRANGER, KNOWN = "#c8500a", "#0a5c8f"
+SHOWN = 6  # digits in a row of the picture
+Found = dict[str, cg.Prediction]
 
-def compare(task: cg.Task) -> dict[str, cg.Prediction]:
-    """Fit every method, print what each is worth on the test nodes; the backbones they share are trained once."""
-    test, vanilla = task.test, cg.Vanilla(seed=0)
-    members = [vanilla, *(cg.Vanilla(seed=seed) for seed in range(1, 10))]
-    found = {}
-    head = f"{'method':20s}{'AUROC (8 and 9 against the rest)':>34s}{'accuracy on 0..7':>18s}"
-    print(f"{head}{'interval':>10s}{'seconds':>9s}")
-    for name, method in cg.METHODS.items():
-        if name == "vanilla":
-            model = vanilla
-        elif name.endswith("ensemble"):
-            model = method(members=members)
-        else:
-            model = method(vanilla=vanilla) if hasattr(method, "vanilla") else method()
-        if sys.stdout.isatty():
-            print(f"{name:20s} ...", end="\r", flush=True)
+
+def fit(task: cg.Task) -> tuple[cg.CredalCoverage, Found]:
+    """credal-coverage, and what both methods predict for the test nodes, with what it is worth in plain words."""
+    coverage = cg.CredalCoverage(seed=0)
+    found, is_ood = {}, task.test.is_ood
+    for model in (coverage, cg.CredalLJ(seed=0)):
         begin = time.perf_counter()
-        found[name] = prediction = model.fit(task).predict(nodes=test.nodes)
-        seconds = time.perf_counter() - begin
-        aurocs = {score: roc_auc_score(test.is_ood, values) for score, values in prediction.scores.items()}
-        words = "  ".join(f"{score} {auroc:.3f}" for score, auroc in aurocs.items())
-        accuracy = width = "-"
-        if prediction.probabilities is not None:
-            accuracy = f"{(prediction.classes == test.labels)[~test.is_ood].double().mean():.1%}"
-        if prediction.credal is not None:
-            width = f"{intervals(prediction).width.amax(-1).mean():.3f}"
-        print(f"{name:20s}{words:>34s}{accuracy:>18s}{width:>10s}{seconds:9.1f}", flush=True)
-    return found
+        found[model.name] = prediction = model.fit(task).predict(nodes=task.test.nodes)
+        widest = prediction.credal.width.amax(-1)
+        auroc = roc_auc_score(is_ood, prediction.epistemic)
+        right = (prediction.classes == task.test.labels)[~is_ood].double().mean()
+        print(
+            f"{model.name}, fitted in {time.perf_counter() - begin:.0f} s: its EU tells strangers from the rest with "
+            f"AUROC {auroc:.1%},\n  {right:.1%} of the others are classified rightly. Widest interval of a typical "
+            f"stranger {widest[is_ood].median():.2f}, of a typical known digit {widest[~is_ood].median():.2f}.\n",
+            flush=True,
+        )
+    return coverage, found
 
 
-def intervals(prediction: cg.Prediction) -> cg.IntervalSet:
-    """Probability intervals, for a hull the smallest around it."""
-    return prediction.credal.to_intervals() if isinstance(prediction.credal, cg.HullSet) else prediction.credal
+def spread(prediction: cg.Prediction, chosen: torch.Tensor, count: int) -> list[int]:
+    """Rows of some of the chosen nodes, evenly spread over their EU: neither the best nor the worst are picked."""
+    rows = chosen.nonzero().squeeze(-1)
+    order = rows[prediction.epistemic[rows].argsort(stable=True)]
+    return [int(order[int((k + 0.5) / count * len(order))]) for k in range(count)]
 
 
-def show(path: Path, task: cg.Task, prediction: cg.Prediction) -> None:
-    """The images with the least total, the most aleatoric and the most epistemic uncertainty, with their intervals."""
-    aleatoric, epistemic = prediction.aleatoric, prediction.epistemic
-    rows = {
-        "surest\n(least TU)": prediction.total.argsort()[:6],
-        "most ambiguous\n(largest AU)": aleatoric.argsort(descending=True)[:6],
-        "most unknown\n(largest EU)": epistemic.argsort(descending=True)[:6],
-    }
-    images, bounds = task.graph.features.to_dense(), intervals(prediction)
-    figure, axes = plt.subplots(3, 12, figsize=(15, 5.2), width_ratios=[1, 1.25] * 6, layout="constrained")
-    for line, (title, chosen) in zip(axes, rows.items(), strict=True):
-        line[0].set_ylabel(title, fontsize=11)
-        for k, row in enumerate(chosen.tolist()):
-            image, bars = line[2 * k], line[2 * k + 1]
-            node = int(prediction.nodes[row])
-            label = int(task.graph.labels[node])
-            image.imshow(images[node].reshape(8, 8), cmap="Greys")
-            image.set(xticks=[], yticks=[])
-            stranger = label in task.ood_classes
-            words = f"a {label}" + (" (never seen)" if stranger else "")
-            image.set_title(words, fontsize=9, color="#b2182b" if stranger else "black")
-            lower, upper = bounds.lower[row], bounds.upper[row]
-            style = {"color": "#2166ac", "edgecolor": "#2166ac", "linewidth": 2, "height": 0.7, "clip_on": False}
-            bars.barh(prediction.class_names, upper - lower, left=lower, **style)
-            bars.set(xlim=(0, 1), xticks=[0, 1])
-            bars.invert_yaxis()
-            bars.tick_params(labelsize=7, length=2)
-            bars.set_title(f"AU {aleatoric[row]:.2f}  EU {epistemic[row]:.2f}", fontsize=8)
-            bars.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(
-        "credal ensemble: lower to upper probability of each digit 0..7, exact uncertainties in bits", fontsize=12
+def show(path: Path, task: cg.Task, found: Found) -> None:
+    """Strangers above, known digits below, each with the intervals of both methods."""
+    first, second = found.values()
+    is_ood, images = task.test.is_ood, task.graph.features.to_dense()
+    classes = task.graph.labels[task.test.nodes]
+    strangers = [row for k in task.ood_classes for row in spread(first, classes == k, SHOWN // len(task.ood_classes))]
+    figure = plt.figure(figsize=(13.2, 7.2))
+    parts = figure.subfigures(2, 1)
+    for part, mask, rows, colour, words in (
+        (parts[0], is_ood, strangers, STRANGER, "Digits it never saw: “I have never been shown anything like this”"),
+        (parts[1], ~is_ood, spread(first, ~is_ood, SHOWN), KNOWN, "Digits it knows: “I know such nodes”"),
+    ):
+        part.subplots_adjust(left=0.05, right=0.985, top=0.81, bottom=0.14, wspace=0.3, hspace=0.12)
+        axes = part.subplots(2, SHOWN, height_ratios=[1.2, 1.5])
+        for (image, bars), row in zip(axes.T, rows, strict=True):
+            node = int(first.nodes[row])
+            image.imshow(images[node].reshape(8, 8), cmap="Greys", interpolation="nearest")
+            image.axis("off")
+            guess = f"predicted {first.class_names[int(first.classes[row])]}"
+            name = task.graph.class_names[int(classes[row])]
+            image.set_title(f"{name}, {'never seen' if is_ood[row] else guess}", fontsize=12)
+            draw(bars, first, second, row, colour)
+        axes[1, 0].set_ylabel("probability", fontsize=10, labelpad=-2)
+        part.text(0.05, 0.945, words, fontsize=15, weight="bold", color=colour, va="center")
+        widths = [f"{one.credal.width.amax(-1)[mask].median():.2f}" for one in (first, second)]
+        text = f"widest interval (median of all {int(mask.sum())}): {widths[0]}; credal-lj {widths[1]}"
+        part.text(0.985, 0.945, text, fontsize=11, color="0.3", va="center", ha="right")
+    text = (
+        "bars: from the lower to the upper probability of each digit 0 to 7, by credal-coverage      "
+        "diamonds: credal-lj, whose intervals are too narrow to be seen"
     )
-    figure.savefig(path, dpi=110)
+    parts[1].text(0.5175, 0.025, text, ha="center", fontsize=10.5, color="0.3")
+    figure.savefig(path, dpi=110, facecolor="white")
     plt.close(figure)
+
+
+def draw(ax: Axes, first: cg.Prediction, second: cg.Prediction, row: int, colour: str) -> None:
+    """The intervals of one node: of the first method as bars, of the second as strokes with a diamond."""
+    places = range(len(first.class_names))
+    lower, upper = first.credal.lower[row], first.credal.upper[row]
+    ax.bar(places, 1.0, width=0.62, color="0.94")
+    ax.bar(places, (upper - lower).clamp_min(0.012), bottom=lower, width=0.62, color=colour)
+    low, high = second.credal.lower[row], second.credal.upper[row]
+    ax.vlines(places, low, high, color="0.1", linewidth=1.6)
+    style = {"s": 13, "marker": "D", "color": "white", "edgecolor": "0.1", "linewidth": 0.8, "zorder": 3}
+    ax.scatter(places, (low + high) / 2, **style, clip_on=False)
+    ax.set(ylim=(0, 1), yticks=[0, 1], xticks=places, xticklabels=first.class_names)
+    ax.tick_params(labelsize=9.5, length=0, pad=5)
+    ax.spines[:].set_visible(False)
 
 
 def main() -> None:
@@ -101,15 +113,16 @@ def main() -> None:
     task = cg.load_task("digits")
     counts = task.counts
     print(
-        f"{counts['train_id']} training images of 0..7; {counts['test_id'] + counts['test_ood']} test images, "
-        f"{counts['test_ood']} of them 8 or 9\n(the first time, kernels are compiled, which takes some seconds)\n",
+        f"{counts['train_id']} training images of 0 to 7; {counts['test_id'] + counts['test_ood']} test images, "
+        f"{counts['test_ood']} of them 8 or 9, which no method has seen.\n"
+        "(The first time, kernels are compiled, which takes some seconds.)\n",
         flush=True,
     )
-    found = compare(task)
-    show(out / "digits.png", task, found["credal-ensemble"])
-    gap = max(prediction.gap.max() for prediction in found.values() if prediction.gap is not None)
-    print(f"\ninterval: the widest of a node, on average; uncertainties of credal sets proved to {gap:.0e} bits")
-    print(f"the picture: {out / 'digits.png'}")
+    coverage, found = fit(task)
+    show(out / "digits.png", task, found)
+    (stranger,) = spread(found[coverage.name], task.test.is_ood, 1)
+    print(f"Why is it so unsure of a typical stranger?\n{coverage.explain(int(task.test.nodes[stranger]))}\n")
+    print(f"the picture: {out / 'digits.png'}; all methods side by side: make demo")
 
 
 if __name__ == "__main__":

@@ -27,10 +27,12 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 import credalgnn.cli.bench as command
-from credalgnn import Prediction, Task, load_task
+from credalgnn import Graph, Prediction, Task, load_task
+from credalgnn.bench import runs as bench_runs
 from credalgnn.bench.engines import Engine, Processes, Result, Source, Unit
 from credalgnn.bench.marks import MARKS
-from credalgnn.bench.runs import Models, Run, plan
+from credalgnn.bench.records import Folder
+from credalgnn.bench.runs import Models, Run, columns, plan
 from credalgnn.cli import main
 from credalgnn.methods import ClassicalEnsemble, CredalEnsemble, CredalLJ, Degree, Energy, FeatureSum, Method, Vanilla
 
@@ -49,12 +51,13 @@ SCORES = {
 KEYS = {
     "format", "status", "error", "dataset", "method", "seed", "split_seed", "protocol", "setting", "fingerprint",
     "config", "versions", "class_names", "ood_names", "counts", "headline", "metrics", "scores", "curves", "marks",
-    "seconds", "peak_mib", "finished",
+    "diagnosis", "seconds", "peak_mib", "finished",
 }  # fmt: skip
 OF_CLASSES = ["accuracy", "macro_f1", "nll", "brier", "ece"]
 OF_SETS = [
-    "accuracy_lower", "accuracy_upper", "width", "widest", "size_interval_dominance", "coverage_interval_dominance",
-    "size_maximality", "coverage_maximality", "size_e_admissibility", "coverage_e_admissibility", "u65", "u80",
+    "accuracy_lower", "accuracy_upper", "width", "widest", "widest_id", "widest_ood", "size_interval_dominance",
+    "coverage_interval_dominance", "size_maximality", "coverage_maximality", "size_e_admissibility",
+    "coverage_e_admissibility", "u65", "u80",
 ]  # fmt: skip
 MIRROR = Path(os.environ.get("CREDALGNN_MIRROR") or Path(__file__).parents[2] / "shared" / "datasets")
 
@@ -396,6 +399,28 @@ def test_predictions_per_node(name: str, finished: Path, task: Task) -> None:
                 lower, upper = ([row[f"{side}_{k}"] for k in range(8)] for side in ("lower", "upper"))
                 assert all(0 <= low <= high <= 1 for low, high in zip(lower, upper, strict=True))
                 assert sum(lower) <= 1 + 1e-6 <= sum(upper) + 2e-6
+
+
+def test_reasons_are_kept_with_the_predictions_of_a_method_that_gives_them(
+    task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Telling(Degree):
+        def why(self, nodes: torch.Tensor, graph: Graph | None = None) -> list[str]:
+            return [f"it is {node}" if node % 2 else "" for node in nodes.tolist()]
+
+    silent, telling = Degree().fit(task), Telling().fit(task)
+    found = silent.predict()
+    assert silent.why(found.nodes) is None
+    assert "why" not in columns(found, task, silent)
+    table = columns(found, task, telling)
+    assert table["why"] == [f"it is {node}" if node % 2 else "" for node in table["node"]]
+    folder = Folder(tmp_path)
+    folder.write_nodes("digits/degree/seed-000", table)
+    kept = pq.read_table(folder.nodes("digits/degree/seed-000"))
+    assert pa.types.is_string(kept.schema.field("why").type)
+    assert kept["why"].to_pylist() == table["why"]
+    monkeypatch.setattr(bench_runs, "REASONS", len(table["node"]) - 1)
+    assert "why" not in columns(found, task, telling)  # of large graphs they would take too long
 
 
 def test_facts_of_the_graph(finished: Path, task: Task) -> None:
@@ -1026,7 +1051,7 @@ def damaged_files(folder: Path) -> Iterator[tuple[Path, bytes]]:
     yield place, b""
     yield place, b"\x00" * len(whole)
     yield place, b"[]"
-    for key in sorted(KEYS - {"error"}):
+    for key in sorted(KEYS - {"error", "diagnosis"}):
         yield place, json.dumps({name: value for name, value in json.loads(whole).items() if name != key}).encode()
     yield folder / "experiment.json", (folder / "experiment.json").read_bytes()[:20]
     yield folder / "experiment.json", b"[]"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import FrozenInstanceError, asdict
 from fractions import Fraction
@@ -408,6 +409,9 @@ def test_credal_sets(kind: str, seed: int) -> None:
     width = upper - lower
     assert found["width"] == pytest.approx(sum(map(sum, width)) / (nodes * classes), abs=1e-12)
     assert found["widest"] == pytest.approx(sorted(max(row) for row in width)[nodes // 2], abs=1e-12)
+    strange = [node for node in range(nodes) if node not in known]
+    for name, chosen in (("widest_id", known), ("widest_ood", strange)):
+        assert found[name] == pytest.approx(statistics.median(max(width[node]) for node in chosen), abs=1e-12)
     for name, margins in RULES.items():
         kept = [{k for k, margin in enumerate(margins(polytopes[node])) if margin >= -1e-9} for node in known]
         inside = [labels[node] in one for node, one in zip(known, kept, strict=True)]
@@ -427,6 +431,7 @@ def test_the_median_of_an_even_number_of_nodes_lies_in_between() -> None:
         Prediction.of_credal(task.test.nodes, IntervalSet(0.5 - widths / 2, 0.5 + widths / 2), task.class_names), task
     )
     assert found.metrics["widest"] == pytest.approx(0.3)
+    assert (found.metrics["widest_id"], found.metrics["widest_ood"]) == pytest.approx((0.15, 0.6))
     assert found.metrics["width"] == pytest.approx(0.375)
 
 

@@ -595,6 +595,10 @@ DAMAGED = {
     "numbers for names": damage(lambda made: made.update(class_names=[0, 1])),
     "marks of another kind": damage(lambda made: made.update(marks=[None])),
     "counts of text": damage(lambda made: made["counts"].update(test_id="many")),
+    "a diagnosis of words": damage(lambda made: made.update(diagnosis={"trust": "much"})),
+    "a diagnosis with a hole": damage(lambda made: made.update(diagnosis={"trust": None})),
+    "a diagnosis of another kind": damage(lambda made: made.update(diagnosis=[0.5])),
+    "a diagnosis that is not finite": damage(lambda made: made.update(diagnosis={"trust": math.nan})),
     "of another method": damage(lambda made: made.update(method="knn")),
     "of another seed": damage(lambda made: made.update(seed=7)),
 }
@@ -608,6 +612,12 @@ def test_damaged_records_are_refused(tmp_path: Path, kind: str) -> None:
     place.write_bytes(DAMAGED[kind])
     with pytest.raises(RecordError, match=re.escape(str(place))):
         read_runs([folder])
+
+
+@pytest.mark.parametrize("found", [None, {}, {"trust": 0.5, "auroc": 1}])
+def test_a_diagnosis_is_read_and_may_be_missing(tmp_path: Path, found: dict[str, float] | None) -> None:
+    folder = folder_of(tmp_path / "a", [record("energy", 0, diagnosis=found), record("energy", 1)])
+    assert [one.get("diagnosis") for one in read_runs([folder])] == [found, None]
 
 
 def test_a_record_of_another_format_is_not_called_damaged(tmp_path: Path) -> None:

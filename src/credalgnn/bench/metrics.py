@@ -86,7 +86,7 @@ def _judged(prediction: Prediction, task: Task, truth: Part, part: str) -> Evalu
         wrong = (prediction.classes[chosen] != labels).numpy()
     credal = prediction.credal
     if credal is not None:
-        metrics.update(_credal(prediction, credal, rows, chosen, labels))
+        metrics.update(_credal(prediction, credal, rows, known, labels))
     scores, curves = {}, {"roc": {}, "rejection": {}, "histogram": {}}  # type: ignore[var-annotated]
     for name, values in prediction.scores.items():
         score = values[rows].numpy()
@@ -150,14 +150,17 @@ def _classification(probabilities: Tensor, labels: Tensor) -> Numbers:
 
 
 def _credal(
-    prediction: Prediction, credal: IntervalSet | HullSet, rows: Tensor, chosen: Tensor, labels: Tensor
+    prediction: Prediction, credal: IntervalSet | HullSet, rows: Tensor, known: Tensor, labels: Tensor
 ) -> Numbers:
-    """Widths over all nodes of the part; sets, their coverage and utility over its ID nodes."""
-    width = intervals_of(credal).width[rows]
+    """Widths over all nodes of the part, and of a typical ID and OOD node; all else over its ID nodes."""
+    chosen, width = rows[known], intervals_of(credal).width[rows]
+    widest = width.amax(-1)
     numbers: Numbers = {
         **{f"accuracy_{by}": _share(prediction.classify(by)[chosen] == labels) for by in ("lower", "upper")},
         "width": width.mean().item(),
-        "widest": float(np.median(width.amax(-1).numpy())),
+        "widest": _median(widest),
+        "widest_id": _median(widest[known]),
+        "widest_ood": _median(widest[~known]),
     }
     sets = take(credal, chosen)
     kept = {name: rule(sets) for name, rule in RULES.items()}
@@ -167,6 +170,10 @@ def _credal(
     admissible = kept["e_admissibility"]
     numbers["u65"], numbers["u80"] = u65(admissible, labels).mean().item(), u80(admissible, labels).mean().item()
     return numbers
+
+
+def _median(values: Tensor) -> float | None:
+    return float(np.median(values.numpy())) if len(values) else None
 
 
 def _share(yes: Tensor) -> float:

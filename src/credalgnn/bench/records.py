@@ -105,7 +105,7 @@ class Folder:
         import pyarrow.parquet as pq
 
         buffer = io.BytesIO()
-        types = {"prediction": pa.int64(), "homophily": pa.float64()}
+        types = {"prediction": pa.int64(), "homophily": pa.float64(), "why": pa.string()}
         table = {key: pa.array(values, types.get(key)) for key, values in nodes.items()}
         pq.write_table(pa.table(table), buffer, compression="zstd")
         write(self.nodes(name), buffer.getvalue())
@@ -182,6 +182,8 @@ def read_record(path: Path) -> dict[str, Any]:
             wrong.append("class_names, ood_names or marks")
         elif not _numbers(record["counts"]) or None in record["counts"].values():
             wrong.append("counts")
+        elif not _diagnosis(record.get("diagnosis")):
+            wrong.append("diagnosis")
     if wrong:
         raise RecordError(f"{path}: damaged record ({wrong[0]} is missing or wrong); {_REMEDY}")
     return record
@@ -203,6 +205,11 @@ def read_json(path: Path, what: str, remedy: str = _REMEDY) -> dict[str, Any]:
 def _numbers(values: Any) -> bool:
     """Whether a table holds finite numbers, or nothing, under its names."""
     return isinstance(values, dict) and _list(list(values.values()), len(values))
+
+
+def _diagnosis(found: Any) -> bool:
+    """Whether this is what a method found out about itself, all of it finite numbers; most methods say nothing."""
+    return found is None or (_numbers(found) and None not in found.values())
 
 
 def _list(values: Any, length: int) -> bool:

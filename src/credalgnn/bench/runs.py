@@ -219,7 +219,7 @@ def execute(run: Run, task: Task, models: Models, keep_nodes: bool = False) -> t
         "seconds": {"fit": round(seconds, 3), "predict": round(predicted, 3)},
         "peak_mib": round(measure_peak(), 1),
     }
-    return record, columns(prediction, task) if keep_nodes else None
+    return record, columns(prediction, task, method) if keep_nodes else None
 
 
 @cache
@@ -265,8 +265,11 @@ def judge(run: Run, task: Task, models: Models, on_epoch: Callable[[Epoch], None
 Columns = dict[str, NDArray[Any] | list[Any]]
 
 
-def columns(prediction: Prediction, task: Task) -> Columns:
-    """A prediction as a table, one row per node, with the truth beside it."""
+REASONS = 20_000  # nodes of which a table says why they are uncertain, at the most: words take time and room
+
+
+def columns(prediction: Prediction, task: Task, method: Method | None = None) -> Columns:
+    """A prediction as a table, one row per node, with the truth beside it, and what the method says of its reasons."""
     parts = {"val": task.validation, "test": task.test}
     rows = torch.cat([rows_of_part(prediction, part, name) for name, part in parts.items()])
     nodes, labels = (torch.cat([getattr(part, name) for part in parts.values()]) for name in ("nodes", "labels"))
@@ -287,6 +290,8 @@ def columns(prediction: Prediction, task: Task) -> Columns:
         for side in ("lower", "upper"):
             each = getattr(intervals, side)[rows].double().unbind(-1)
             table.update({f"{side}_{k}": bound.numpy() for k, bound in enumerate(each)})
+    if method is not None and len(nodes) <= REASONS and (reasons := method.why(nodes)) is not None:
+        table["why"] = list(reasons)
     return table
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -186,8 +187,8 @@ def _check_place(out: Path, folders: Sequence[Path]) -> None:
 def write_report(folders: Sequence[Path], out: Path, title: str, scores: Sequence[str] | None = None) -> str:
     """Tables and page from records; what to print of it."""
     from ..report.page import write_page
-    from ..report.summary import make_rows, read_runs
-    from ..report.tables import terminal, write_tables
+    from ..report.summary import TaskKey, make_rows, read_runs
+    from ..report.tables import in_words, terminal, write_tables
 
     records = read_runs(folders)
     rows = make_rows(records)
@@ -199,4 +200,8 @@ def write_report(folders: Sequence[Path], out: Path, title: str, scores: Sequenc
     write_tables(rows, out)
     write_page(records, folders, out / "report.html", title)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    return f"{terminal(rows, width)}\n\ntables and page: {out / 'report.html'}"
+    strangers = {TaskKey.of(record): record["ood_names"] for record in records if record["status"] == "done"}
+    words = in_words(rows, strangers)
+    if width is not None:
+        words = [line for text in words for line in textwrap.wrap(text, max(width, 20))]
+    return "\n".join([terminal(rows, width), "", *words, f"tables and page: {out / 'report.html'}"])

@@ -140,6 +140,10 @@ class Method(ABC):
         """What ``fit`` found out about how far the method is to be trusted, by name; None for most methods."""
         return None
 
+    def why(self, nodes: Tensor, graph: Graph | None = None) -> list[str] | None:
+        """For each of some nodes (their numbers), in a few words, why it is uncertain; None for most methods."""
+        return None
+
     @property
     def is_fitted(self) -> bool:
         return hasattr(self, "fingerprint")

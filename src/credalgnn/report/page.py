@@ -29,7 +29,7 @@ NODES = 600  # test nodes of one data set that go into the page
 MANY = 20  # with more classes than this, fewer nodes
 TOP = 15  # extreme nodes of each kind that are always among them
 EPOCHS = 80  # points of a training curve
-SCRIPTS = ("common.js", "results.js", "figures.js", "nodes.js", "start.js")  # one script, in this order
+SCRIPTS = ("common.js", "results.js", "figures.js", "nodes.js", "meet.js", "start.js")  # one script, in this order
 Record = Mapping[str, Any]
 
 
@@ -152,6 +152,7 @@ def _method(runs: Sequence[Record]) -> dict[str, Any]:
         "histograms": {name: _histogram(runs[0]["curves"]["histogram"].get(name)) for name in scores},
         "seed": runs[0]["seed"],
         "training": [_training(run) for run in runs if run["curves"]["training"]],
+        "diagnosis": runs[0].get("diagnosis"),
         "config": runs[0]["config"],
     }
 
@@ -188,6 +189,16 @@ class _Table(NamedTuple):
     label: NDArray[np.int64]
     prediction: NDArray[np.int64] | None
     scores: dict[str, NDArray[np.float64]]
+    credal: bool
+
+    def typical(self) -> dict[str, int]:
+        """Of a method with credal sets, the position of the ID and of the OOD node at the median of the headline score.
+
+        The lower one of two; ties in the order of the numbers. Chosen from all test nodes, so that nobody picks them.
+        """
+        order = np.argsort(self.scores[self.headline], kind="stable")
+        sides = {"id": order[~self.ood[order]], "ood": order[self.ood[order]]} if self.credal else {}
+        return {kind: int(one[(len(one) - 1) // 2]) for kind, one in sides.items() if len(one)}
 
     def extremes(self, top: int) -> dict[str, NDArray[np.int64]]:
         """Positions of the extreme nodes of each kind, the most extreme first; ties in the order of the numbers."""
@@ -258,8 +269,9 @@ def _choose(tables: Sequence[_Table], limit: int) -> tuple[int, NDArray[np.int64
     if total <= limit:
         return TOP, np.arange(total), np.ones(total, dtype=bool)
     every = [one for table in tables for one in table.extremes(TOP).values()]
+    middle = np.array([one for table in tables for one in table.typical().values()], dtype=np.int64)
     for top in range(TOP, 0, -1):  # extremes take two thirds at most
-        extreme = np.unique(np.concatenate([one[:top] for one in every]))
+        extreme = np.unique(np.concatenate([middle, *(one[:top] for one in every)]))
         if len(extreme) <= limit * 2 // 3:
             break
     chosen, sample = np.zeros(total, dtype=bool), np.zeros(total, dtype=bool)
@@ -284,9 +296,13 @@ def _predictions(
         "scores": {score: _scores(values[picked]) for score, values in table.scores.items()},
         "rank": [round(float(share), 4) for share in rank[picked]],
         "picks": {kind: [place[int(one)] for one in places] for kind, places in table.extremes(top).items()},
+        "typical": {kind: place[one] for kind, one in table.typical().items()},
     }
     kinds = () if table.prediction is None else ("p", "lower", "upper")
-    columns = _columns(table.path, [f"{kind}_{k}" for kind in kinds for k in range(classes)], table.node[picked])
+    wanted = ["why", *(f"{kind}_{k}" for kind in kinds for k in range(classes))]
+    columns = _columns(table.path, wanted, table.node[picked])
+    if "why" in columns:
+        found["why"] = [str(one or "") for one in columns["why"]]
     for kind in kinds:
         values = [columns[f"{kind}_{k}"] for k in range(classes) if f"{kind}_{k}" in columns]
         if len(values) == classes:
@@ -317,12 +333,13 @@ def _read(path: Path, headline: str) -> _Table:
         lacking = {"node", "split", "ood", "label", "class", "prediction", f"score_{headline}"}.difference(there)
         if lacking:
             raise RecordError(f"{path}: without {min(lacking)}, so of another run; delete it, and it is made again")
-        names = [name for name in there if not re.fullmatch(r"(p|lower|upper)_\d+|class|split", name)]
+        names = [name for name in there if not re.fullmatch(r"(p|lower|upper)_\d+|class|split|why", name)]
         table = pq.read_table(path, columns=names, filters=[("split", "=", "test")]).sort_by("node")
     column = {name: table[name].to_numpy() for name in names if name != "prediction"}
     prediction = None if table["prediction"].null_count else table["prediction"].to_numpy().astype(np.int64)
     scores = {name.removeprefix("score_"): column[name].astype(float) for name in names if name.startswith("score_")}
-    return _Table(path, headline, column["node"], column["ood"].astype(bool), column["label"], prediction, scores)
+    ood, credal = column["ood"].astype(bool), "lower_0" in there and prediction is not None
+    return _Table(path, headline, column["node"], ood, column["label"], prediction, scores, credal)
 
 
 def _columns(path: Path, names: Sequence[str], nodes: NDArray[np.int64]) -> dict[str, list[Any]]:

@@ -23,7 +23,14 @@ PERCENT = {
     "aurc": "AURC",
     "ece": "ECE",
 }
-PLAIN = {"nll": "NLL", "brier": "Brier", "width": "width", "seconds": "seconds"}
+PLAIN = {
+    "nll": "NLL",
+    "brier": "Brier",
+    "width": "width",
+    "widest_id": "widest ID",
+    "widest_ood": "widest OOD",
+    "seconds": "seconds",
+}
 
 
 def write_tables(rows: Sequence[Row], folder: Path) -> None:
@@ -43,6 +50,33 @@ def terminal(rows: Sequence[Row], width: int | None = None) -> str:
             tables = [[row for row in rows if row.task == key] for key in _tables(rows)]
             parts = [_aligned(_overview(table, lambda text, rank: text + _SIGNS[rank], names)) for table in tables]
     return "\n".join([conditions(rows), "", *(line for part in parts for line in [*part, ""]), *words])
+
+
+def in_words(rows: Sequence[Row], strangers: Mapping[TaskKey, Sequence[str]]) -> list[str]:
+    """The headline result of the first data set in plain words: of the first method with credal sets, or of the best.
+
+    ``strangers`` are the names of the classes that were left out.
+    """
+    first = [row for row in rows if row.task == rows[0].task and row.headline and row.values]
+    best = next((row for row in first if row.rank == "best"), None)
+    told = next((row for row in first if "widest_ood" in row.values), best)
+    if told is None or "auroc" not in told.values:
+        return []
+    left_out = strangers.get(told.task, ())
+    names = f" ({', '.join(left_out)})" if 0 < len(left_out) <= 8 else ""
+    auroc = f"AUROC {100 * told.values['auroc'].mean:.1f} %"
+    words = [
+        f"{told.method} tells nodes of the classes it never saw{names} from the rest of {told.dataset} with {auroc}."
+    ]
+    wide, narrow = (told.values.get(name) for name in ("widest_ood", "widest_id"))
+    if wide is not None and narrow is not None:
+        words.append(
+            f"A typical stranger's widest interval is {wide.mean:.2f}, a typical known node's {narrow.mean:.2f} "
+            "(0: sure; 1: anything is possible)."
+        )
+    if best is not None and best is not told:
+        words.append(f"The best without a mark is {best.method}, with AUROC {100 * best.values['auroc'].mean:.1f} %.")
+    return words
 
 
 def markdown(rows: Sequence[Row]) -> str:

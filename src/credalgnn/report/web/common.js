@@ -4,7 +4,7 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
 const PAGE = 25; // rows of the node table
 const BARS = 12; // classes in a node's panel
-const DRAWN = ["credal-lj", "credal-ensemble", "classical-ensemble", "energy", "feature-sum"]; // at first, if there
+const DRAWN = ["credal-coverage", "credal-lj", "credal-ensemble", "classical-ensemble", "energy", "feature-sum"]; // at first, if there
 const COLOURS = 7;
 
 const PROTOCOLS = {
@@ -17,7 +17,7 @@ const SETTINGS = {
 };
 const SCORES = {
   EU: "epistemic uncertainty (bits)", AU: "aleatoric uncertainty (bits)", TU: "total uncertainty (bits)",
-  msp: "1 − largest probability", entropy: "entropy (bits)",
+  msp: "1 − largest probability", entropy: "entropy (bits)", coverage: "how far labels are from reaching nodes like it (−log coverage)",
 };
 // Columns of results: key, label, better (1 larger, -1 smaller), format, meaning.
 const METRICS = [
@@ -30,6 +30,8 @@ const METRICS = [
   ["ece", "ECE %", -1, pct, "expected calibration error, 15 bins, ID nodes"],
   ["aurc", "AURC %", -1, pct, "mean error rate of the i most certain ID nodes over all i: does the score know where the classifier errs?"],
   ["width", "Width %", 0, pct, "mean width of all probability intervals of the test nodes"],
+  ["widest_id", "Widest ID %", 0, pct, "widest interval of a typical (median) node of a known class"],
+  ["widest_ood", "Widest OOD %", 0, pct, "widest interval of a typical (median) node of a class never seen: wide is honest"],
 ];
 
 /* ---------- small helpers ---------- */
@@ -102,7 +104,10 @@ function probabilities(name) {
   const one = state.task.nodes.methods[name];
   return one.p && one.p.as !== undefined ? probabilities(one.p.as) : one.p;
 }
-const widest = (i) => Math.max(...predicted().upper[i].map((up, k) => up - predicted().lower[i][k]));
+const widestOf = (one, i) => Math.max(...one.upper[i].map((up, k) => up - one.lower[i][k]));
+const widest = (i) => widestOf(predicted(), i);
+const LEAST = 0.01; // of an axis of widths or bits: intervals that are closed shall look closed
+const BITS = ["EU", "AU", "TU"];
 function missing() {
   if (state.task.nodes.missing) return state.task.nodes.missing;
   return predicted() ? null : `There are no predictions per node of ${state.method} for the run that is shown (seed ${state.task.nodes.seed}).`;

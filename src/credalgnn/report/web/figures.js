@@ -154,9 +154,11 @@ function drawDepth() {
     $("depth-note").append(" ", el("span", { class: badgeClass(takesOut(row, name)) }, name),
       ` ${runs} of ${plural(row.runs, "run")}: ${meaning(name)}; ${advice(name)}.`);
   }
+  $("diagnosis").hidden = !one.diagnosis;
+  $("diagnosis").textContent = one.diagnosis ? diagnosisWords(one) : "";
   const credal = predicted() && predicted().lower;
   const what = credal ? { name: "widest interval", value: widest, lo: 0 }
-    : { name: state.score, value: (i) => predicted().scores[state.score][i] };
+    : { name: state.score, value: (i) => predicted().scores[state.score][i], lo: BITS.includes(state.score) ? 0 : null };
   const upper = credal ? "Widest interval" : state.score;
   whenOpened = [];
   figures($("depth-figures"), [
@@ -171,12 +173,36 @@ function drawDepth() {
   showNumbers(one, row);
 }
 
+/* What a method found out about itself, in words as far as this page knows them. */
+function diagnosisWords({ diagnosis, seed }) {
+  const rest = { ...diagnosis }, words = [];
+  const say = (names, text) => {
+    if (!names.every((name) => name in rest)) return;
+    words.push(text(...names.map((name) => rest[name])));
+    for (const name of names) delete rest[name];
+  };
+  say(["auroc"], (x) => `labelled or not, asked of nodes it was not told about: AUROC ${fixed(x, 2)} (0.5 is guessing: labels are everywhere alike)`);
+  say(["log_loss", "base_log_loss"], (x, base) => `log-loss ${fixed(x, 3)} nats instead of ${fixed(base, 3)} for knowing nothing`);
+  say(["trust"], (x) => `trust ${fixed(x, 2)}, the share of a width that coverage decides`);
+  say(["uncovered"], (x) => `about ${fixed(100 * x, 0)} % of the unlabelled nodes are uncovered: labels never reached nodes like them`);
+  say(["width_10", "width_50", "width_90"], (a, b, c) => `widest interval of unlabelled nodes ${fixed(a, 2)}, ${fixed(b, 2)} and ${fixed(c, 2)} at 10, 50 and 90 % of them`);
+  words.push(...Object.entries(rest).map(([name, x]) => `${name.replaceAll("_", " ")} ${num(x)}`));
+  return `What ${state.method} found out about itself (seed ${seed}): ${words.join("; ")}.`;
+}
+
 function drawHistogram(width, caption, found) {
   if (!found) return `The records hold no histogram of ${state.score}.`;
   const sum = (counts) => counts.reduce((a, b) => a + b, 0);
-  const share = { id: found.id.map((n) => n / (sum(found.id) || 1)), ood: found.ood.map((n) => n / (sum(found.ood) || 1)) };
-  const { edges } = found;
-  const plot = chart(width, 250, { lo: edges[0], hi: edges[edges.length - 1], title: state.score },
+  let { edges, id, ood } = found;
+  let [lo, hi] = [edges[0], edges[edges.length - 1]];
+  if (BITS.includes(state.score) && hi - lo < LEAST) { // all but the same: one bar of the usual breadth
+    const bin = LEAST / id.length;
+    [lo, hi] = [Math.max(0, lo - bin), Math.max(0, lo - bin) + LEAST];
+    const last = lo + bin * Math.max(1, Math.ceil((edges[edges.length - 1] - lo) / bin));
+    [edges, id, ood] = [[lo, Math.min(last, hi)], [sum(id)], [sum(ood)]];
+  }
+  const share = { id: id.map((n) => n / (sum(id) || 1)), ood: ood.map((n) => n / (sum(ood) || 1)) };
+  const plot = chart(width, 250, { lo, hi, title: state.score },
     { lo: 0, hi: range([...share.id, ...share.ood])[1] * 1.05 || 1, title: "share of nodes (%)", format: (y) => num(100 * y) },
     `Histogram of ${state.score} of ${state.method}: ${count(sum(found.id))} ID against ${count(sum(found.ood))} OOD nodes, `
       + `AUROC ${pct(auroc(state.method, state.score))} %`);
@@ -220,7 +246,7 @@ function drawUncertainties(width, caption) {
   const { AU, EU } = predicted().scores;
   if (!AU || !EU) return `${state.method} gives one score: it does not tell aleatoric from epistemic uncertainty.`;
   const mid = (ood) => num(median(EU.filter((_, i) => isOOD(i) === ood && state.task.nodes.sample[i])));
-  const plot = chart(width, 250, { lo: 0, hi: range(AU)[1] * 1.05 || 1, title: "AU (bits)" }, { lo: 0, hi: range(EU)[1] * 1.05 || 1, title: "EU (bits)" },
+  const plot = chart(width, 250, { lo: 0, hi: Math.max(range(AU)[1] * 1.05, LEAST), title: "AU (bits)" }, { lo: 0, hi: Math.max(range(EU)[1] * 1.05, LEAST), title: "EU (bits)" },
     `Scatter of aleatoric against epistemic uncertainty of ${state.method}: median EU ${mid(false)} bits of ID and ${mid(true)} bits of OOD nodes`);
   const shown = scatter(plot, (i) => AU[i], (i) => EU[i]);
   caption.append(...keys(), sampleNote(shown.length));
@@ -239,7 +265,8 @@ function drawAgainst(width, caption, what, fact) {
   const axis = fact === "degree" ? { lo: 0, hi: Math.max(range(facts)[1], 3) * 1.1, title: "degree (incoming edges)", log: true }
     : { lo: 0, hi: 1, title: "share of neighbours of the same class" };
   const pad = (high - low) * 0.04 || 0.5;
-  const plot = chart(width, 250, axis, { lo: known(what.lo) ? what.lo : low - pad, hi: high + pad, title: what.name },
+  const across = known(what.lo) ? { lo: what.lo, hi: Math.max(high * 1.04, LEAST) } : { lo: low - pad, hi: high + pad };
+  const plot = chart(width, 250, axis, { ...across, title: what.name },
     `Scatter of ${what.name} of ${state.method} against ${fact === "degree" ? "degree" : "local homophily"}: median ${num(median(all.map(what.value)))}`);
   const shown = scatter(plot, at, what.value);
   for (const kind of ["id", "ood"]) {

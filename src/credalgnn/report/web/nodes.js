@@ -95,7 +95,7 @@ function openNode(i, kept) {
   panel.replaceChildren(
     el("div", { class: "head" }, el("h2", { id: "panel-title", tabindex: "-1" }, `Node ${nodeName(i)}`),
       el("div", {}, back, back ? " " : null, el("button", { type: "button", id: "close", onclick: () => panel.close() }, "Close"))),
-    nodeFacts(i), ...classBars(i), ...otherMethods(i), ...neighboursOf(i));
+    nodeFacts(i), ...classBars(i), ...reasonsOf(i), ...otherMethods(i), ...neighboursOf(i));
   if (!panel.open) panel.showModal();
   panel.scrollTop = 0;
   $("close").focus();
@@ -116,10 +116,20 @@ function nodeFacts(i) {
 }
 
 function classBars(i) {
-  const { lower, upper, prediction } = predicted(), p = probabilities(state.method), classes = state.task.classes;
-  if (!p) return [el("h3", {}, "Classes"), el("p", { class: "note" }, `${state.method} does not classify.`)];
+  if (!probabilities(state.method)) return [el("h3", {}, "Classes"), el("p", { class: "note" }, `${state.method} does not classify.`)];
+  const { lower } = predicted(), { table, rest } = barsOf(state.method, i, BARS);
+  return [el("h3", {}, lower ? `Probability intervals of ${state.method}` : `Probabilities of ${state.method}`), table,
+    el("p", { class: "note" },
+      lower ? "Bars reach from the lower to the upper probability; the stroke is the one distribution a decision is made by. " : "",
+      isOOD(i) ? `None of these classes is right: the node is of class ${className(i)}. ` : "",
+      rest ? `${rest} less probable classes are left out.` : "")];
+}
+
+/* A bar for each class, the most probable ones if there are many: a table, and how many classes are not in it. */
+function barsOf(name, i, most) {
+  const { lower, upper, prediction } = state.task.nodes.methods[name], p = probabilities(name), classes = state.task.classes;
   const high = upper ? upper[i] : p[i], truth = state.task.nodes.label[i];
-  const kept = classes.map((_, k) => k).sort((a, b) => high[b] - high[a]).slice(0, BARS);
+  const kept = classes.map((_, k) => k).sort((a, b) => high[b] - high[a]).slice(0, most);
   if (truth >= 0 && !kept.includes(truth)) kept.push(truth);
   kept.sort((a, b) => a - b);
   const X = (value) => (100 * value).toFixed(2) + "%";
@@ -135,13 +145,15 @@ function classBars(i) {
         lower ? svg("line", { class: "point", x1: X(p[i][k]), x2: X(p[i][k]), y1: 0, y2: 14 }) : null)),
       el("td", { class: "number" }, text));
   });
-  const rest = classes.length - kept.length;
-  return [el("h3", {}, lower ? `Probability intervals of ${state.method}` : `Probabilities of ${state.method}`),
-    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Classes" }, el("table", { class: "intervals" }, el("tbody", {}, lines))),
-    el("p", { class: "note" },
-      lower ? "Bars reach from the lower to the upper probability; the stroke is the one distribution a decision is made by. " : "",
-      isOOD(i) ? `None of these classes is right: the node is of class ${className(i)}. ` : "",
-      rest ? `${rest} less probable classes are left out.` : "")];
+  const table = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Classes" }, el("table", { class: "intervals" }, el("tbody", {}, lines)));
+  return { table, rest: classes.length - kept.length };
+}
+
+const because = (text) => (text ? `Unlike labelled nodes: ${text}.` : "Nothing about it is unlike labelled nodes.");
+
+function reasonsOf(i) {
+  const { why } = predicted();
+  return why ? [el("h3", {}, "Why"), el("p", { class: "why" }, because(why[i]))] : [];
 }
 
 function otherMethods(i) {

@@ -13,7 +13,7 @@ function showHeader() {
       + `${plural(methods.length, "method")} on ${plural(new Set(data.tasks.map((task) => task.dataset)).size, "data set")}, ${plural(runs, "run")}.`
     : "No run has ended well, so there is nothing to compare.";
   $("compared").append(
-    ...data.tasks.flatMap((task) => fact(taskName(task), factsOf(task))),
+    ...(data.tasks.length > 1 ? data.tasks.flatMap((task) => fact(taskName(task), factsOf(task))) : []), // one is told of below
     ...protocols.flatMap((name) => fact("Protocol", `${name}: ${PROTOCOLS[name] || "not known to this page"}`)),
     ...settings.flatMap((name) => fact("Setting", `${name}: ${SETTINGS[name] || "not known to this page"}`)),
     ...fact("Methods", methods.join(", ") || "none"),

@@ -24,6 +24,7 @@ function chooseMethod(name) {
   state.score = scores.includes(state.score) ? state.score : headline;
   state.nodeSort = {};
   fill($("score"), scores.map((one) => [one, one]), state.score);
+  showMeeting();
   drawDepth();
   showNodes();
 }
