@@ -146,8 +146,8 @@ def draw(
     axes[2].xaxis.set_major_formatter("{x:g}")
     axes[2].minorticks_off()
     axes[2].invert_xaxis()
-    for axis, title in zip(axes, ("Fewer labels", "Fewer strangers", "Fewer labels: EU rises", "Noisy labels: AU rises"),
-                           strict=True):  # fmt: skip
+    titles = ("Fewer labels", "Fewer strangers", "Fewer labels: EU rises", "Noisy labels: AU rises")
+    for axis, title in zip(axes, titles, strict=True):
         axis.set_title(title, fontsize=11)
         axis.spines[["top", "right"]].set_visible(False)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(labels), frameon=False)

@@ -45,9 +45,7 @@ def fewer_strangers(task: Task, share: float, seed: int) -> Task:
     split = Split(*(part[part >= 0] for part in parts))
     words = f"fewer_strangers({share}, seed={seed})"
     shifted = number[task.shifted_nodes]
-    return task.shifted(
-        words, graph=task.graph.subgraph(chosen), split=split, shifted_nodes=shifted[shifted >= 0]
-    )
+    return task.shifted(words, graph=task.graph.subgraph(chosen), split=split, shifted_nodes=shifted[shifted >= 0])
 
 
 def feature_noise(task: Task, share: float, std: float, seed: int) -> Task:
