@@ -29,6 +29,7 @@ from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.ui import Select  # noqa: E402
 
 SCORES = {
+    "credal-coverage": ["EU", "AU", "TU", "coverage"],
     "vanilla": ["msp", "entropy"],
     "credal-lj": ["EU", "AU", "TU"],
     "credal-final": ["EU", "AU", "TU"],
@@ -43,9 +44,11 @@ SCORES = {
     "feature-sum": ["score"],
     "degree": ["score"],
 }
-CREDAL = {"credal-lj", "credal-final", "credal-ensemble"}
+CREDAL = {"credal-coverage", "credal-lj", "credal-final", "credal-ensemble"}
 SILENT = {"feature-sum", "degree"}  # they do not classify
 FEW = ("vanilla", "credal-lj", "energy", "feature-sum")
+DIAGNOSIS = {"auroc": 0.704, "log_loss": 0.57, "base_log_loss": 0.69, "trust": 0.957, "uncovered": 0.438}
+DIAGNOSIS |= {"width_10": 0.06, "width_50": 0.14, "width_90": 0.99}
 HOSTILE = "<script>alert(1)</script>\u2028'\"&lt;</script><img src=x onerror=alert(2)>"
 
 
@@ -67,11 +70,11 @@ def predict(method: str, label: np.ndarray, classes: int, seed: int) -> dict[str
     logits[np.arange(len(label)), np.where(ood, random.integers(classes, size=len(label)), label)] += strength
     p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     found: dict[str, np.ndarray] = {}
-    if len(SCORES[method]) == 3:
+    if "EU" in SCORES[method]:
         half = np.exp(own.normal(-2.2, 0.4, len(label)) + 0.5 * ood)
         found["TU"] = np.minimum(entropy(p) + half, np.log2(classes))
         found["AU"] = np.maximum(entropy(p) - half, 0.0)
-        found = {"EU": found["TU"] - found["AU"], **found}
+        found = {"EU": found["TU"] - found["AU"], **found, "coverage": half}
     elif method == "vanilla":
         found = {"msp": 1.0 - p.max(1), "entropy": entropy(p)}
     elif method in SILENT:
@@ -85,6 +88,8 @@ def predict(method: str, label: np.ndarray, classes: int, seed: int) -> dict[str
         spread = np.minimum(half, 0.5)[:, None] * p * (1.0 - p) * 2.0
         columns |= {f"lower_{k}": (p - spread)[:, k] for k in range(classes)}
         columns |= {f"upper_{k}": (p + spread)[:, k] for k in range(classes)}
+    if method == "credal-coverage":  # what the method says of its reasons; nothing for some
+        columns["why"] = np.array([f"in-degree {k}" if k % 3 else "" for k in range(len(label))])
     return columns
 
 
@@ -120,6 +125,7 @@ def record_of(
     if method in CREDAL:
         widths = np.stack([part[f"upper_{k}"] - part[f"lower_{k}"] for k in range(len(names))], 1)
         metrics |= {"width": float(widths.mean()), "widest": float(np.median(widths.max(1))), "u65": 0.82, "u80": 0.85}
+        metrics |= {f"widest_{kind}": float(np.median(widths.max(1)[m])) for kind, m in (("id", ~ood), ("ood", ood))}
     epochs = range(1, 90 + 9 * seed)
     training = [[e, 1.5 * 0.96**e + 0.3 + 0.02 * seed, 1.6 * 0.97**e + 0.4 + 0.002 * e] for e in epochs]
     test_id, test_ood = int((~ood).sum()), int(ood.sum())
@@ -140,6 +146,7 @@ def record_of(
             "training": training if len(SCORES[method]) > 1 and "ensemble" not in method else [],
         },
         "marks": {"credal-final": ["narrow", "mirror"], "credal-lj": ["mirror"]}.get(method, []),
+        "diagnosis": DIAGNOSIS if method == "credal-coverage" else None,
         "seconds": {"fit": 1.25, "predict": 0.1},
         "peak_mib": 512.0,
     }
@@ -600,7 +607,11 @@ def test_a_node_opens_by_mouse_for_methods_of_every_kind(page: Page) -> None:
 
 def test_hostile_text_is_only_text(browser: Page, tmp_path: Path) -> None:
     names = [HOSTILE, "ok", "'; alert(3); //"]
-    records = benchmark(tmp_path, "<b onclick=alert(4)>bold", names, [f"8{HOSTILE}"], ["credal-lj", "vanilla"], 1, 60)
+    methods = ["credal-coverage", "vanilla"]
+    records = benchmark(tmp_path, "<b onclick=alert(4)>bold", names, [f"8{HOSTILE}"], methods, 1, 60)
+    reasons = tmp_path / "nodes" / "<b onclick=alert(4)>bold" / "credal-coverage" / "seed-000.parquet"
+    pq.write_table(pa.table(pq.read_table(reasons).to_pydict() | {"why": [HOSTILE] * 60}), reasons)
+    records[0]["diagnosis"] = {HOSTILE: 0.5}
     bare = benchmark(tmp_path, HOSTILE, names, ["x"], ["vanilla"], 1, 60, predictions=False)
     failed = {**about("d", "odin", 0), "status": "failed", "error": f"{HOSTILE}\u2029{{{{script}}}}"}
     path = tmp_path / "x.html"
@@ -609,7 +620,10 @@ def test_hostile_text_is_only_text(browser: Page, tmp_path: Path) -> None:
     assert browser.one("h1").get_property("textContent") == f"Title {HOSTILE}"
     assert browser.texts("#failed pre") == [failed["error"]]
     assert browser.texts("#task option") == ["<b onclick=alert(4)>bold", HOSTILE]
+    assert f"8{HOSTILE}" in browser.texts("#meet .card.ood h3")[0]
+    assert f"{HOSTILE} 0.5" in browser.texts("#diagnosis")[0]
     browser.click("#node-box tbody button")
+    assert browser.texts(".why") == [f"Unlike labelled nodes: {HOSTILE}."] * 3  # two cards and the panel
     assert browser.texts("#panel .intervals th")[0].startswith(HOSTILE)
     browser.press(Keys.ESCAPE)
     browser.choose(method="vanilla")
@@ -621,6 +635,118 @@ def test_hostile_text_is_only_text(browser: Page, tmp_path: Path) -> None:
     assert browser.complaints() == []  # a script that tried to run would be named here: the policy forbids it
     browser.run("document.body.append(Object.assign(document.createElement('script'), {textContent: '1'}))")
     assert len(browser.complaints()) == 1
+
+
+# ---------------------------------------------------------------- the flagship, first of all
+
+
+@pytest.fixture(scope="module")
+def flagship(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A benchmark with credal-coverage, and with more test nodes than a page holds."""
+    folder = tmp_path_factory.mktemp("flagship")
+    methods = ["vanilla", "credal-coverage", "credal-lj", "degree"]
+    records = benchmark(folder, "traffic", ["low", "middle", "high"], ["lower", "highest"], methods, 2, 1200)
+    write_page(records, [folder], folder / "report.html")
+    return folder
+
+
+def middle_of(rows: list[dict[str, Any]], ood: bool) -> dict[str, Any]:
+    """The node that stands for its kind, by the rule that the page states."""
+    mine = sorted((row for row in rows if row["ood"] == ood), key=lambda row: (row["score_EU"], row["node"]))
+    return mine[(len(mine) - 1) // 2]
+
+
+def test_a_stranger_and_a_known_node_come_first(browser: Page, flagship: Path) -> None:
+    browser.open(flagship / "report.html")
+    assert Select(browser.one("#method")).first_selected_option.text == "credal-coverage"
+    top = "return arguments[0].map(id => document.getElementById(id).getBoundingClientRect().top)"
+    meet, results, compared = browser.run(top, ["meet", "results", "compared"])
+    assert meet < results < compared
+    for method in ("credal-coverage", "credal-lj"):
+        browser.choose(method=method)
+        rows = table_of(flagship, "traffic", method)
+        assert browser.one("#meet p strong").text == method
+        for kind in ("ood", "id"):
+            row, card = middle_of(rows, kind == "ood"), browser.one(f"#meet .card.{kind}")
+            assert card.get_attribute("data-node") == str(row["node"])
+            assert row["class"] in card.text
+            assert ("Stranger" in card.text, "Known" in card.text) == (kind == "ood", kind == "id")
+            for k, name in enumerate(["low", "middle", "high"]):
+                line = card.find_element(By.CSS_SELECTOR, f"tr[data-class='{k}']")
+                assert line.text.startswith(name)
+                assert ("predicted" in line.text) == (row["prediction"] == k)
+                assert ("true" in line.text) == (row["label"] == k)
+                bar = line.find_element(By.CSS_SELECTOR, ".interval")
+                assert float(bar.get_attribute("x").rstrip("%")) == pytest.approx(100 * row[f"lower_{k}"], abs=0.02)
+            widest = max(row[f"upper_{k}"] - row[f"lower_{k}"] for k in range(3))
+            assert f"widest interval {widest:.2f}" in card.text
+            reasons = card.find_elements(By.CSS_SELECTOR, ".why")
+            if method == "credal-lj":
+                assert reasons == []
+            else:
+                assert reasons[0].text == (
+                    f"Unlike labelled nodes: {row['why']}."
+                    if row["why"]
+                    else "Nothing about it is unlike labelled nodes."
+                )
+        rule = browser.one("#meet-rule").text
+        for text in ("Neither is hand-picked", "lower, highest", "the median EU (seed 0)", "AUROC"):
+            assert text in rule
+        assert "gives no credal sets" not in rule
+    assert browser.complaints() == []
+
+
+def test_a_node_that_was_met_opens_and_says_why(browser: Page, flagship: Path) -> None:
+    browser.open(flagship / "report.html")
+    browser.choose(method="degree")  # has no credal sets: the first method that has some is met
+    assert browser.one("#meet p strong").text == "credal-coverage"
+    assert "degree, the chosen method, gives no credal sets" in browser.one("#meet-rule").text
+    browser.click("#meet .card.ood button")
+    assert Select(browser.one("#method")).first_selected_option.text == "credal-coverage"
+    node = browser.attributes("#meet .card.ood", "data-node")[0]
+    assert browser.one("#panel h2").text == f"Node {node}"
+    row = next(row for row in table_of(flagship, "traffic", "credal-coverage") if row["node"] == int(node))
+    expected = f"Unlike labelled nodes: {row['why']}." if row["why"] else "Nothing about it is unlike labelled nodes."
+    assert browser.texts("#panel .why") == [expected]
+    assert re.search(r"coverage -?[\d.]+", browser.one("#panel .facts").text)
+    browser.press(Keys.ESCAPE)
+    browser.choose(method="credal-lj")
+    browser.click("#node-box tbody button")
+    assert browser.texts("#panel .why") == []  # it gives no reasons
+    assert browser.complaints() == []
+
+
+def test_what_a_method_found_out_about_itself_is_said_in_words(browser: Page, flagship: Path) -> None:
+    browser.open(flagship / "report.html")
+    words = browser.one("#diagnosis").text
+    for text in ("labelled or not", "AUROC 0.70", "trust 0.96", "44 % of the unlabelled nodes", "0.06, 0.14 and 0.99"):
+        assert text in words
+    browser.choose(method="vanilla")
+    assert not browser.one("#diagnosis").is_displayed()
+
+
+def test_closed_intervals_look_closed(browser: Page, tmp_path: Path) -> None:
+    """A model whose intervals are 1e-11 wide gets the axes of one whose intervals can be seen."""
+    records = benchmark(tmp_path, "digits", list("012"), ["8"], ["credal-lj"], 1, 100)
+    records[0]["curves"]["histogram"]["EU"]["edges"] = list(np.linspace(0.0, 3e-11, 31))
+    path = tmp_path / "nodes" / "digits" / "credal-lj" / "seed-000.parquet"
+    columns = pq.read_table(path).to_pydict()
+    columns["score_EU"] = [1e-11 * value for value in columns["score_EU"]]
+    for k in range(3):
+        columns[f"lower_{k}"] = [p - 1e-12 for p in columns[f"p_{k}"]]
+        columns[f"upper_{k}"] = [p + 1e-12 for p in columns[f"p_{k}"]]
+    pq.write_table(pa.table(columns), path)
+    write_page(records, [tmp_path], tmp_path / "x.html")
+    browser.open(tmp_path / "x.html")
+    assert "this method has not noticed" in browser.one("#meet .card.ood").text
+    domains = [
+        list(map(float, text.split()))
+        for text in browser.attributes("#depth-figures figure > svg[data-domain]", "data-domain")
+    ]
+    assert domains[0][:2] == [0.0, 0.01]  # the histogram, across
+    assert all(domain[2:] == [0.0, 0.01] for domain in domains[1:4])  # EU, and widths against degree and homophily
+    assert browser.run("return document.querySelector('#depth-figures .bars-ood').getBBox().width") >= 3
+    assert browser.complaints() == []
 
 
 def test_narrow_window_has_no_sideways_scroll(page: Page) -> None:
@@ -696,6 +822,7 @@ def test_without_predictions_the_sections_say_so(browser: Page, tmp_path: Path) 
     assert not browser.one("#nodes-body").is_displayed()
     assert len(browser.texts("#depth-figures .empty")) == 4  # two kinds of uncertainty, degree, homophily, triangle
     assert all("--predictions first" in text for text in browser.texts("#depth-figures .empty"))
+    assert not browser.one("#meet").is_displayed()
     assert len(browser.texts("#curve-figures polyline")) == 5
     assert browser.complaints() == []
 

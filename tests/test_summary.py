@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from credalgnn.bench.marks import MARKS, disqualifies
 from credalgnn.bench.records import RecordError
 from credalgnn.methods import METHODS
-from credalgnn.report.summary import Row, Summary, make_rows, read_runs, summarise
-from credalgnn.report.tables import latex, legend, markdown, terminal, tidy, write_tables
+from credalgnn.report.summary import Row, Summary, TaskKey, make_rows, read_runs, summarise
+from credalgnn.report.tables import in_words, latex, legend, markdown, terminal, tidy, write_tables
 
 Record = dict[str, Any]
 SCORES = {"vanilla": ["msp", "entropy"], "credal-lj": ["EU", "AU", "TU"], "degree": ["score"], "feature-sum": ["score"]}
@@ -910,3 +910,34 @@ def test_records_are_left_alone() -> None:
     before = copy.deepcopy(records)
     make_rows(records)
     assert records == before
+
+
+# ---------------------------------------------------------------- in words
+
+
+def credal(method: str, auroc: float, wide: float, narrow: float, **changes: Any) -> list[Record]:
+    """Two runs of a method with credal sets, whose widths differ a little."""
+    made = [record(method, seed, auroc, **changes) for seed in range(2)]
+    for seed, one in enumerate(made):
+        one["metrics"] |= {"widest_ood": wide + 0.02 * seed, "widest_id": narrow + 0.02 * seed}
+    return made
+
+
+def test_the_headline_result_is_said_in_words() -> None:
+    strangers = {TaskKey("digits", "sealed", "transductive"): ["8", "9"]}
+    records = [*credal("credal-lj", 0.5, 0.0, 0.0), *credal("credal-coverage", 0.996, 0.97, 0.08), record("energy", 0)]
+    words = in_words(make_rows(records), strangers)
+    assert words == [
+        "credal-coverage tells nodes of the classes it never saw (8, 9) from the rest of digits with AUROC 99.6 %.",
+        "A typical stranger's widest interval is 0.98, a typical known node's 0.09 (0: sure; 1: anything is possible).",
+    ]
+
+
+def test_words_hide_neither_a_better_method_nor_make_up_widths() -> None:
+    better = [record("energy", seed, 0.99) for seed in range(2)]
+    words = in_words(make_rows([*credal("credal-coverage", 0.9, 0.9, 0.1), *better]), {})
+    assert words[0].startswith("credal-coverage tells nodes of the classes it never saw from the rest of digits")
+    assert words[-1] == "The best without a mark is energy, with AUROC 99.0 %."
+    assert [line.split()[0] for line in in_words(make_rows(better), {})] == ["energy"]  # nobody has credal sets
+    marked = [record("energy", seed, marks=["majority"]) for seed in range(2)]
+    assert in_words(make_rows(marked), {}) == []  # nothing to boast of
