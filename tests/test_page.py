@@ -430,7 +430,7 @@ def test_results_sort(page: Page, records: list[dict[str, Any]], way: str) -> No
         assert order() == expected
         assert shown() == sorted(means, key=lambda key: sign * means[key])
         assert page.driver.switch_to.active_element == button
-    button, order = page.header("#results-box", "Width %")
+    button, order = page.header("#results-box", "Widest ID %")
     page.click(button)
     assert order() == "ascending"
     assert page.header("#results-box", "AUROC %")[1]() == "none"
@@ -749,6 +749,19 @@ def test_closed_intervals_look_closed(browser: Page, tmp_path: Path) -> None:
     assert browser.complaints() == []
 
 
+def test_records_without_the_widths_of_strangers_show_the_mean_width(browser: Page, tmp_path: Path) -> None:
+    records = benchmark(tmp_path, "digits", list("012"), ["8"], ["credal-lj", "degree"], 1, 100)
+    for record in records:
+        for name in ("widest_id", "widest_ood"):
+            record["metrics"].pop(name, None)
+        record.pop("diagnosis")
+    write_page(records, [tmp_path], tmp_path / "x.html")
+    browser.open(tmp_path / "x.html")
+    assert browser.header("#results-box", "Width %")[1]() == "none"
+    assert "typical stranger" not in browser.one("#meet-rule").text
+    assert browser.complaints() == []
+
+
 def test_narrow_window_has_no_sideways_scroll(page: Page) -> None:
     page.screen(360, 740)
     for method in ("credal-lj", "feature-sum"):
@@ -796,6 +809,7 @@ def test_dark_and_light_are_legible(page: Page) -> None:
         "#node-box tbody button",
         "summary",
     ]
+    places += ["#meet-rule", "#meet p", ".card h3", ".card .note", ".card .std", ".card button"]
     places += ["#failed h2", "#failed pre", "#filters [aria-pressed=true]", "#filters [aria-pressed=false]", "#next"]
     papers = {}
     for scheme in ("light", "dark"):

@@ -29,7 +29,7 @@ const METRICS = [
   ["nll", "NLL", -1, (x) => fixed(x, 3), "negative log-likelihood of the true class in nats, ID nodes"],
   ["ece", "ECE %", -1, pct, "expected calibration error, 15 bins, ID nodes"],
   ["aurc", "AURC %", -1, pct, "mean error rate of the i most certain ID nodes over all i: does the score know where the classifier errs?"],
-  ["width", "Width %", 0, pct, "mean width of all probability intervals of the test nodes"],
+  ["width", "Width %", 0, pct, "mean width of all probability intervals of the test nodes"], // where there are no others
   ["widest_id", "Widest ID %", 0, pct, "widest interval of a typical (median) node of a known class"],
   ["widest_ood", "Widest OOD %", 0, pct, "widest interval of a typical (median) node of a class never seen: wide is honest"],
 ];

@@ -149,7 +149,8 @@ function drawDepth() {
   const seed = state.task.nodes.missing ? "" : ` Single nodes are of seed ${state.task.nodes.seed}.`;
   const score = SCORES[state.score] ? `${state.score}, ${SCORES[state.score]},` : state.score;
   $("depth-note").textContent = `${state.method} by ${score} on ${taskName(state.task)}: `
-    + `AUROC ${pct(mean)}${row && row.runs > 1 ? ` ± ${pct(std)}` : ""} % over ${plural(row ? row.runs : 0, "run")}.${seed}`;
+    + `AUROC ${pct(mean)}${row && row.runs > 1 ? ` ± ${pct(std)}` : ""} % over ${plural(row ? row.runs : 0, "run")}.${seed}`
+    + (one.training.length ? "" : " There is no training curve: it trains no network of its own.");
   for (const [name, runs] of Object.entries(row ? row.marks : {})) {
     $("depth-note").append(" ", el("span", { class: badgeClass(takesOut(row, name)) }, name),
       ` ${runs} of ${plural(row.runs, "run")}: ${meaning(name)}; ${advice(name)}.`);
@@ -166,8 +167,8 @@ function drawDepth() {
     ["Aleatoric and epistemic", drawUncertainties],
     [`${upper} and degree`, (width, caption) => drawAgainst(width, caption, what, "degree")],
     [`${upper} and local homophily`, (width, caption) => drawAgainst(width, caption, what, "homophily")],
-    ["Training loss", (width, caption) => drawTraining(width, caption, "loss", one)],
-    ["What early stopping watched", (width, caption) => drawTraining(width, caption, "monitor", one)],
+    one.training.length ? ["Training loss", (width, caption) => drawTraining(width, caption, "loss", one)] : null,
+    one.training.length ? ["What early stopping watched", (width, caption) => drawTraining(width, caption, "monitor", one)] : null,
     state.task.classes.length === 3 && (credal || missing()) ? ["Credal sets of single nodes", drawTernary] : null,
   ].filter(Boolean));
   showNumbers(one, row);
@@ -284,7 +285,6 @@ function drawAgainst(width, caption, what, fact) {
 }
 
 function drawTraining(width, caption, kind, one) {
-  if (!one.training.length) return `${state.method} trains no network of its own.`;
   const sign = kind === "monitor" && ["id_f1", "ood_auroc"].includes(one.config.monitor) ? -1 : 1; // these were turned round, so that less is better
   const curve = (run) => run[kind].map((value) => (known(value) ? sign * value : value));
   const values = one.training.flatMap(curve).filter(known);

@@ -28,7 +28,7 @@ function showMeeting() {
       `Neither is hand-picked: of the ${sizes[0]}test nodes of classes it never saw (${some(task.ood, 8)}) and of the ${sizes[1]}others, `
       + `each is the one with the median ${headline} (seed ${task.nodes.seed}). `,
       known(median[0]) && known(median[1])
-        ? `The widest interval of a typical stranger is ${fixed(median[0], 2)}, that of a typical known node ${fixed(median[1], 2)}. ` : "",
+        ? `The widest interval of a typical stranger is ${fixed(median[0], 2)}, that of a typical known node ${fixed(median[1], 2)}${row.runs > 1 ? ", both means over the runs" : ""}. ` : "",
       known(auroc(name, headline)) ? `Over all test nodes ${headline} tells strangers from the others with AUROC ${pct(auroc(name, headline))} %. ` : "",
       name === state.method ? "" : `${state.method}, the chosen method, gives no credal sets.`));
 }

@@ -107,6 +107,12 @@ function nodeFacts(i) {
   const facts = [["True class", `${className(i)}${isOOD(i) ? " (out of distribution: never seen in training)" : ""}`]];
   if (prediction) facts.push(["Predicted", `${state.task.classes[prediction[i]]}${verdict()}`]);
   facts.push([`Scores of ${state.method}`, Object.entries(scores).map(([name, values]) => `${name} ${aligned(values)(values[i])}`).join(", ")]);
+  if (scores.coverage) {
+    const covered = Math.min(1, Math.exp(-scores.coverage[i]));
+    const words = covered < 0.25 ? "labels hardly ever reach nodes like it" : covered < 0.75 ? "labels reach nodes like it less often than others"
+      : "nodes like it are labelled as often as any";
+    facts.push(["Coverage", `${fixed(covered, 2)} of full: ${words}`]);
+  }
   if (graph && known(graph.degree[i])) {
     const alike = graph.homophily[i];
     facts.push(["Degree", num(graph.degree[i])],

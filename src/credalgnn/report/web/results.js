@@ -44,7 +44,7 @@ function showResults() {
   const columns = [
     { key: "method", label: "Method", value: (row) => row.method },
     { key: "score", label: "Score", value: (row) => row.score },
-    ...METRICS.map(([key, label, better, format, title]) => (
+    ...METRICS.filter(([key]) => key !== "width" || !task.rows.some((row) => row.values.widest_id)).map(([key, label, better, format, title]) => (
       { key, label, better, format, title, number: true, value: (row) => (row.values[key] || [null])[0] })),
     { key: "marks", label: "Marks", value: (row) => Object.keys(row.marks).join(" ") || null },
   ];
