@@ -417,7 +417,9 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
             yield from leaves(inner, (*path, number))
 
 
-@pytest.mark.parametrize("name", ["credal-lj", "knn-lj", "mahalanobis", "credal-coverage", "classical-ensemble", "degree"])
+@pytest.mark.parametrize(
+    "name", ["credal-lj", "knn-lj", "mahalanobis", "credal-coverage", "classical-ensemble", "degree"]
+)
 def test_a_damaged_configuration_is_refused_or_harmless(name: str, small: Fitted, tmp_path: Path) -> None:
     """Each value in it is replaced by others, and removed: whatever is then refused is refused in clear words."""
     shutil.copytree(small.folder / name, tmp_path / "broken")

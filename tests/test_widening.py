@@ -35,9 +35,7 @@ def requests(draw: st.DrawFn, most_classes: int = 6) -> tuple[Tensor, Tensor]:
     """A few rows of midpoints, some of them extreme, and what each is to be uncertain by."""
     classes = draw(st.integers(2, most_classes))
     rows = draw(st.integers(1, 4))
-    value = st.one_of(
-        st.floats(-3, 3), st.floats(-50, 50), st.sampled_from([-50.0, 50.0, 0.0]), st.floats(-1e-3, 1e-3)
-    )
+    value = st.one_of(st.floats(-3, 3), st.floats(-50, 50), st.sampled_from([-50.0, 50.0, 0.0]), st.floats(-1e-3, 1e-3))
     midpoints = draw(st.lists(st.lists(value, min_size=classes, max_size=classes), min_size=rows, max_size=rows))
     share = st.one_of(st.floats(0, 1 - 1e-6), st.sampled_from(SHARES))
     wanted = draw(st.lists(share, min_size=rows, max_size=rows))
