@@ -884,7 +884,7 @@ def heavy() -> tuple[CredalCoverage, Graph, Tensor]:
 
 
 def test_the_reason_is_what_strangers_differ_in() -> None:
-    fitted, graph, stranger = heavy()
+    fitted, _, stranger = heavy()
     for node in stranger.nonzero().squeeze(-1)[:5].tolist():
         found = fitted.explain(node)
         reason = found.reasons[0]
