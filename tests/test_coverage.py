@@ -1,0 +1,962 @@
+"""credal-coverage: what it may know, what its noise must not do, and what its numbers mean."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save
+from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+
+import references as ref
+from credalgnn.graphs import Graph, Split, Task, csbm, load_task
+from credalgnn.methods import (
+    METHODS,
+    ClassicalEnsemble,
+    CredalCoverage,
+    CredalLJ,
+    Energy,
+    FeatureSum,
+    MethodError,
+    Vanilla,
+    load_method,
+)
+from credalgnn.methods.coverage import learners, model
+from credalgnn.methods.coverage.descriptions import STATISTICS, Describer, labelled_shares
+from credalgnn.methods.coverage.learners import Forest, Logistic, arrays_of, learner_of, stack
+from credalgnn.methods.coverage.model import estimate
+from credalgnn.nn import SparseMatrix
+
+SHORT: dict[str, Any] = {"hidden": 12, "epochs": 8, "patience": 8}
+FEWER = 20  # trees: enough for what is tested here
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_forests() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learners, "TREES", FEWER)
+        yield
+
+
+@cache
+def small_task(seed: int = 0, nodes: int = 300) -> Task:
+    """Four classes of which one is left out."""
+    return Task.leave_out(csbm(nodes=nodes, classes=4, features=8, signal=2.0, seed=seed), [0], name="small")
+
+
+def quick(**options: Any) -> CredalCoverage:
+    return CredalCoverage(vanilla=Vanilla(**SHORT), **options)
+
+
+@cache
+def fitted_small() -> CredalCoverage:
+    return quick().fit(small_task())
+
+
+@cache
+def fitted_digits(inductive: bool = False) -> CredalCoverage:
+    return CredalCoverage(vanilla=Vanilla(hidden=32, epochs=40)).fit(load_task("digits", inductive=inductive))
+
+
+def other_graph(nodes: int = 200, seed: int = 5) -> Graph:
+    return csbm(nodes=nodes, classes=4, features=8, signal=2.0, seed=seed)
+
+
+def auroc(score: Tensor, task: Task) -> float:
+    return float(roc_auc_score(task.test.is_ood, score[task.test.nodes]))
+
+
+# ---------------------------------------------------------------------------------------------
+# Classifiers of labelled against other nodes
+# ---------------------------------------------------------------------------------------------
+
+
+def noisy_rows(count: int = 400, width: int = 6, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(count, width)).astype(np.float32)
+    return rows, (rows[:, 0] + rows[:, 1] * rows[:, 2] + rng.normal(size=count) > 0).astype(np.int64)
+
+
+def sklearn_forest(rows: np.ndarray, y: np.ndarray, seed: int) -> ExtraTreesClassifier:
+    forest = ExtraTreesClassifier(FEWER, min_samples_leaf=5, bootstrap=True, max_samples=len(rows), random_state=seed)
+    return forest.fit(rows, y)
+
+
+def expected_logits(probabilities: np.ndarray) -> np.ndarray:
+    p = np.clip(probabilities, 1e-4, 1 - 1e-4)
+    return np.log(p / (1 - p))
+
+
+def test_a_forest_is_that_of_scikit_learn() -> None:
+    """Nodes that lie on a threshold but for rounding aside, of which there are hardly any."""
+    rows, y = noisy_rows()
+    new, _ = noisy_rows(3000, seed=1)
+    expected = expected_logits(sklearn_forest(rows, y, 7).predict_proba(new)[:, 1])
+    found = Forest.fit(rows, y, 7).logits(new)
+    assert float(np.mean(np.abs(found - expected) < 1e-5)) > 0.99
+    np.testing.assert_allclose(found, expected, rtol=0, atol=0.5)
+    assert not np.allclose(Forest.fit(rows, y, 8).logits(new), found)
+
+
+def test_a_forest_on_whole_numbers_is_exactly_that_of_scikit_learn() -> None:
+    """Thresholds lie between whole numbers then, in single precision as well as in double."""
+    rng = np.random.default_rng(2)
+    rows = rng.integers(0, 30, (500, 4)).astype(np.float32)
+    y = (rows[:, 0] > rows[:, 1] + rng.normal(size=500)).astype(np.int64)
+    new = rng.integers(0, 30, (1000, 4)).astype(np.float32)
+    expected = expected_logits(sklearn_forest(rows, y, 3).predict_proba(new)[:, 1])
+    np.testing.assert_allclose(Forest.fit(rows, y, 3).logits(new), expected, rtol=0, atol=1e-5)
+
+
+def test_the_first_trees_are_a_forest() -> None:
+    rows, y = noisy_rows()
+    whole, trees = Forest.fit(rows, y, 0), sklearn_forest(rows, y, 0).estimators_
+    for count in (1, 7):
+        mean = np.mean([tree.predict_proba(rows)[:, 1] for tree in trees[:count]], axis=0)
+        close = np.abs(whole.first(count).logits(rows) - expected_logits(mean)) < 1e-5
+        assert float(np.mean(close)) > 0.99
+        assert len(whole.first(count).feature) < len(whole.feature)
+    assert np.array_equal(whole.first(1000).logits(rows), whole.logits(rows))
+    assert len(whole.logits(rows[:0])) == 0
+
+
+def test_many_rows_go_through_the_trees_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, y = noisy_rows()
+    forest = Forest.fit(rows, y, 0)
+    whole = forest.logits(rows)
+    monkeypatch.setattr(learners, "CHUNK", 37)
+    assert np.array_equal(forest.logits(rows), whole)
+
+
+def test_rows_of_one_kind_alone() -> None:
+    """A tree whose sample happens to hold one kind, or no two different rows, is a leaf."""
+    rows = np.zeros((40, 3), np.float32)
+    y = (np.arange(40) < 10).astype(np.int64)
+    p = 1 / (1 + np.exp(-Forest.fit(rows, y, 0).logits(rows)))
+    np.testing.assert_allclose(p, p[0], rtol=0, atol=0)
+    assert 0.1 < p[0] < 0.4
+
+
+def test_a_logistic_regression_is_that_of_scikit_learn() -> None:
+    rows, y = noisy_rows()
+    rows = rows * np.float32([1, 10, 100, 1, 1, 1]) + np.float32([0, 5, 0, 0, -3, 0])
+    rows = np.concatenate([rows, np.full((len(rows), 1), 2.5, np.float32)], 1)  # one column that does not vary
+    wide = rows.astype(np.float64)
+    scaled = (wide - wide.mean(0)) / np.where(wide.std(0) > 1e-9, wide.std(0), 1.0)
+    expected = LogisticRegression(C=0.1, max_iter=300).fit(scaled, y).decision_function(scaled)
+    np.testing.assert_allclose(Logistic.fit(rows, y, 0).logits(rows), expected, rtol=0, atol=1e-3)
+
+
+def test_a_logistic_regression_is_never_surer_than_the_trees() -> None:
+    rows, y = noisy_rows()
+    far = Logistic.fit(rows, y, 0).logits(rows * 1e6)
+    assert float(np.abs(far).max()) == pytest.approx(np.log((1 - 1e-4) / 1e-4))
+
+
+@pytest.mark.parametrize("kind", [Forest, Logistic])
+def test_learners_are_arrays_and_back(kind: Any) -> None:
+    rows, y = noisy_rows()
+    made = kind.fit(rows, y, 0)
+    arrays = {name: array.copy() for name, array in arrays_of(made).items()}
+    assert all(isinstance(array, np.ndarray) and array.dtype != object for array in arrays.values())
+    again = learner_of(arrays)
+    assert type(again) is kind
+    assert np.array_equal(again.logits(rows), made.logits(rows))
+
+
+def test_stacking_finds_the_best_weights() -> None:
+    """Against scikit-learn's logistic regression where no weight wants to be negative."""
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=1500)
+    y = (rng.random(1500) < 1 / (1 + np.exp(-truth))).astype(np.int64)
+    members = np.stack([truth + rng.normal(size=1500), 2 * truth + rng.normal(size=1500)])
+    weights, bias = stack(members, y)
+    expected = LogisticRegression(C=1.0, tol=1e-10, max_iter=1000).fit(members.T, y)
+    np.testing.assert_allclose(weights, expected.coef_[0], rtol=0, atol=1e-3)
+    assert bias == pytest.approx(float(expected.intercept_[0]), abs=1e-3)
+
+
+def test_stacking_gives_nothing_to_members_that_know_nothing_and_is_calibrated() -> None:
+    rng = np.random.default_rng(1)
+    y = (rng.random(3000) < 0.2).astype(np.int64)
+    good = 2.0 * y + rng.normal(size=3000) + 7.0  # its offset is the bias's business
+    against = -1.0 * y + rng.normal(size=3000)
+    members = np.stack([good, rng.normal(size=3000), against, np.full(3000, 3.0)])
+    weights, bias = stack(members, y)
+    assert bool((weights >= 0.0).all())
+    assert weights[0] > 0.5
+    assert weights[1] < 0.25
+    assert weights[2] == 0.0
+    p = 1 / (1 + np.exp(-(weights @ members + bias)))
+    slope = members[:3] @ (p - y) + weights[:3]  # no step that is allowed would help
+    assert bool((np.abs(slope[:2]) < 2.0).all())
+    assert slope[2] > 10.0
+    assert p.sum() == pytest.approx(y.sum(), rel=1e-3)
+    assert p[y == 1].sum() < y.sum()  # calibrated, not overfitted
+    shuffled, _ = stack(rng.normal(size=(6, 3000)), y)
+    assert float(shuffled.max()) < 0.2
+
+
+# ---------------------------------------------------------------------------------------------
+# What a node looks like
+# ---------------------------------------------------------------------------------------------
+
+
+def hand_made() -> Graph:
+    """A loop at 0 (twice), an edge 1 -> 2 that stands twice, and node 5 alone."""
+    edges = torch.tensor([[0, 0, 1, 1, 0, 3, 4, 2], [0, 0, 2, 2, 2, 2, 3, 4]])
+    features = torch.tensor([[1.0, -2.0], [0.0, 0.0], [3.0, 0.5], [0.0, 1.0], [2.0, 2.0], [4.0, 0.0]])
+    return Graph(features, edges, torch.tensor([0, 1, 0, 1, 0, 1]))
+
+
+def test_shares_of_labelled_neighbours_by_hand() -> None:
+    labelled = torch.tensor([True, True, False, False, True, False])
+    everybody = torch.ones(6, dtype=torch.bool)
+    a = 3 / 6
+    expected = [
+        [a, (0 + a) / 2],  # nobody but itself points at 0; it points at 2
+        [a, (0 + a) / 3],  # 1 -> 2, twice
+        [(1 + 1 + 1 + 0 + a) / 5, (1 + a) / 2],  # 1, 1, 0 and 3 point at 2; 2 -> 4
+        [(1 + a) / 2, (0 + a) / 2],
+        [(0 + a) / 2, (0 + a) / 2],
+        [a, a],
+    ]
+    np.testing.assert_allclose(labelled_shares(hand_made(), labelled, everybody), expected, rtol=1e-6)
+
+
+def test_shares_know_nothing_of_hidden_neighbours() -> None:
+    labelled = torch.tensor([True, True, False, False, True, False])
+    known = torch.tensor([True, False, True, True, False, True])
+    found = labelled_shares(hand_made(), labelled, known)
+    a = 1 / 4
+    np.testing.assert_allclose(found[2], [(1 + 0 + a) / 3, a], rtol=1e-6)  # 0 and 3 are seen, 1, 1 and 4 are not
+    flipped = labelled_shares(hand_made(), labelled ^ ~known, known)
+    assert np.array_equal(found, flipped)
+    nobody = labelled_shares(hand_made(), labelled, torch.zeros(6, dtype=torch.bool))
+    assert np.array_equal(nobody, np.zeros((6, 2), np.float32))
+
+
+def test_statistics_by_hand() -> None:
+    """Absolute sums, active features, degrees with loops and duplicates, and their means over neighbours."""
+    graph = hand_made()
+    own = np.log1p([[3, 2, 2, 3], [0, 0, 0, 2], [3.5, 2, 4, 1], [1, 1, 1, 1], [4, 2, 1, 1], [4, 1, 0, 0]])
+    into = [own[0], 0 * own[0], (own[1] + own[1] + own[0] + own[3]) / 4, own[4], own[2], 0 * own[0]]
+    out = [(own[0] * 2 + own[2]) / 3, own[2], own[4], own[2], own[3], 0 * own[0]]
+    raw = np.concatenate([own, into, out], 1)
+    expected = (raw - raw.mean(0)) / raw.std(0)
+    found = Describer.of(graph, 0)(graph)
+    np.testing.assert_allclose(found[:, : len(STATISTICS)], expected, rtol=0, atol=1e-5)
+    x = graph.features.numpy()
+    np.testing.assert_allclose(found[:, 12:14], (x - x.mean(0)) / x.std(0), rtol=0, atol=1e-5)
+
+
+def test_descriptions_of_a_graph_do_not_depend_on_other_parts_of_it() -> None:
+    """A node far from all that was added is described as before: scales are those of the graph of ``fit``."""
+    graph = other_graph()
+    describer = Describer.of(graph, 0)
+    larger = Graph(
+        torch.cat([graph.features, 50 * torch.ones(3, 8)]),
+        torch.cat([graph.edge_index, torch.tensor([[200, 201], [201, 202]])], 1),
+    )
+    np.testing.assert_allclose(describer(larger)[:200], describer(graph), rtol=0, atol=1e-5)
+
+
+# ---------------------------------------------------------------------------------------------
+# No memory, no noise
+# ---------------------------------------------------------------------------------------------
+
+
+def captured(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
+    """The members' out-of-fold logits of every estimate from now on, the plain ones and then all."""
+    seen: list[np.ndarray] = []
+    original = model._combined
+
+    def combined(members: np.ndarray, y: np.ndarray) -> Any:
+        seen.append(members.copy())
+        return original(members, y)
+
+    monkeypatch.setattr(model, "_combined", combined)
+    return seen
+
+
+def test_no_model_is_told_about_the_nodes_it_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folds kept fixed, the flags of a whole fold are turned over: not a bit of its own estimates changes."""
+    graph = other_graph(150)
+    rows = Describer.of(graph, 0)(graph)
+    rng = np.random.default_rng(0)
+    labelled = torch.from_numpy(rng.random(150) < 0.5)
+    fold = rng.permutation(np.arange(150) % model.FOLDS)
+    monkeypatch.setattr(model, "_folds", lambda y, seed: fold)
+    seen = captured(monkeypatch)
+    estimate(rows, labelled, 0, graph)
+    estimate(rows, labelled ^ torch.from_numpy(fold == 2), 0, graph)
+    (_, first), (_, second) = seen[:2], seen[2:]
+    assert first.shape == (len(model.MEMBERS), 150)
+    assert np.array_equal(first[:, fold == 2], second[:, fold == 2])
+    changed = (first != second)[:, fold != 2]
+    assert bool((changed.mean(1) > 0.5).all())  # so that the test could fail
+
+
+def test_folds_hold_both_kinds_evenly_and_every_node_once() -> None:
+    y = (np.arange(203) % 7 == 0).astype(np.int64)
+    fold = model._folds(y, 4)
+    for kind in (0, 1):
+        counts = np.bincount(fold[y == kind], minlength=model.FOLDS)
+        assert counts.max() - counts.min() <= 1
+    assert not np.array_equal(fold, model._folds(y, 5))
+
+
+def noise(seed: int, nodes: int = 200) -> tuple[Graph, Tensor]:
+    """A graph with classes of its own, and nodes that were labelled at random."""
+    graph = csbm(nodes=nodes, classes=3, features=8, signal=2.0, seed=seed)
+    return graph, torch.from_numpy(np.random.default_rng([seed, 1]).random(nodes) < 0.4)
+
+
+def test_labels_at_random_earn_no_trust(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what labelled nodes have in common with each other by chance is not remembered: AUROC is about a half."""
+    monkeypatch.setattr(learners, "TREES", 8)
+    seen = captured(monkeypatch)
+    trusts, aurocs = [], []
+    for seed in range(20):
+        graph, labelled = noise(seed)
+        coverage, stored = estimate(Describer.of(graph, 0)(graph), labelled, seed, graph)
+        trusts += [coverage.diagnosis.trust, stored.diagnosis.trust]
+        aurocs.append([roc_auc_score(labelled, member) for member in seen[-1]])
+        if coverage.diagnosis.trust == 0.0:
+            assert len(np.unique(coverage.log_relative)) == 1
+            assert coverage.diagnosis.uncovered == 0.0
+    assert float(np.mean(np.array(trusts) == 0.0)) >= 0.95
+    assert max(trusts) < 0.3
+    assert np.shape(aurocs) == (20, len(model.MEMBERS))
+    assert float(np.abs(np.mean(aurocs, axis=0) - 0.5).max()) < 0.04
+
+
+def test_without_trust_width_is_entropy_and_nothing_else() -> None:
+    """Nodes of equal midpoints are equally wide, and wider ones have a higher entropy."""
+    for seed in range(4):
+        graph, labelled = noise(seed)
+        order = (~labelled).nonzero().squeeze(-1)
+        fitted = quick().fit(graph, train=labelled.nonzero().squeeze(-1), val=order[:30])
+        if fitted.diagnosis["trust"] == 0.0:
+            break
+    else:
+        raise AssertionError("no graph of four without trust")
+    found = fitted.predict()
+    entropy = np.array([ref.bits(p) for p in found.probabilities.numpy()])
+    by_entropy = found.score.numpy()[np.argsort(entropy)]
+    assert bool((np.diff(by_entropy) > -1e-8).all())
+    least = np.log2(3) * 10 / (10 + fitted.labels_)
+    assert by_entropy.min() >= least - 1e-6
+
+
+def test_strangers_are_wide_and_known_nodes_are_not() -> None:
+    task, fitted = load_task("digits"), fitted_digits()
+    found = fitted.predict()
+    assert fitted.diagnosis is not None
+    assert fitted.diagnosis["trust"] > 0.9
+    assert auroc(found.score, task) > 0.97
+    assert auroc(found.scores["coverage"], task) > 0.97
+    width = found.credal.width.amax(-1)[task.test.nodes]  # type: ignore[union-attr]
+    assert float(width[task.test.is_ood].median()) > 0.9
+    assert float(width[~task.test.is_ood].median()) < 0.5
+    share = float(task.test.is_ood.double().mean())
+    assert abs(fitted.diagnosis["uncovered"] - share) < 0.3
+
+
+def test_the_diagnosis_is_that_of_its_estimates() -> None:
+    """AUROC, log-loss and base measured anew from the relative coverage, which is one-to-one with the probability."""
+    task, fitted = load_task("digits"), fitted_digits()
+    diagnosis = fitted.diagnosis
+    assert diagnosis is not None
+    labelled = torch.zeros(task.graph.num_nodes, dtype=torch.bool)
+    labelled[task.split.train] = True
+    assert diagnosis["auroc"] == pytest.approx(float(roc_auc_score(labelled, fitted.coverage())), abs=1e-9)
+    share = float(labelled.double().mean())
+    assert diagnosis["base_log_loss"] == pytest.approx(-share * np.log(share) - (1 - share) * np.log(1 - share))
+    assert diagnosis["log_loss"] < diagnosis["base_log_loss"] - 0.05
+    assert float(np.median(fitted.coverage()[labelled].log())) == pytest.approx(0.0, abs=1e-9)
+    assert 0.0 <= diagnosis["width_10"] <= diagnosis["width_50"] <= diagnosis["width_90"] <= 1.0
+    assert quick().diagnosis is None
+
+
+# ---------------------------------------------------------------------------------------------
+# What it says
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strength", [0.5, 10.0, 200.0])
+def test_epistemic_uncertainty_is_that_of_the_definition(strength: float) -> None:
+    """s / (s + n) bits of log2 C, and the entropy of the prediction as far as coverage is not trusted."""
+    fitted = CredalCoverage(vanilla=fitted_small().vanilla, strength=strength).fit(small_task())
+    found, task = fitted.predict(), small_task()
+    q = fitted.coverage().numpy()
+    trust = fitted.diagnosis["trust"]  # type: ignore[index]
+    assert 0.1 < trust < 1.0
+    n = q**4 / (1 + q**4) * len(task.split.train) / 3
+    share = strength / (strength + n)
+    doubt = (1 - trust) * np.array([ref.bits(p) for p in found.probabilities.numpy()]) / np.log2(3)
+    expected = np.minimum(1 - (1 - share) * (1 - doubt), 1 - 1e-6) * np.log2(3)
+    np.testing.assert_allclose(found.score.numpy(), expected, rtol=0, atol=1e-7)
+    np.testing.assert_allclose(found.scores["coverage"].numpy(), -np.log(q), rtol=0, atol=1e-9)
+
+
+def test_classes_are_those_of_the_vanilla_and_the_probabilities_are_in_the_set() -> None:
+    for fitted in (fitted_small(), fitted_digits()):
+        found, vanilla = fitted.predict(), fitted.vanilla.predict()
+        assert torch.equal(found.classes, vanilla.classes)
+        for rule in ("intersection", "lower", "upper"):
+            assert torch.equal(found.classify(rule), vanilla.classes)
+        assert bool(found.credal.contains(found.probabilities).all())
+        # calibrated by one temperature: log-ratios are all scaled alike
+        logits = fitted.vanilla.outputs(fitted.graph_).logits.double()
+        scaled = (logits / fitted.temperature_).softmax(-1)
+        torch.testing.assert_close(found.probabilities, scaled, rtol=0, atol=1e-12)
+
+
+def test_the_temperature_fits_the_validation_labels() -> None:
+    """No worse there than without; and near 1 where one node is all that says something."""
+    task, fitted = load_task("digits"), fitted_digits()
+    val, graph = task.training.val, task.training.graph
+    logits = fitted.vanilla.outputs(fitted.graph_).logits.double()[val]
+    losses = {
+        t: float(torch.nn.functional.cross_entropy(logits / t, graph.labels[val], reduction="sum"))
+        + 2.0 * float(np.log(t)) ** 2
+        for t in (0.25, 0.5, 0.9, 1.0, 1.1, 2.0, 4.0, fitted.temperature_)
+    }
+    assert min(losses, key=losses.__getitem__) == fitted.temperature_
+
+
+@pytest.mark.parametrize("kind", ["credal-lj", "classical-ensemble", "energy"])
+def test_midpoints_of_any_method_that_classifies(kind: str, tmp_path: Path) -> None:
+    task = small_task()
+    made: Any = {
+        "credal-lj": lambda: CredalLJ(**SHORT),
+        "classical-ensemble": lambda: ClassicalEnsemble(members=[Vanilla(seed=k, **SHORT) for k in range(2)]),
+        "energy": lambda: Energy(vanilla=Vanilla(**SHORT)),
+    }[kind]()
+    with pytest.raises(MethodError, match="fit it first"):
+        CredalCoverage(vanilla=made)
+    fitted = CredalCoverage(vanilla=made.fit(task)).fit(task)
+    found = fitted.predict()
+    assert torch.equal(found.classes, made.predict().classes)
+    assert torch.equal(fitted.coverage(), fitted_small().coverage())  # knows nothing of the midpoints
+    fitted.save(tmp_path / "model")
+    loaded = load_method(tmp_path / "model", task)
+    assert torch.equal(loaded.predict().score, found.score)
+    new = other_graph()
+    assert torch.equal(fitted.predict(new).classes, made.predict(new).classes)
+
+
+# ---------------------------------------------------------------------------------------------
+# What it may know
+# ---------------------------------------------------------------------------------------------
+
+
+def test_labels_of_other_nodes_change_nothing() -> None:
+    """Test nodes and strangers get any labels: not a bit of any prediction changes."""
+    task = small_task()
+    hidden = torch.ones(task.graph.num_nodes, dtype=torch.bool)
+    hidden[task.split.train] = False
+    hidden[task.training.val] = False
+    labels = task.graph.labels.clone()
+    labels[hidden & (labels > 0)] = 1 + labels[hidden & (labels > 0)] % 3  # strangers stay strangers, but test ID moves
+    other = replace(task, graph=task.graph.replace(labels=labels))
+    assert not torch.equal(other.graph.labels, task.graph.labels)
+    one, two = fitted_small().predict(), quick().fit(other).predict()
+    for key in one.scores:
+        assert torch.equal(one.scores[key], two.scores[key])
+    assert torch.equal(one.probabilities, two.probabilities)
+
+
+def test_coverage_reads_which_nodes_are_labelled_and_no_label() -> None:
+    task = small_task()
+    names = ("a", "b", "c")
+    view = task.training
+    labels = view.graph.labels.clone()
+    graphs = []
+    generator = torch.Generator().manual_seed(0)
+    for part in (view.train, view.val):
+        turned = labels.clone()
+        turned[part] = turned[part][torch.randperm(len(part), generator=generator)]
+        assert not torch.equal(turned, labels)
+        graphs.append(view.graph.replace(labels=turned, class_names=names))
+    for graph in graphs:
+        found = quick().fit(graph, train=view.train, val=view.val)
+        assert torch.equal(found.coverage(), fitted_small().coverage())
+
+
+def test_validation_nodes_are_unlabelled_for_coverage() -> None:
+    """Some of them fewer to stop by, and more to test on: the same coverage."""
+    task = small_task()
+    view = task.training
+    fewer = quick().fit(view.graph, train=view.train, val=view.val[: len(view.val) // 2])
+    assert torch.equal(fewer.coverage(), fitted_small().coverage())
+    assert torch.equal(fewer._labelled(view.graph).nonzero().squeeze(-1), view.train)
+
+
+def test_midpoints_that_strangers_stopped_are_refused_however_deep() -> None:
+    task = small_task()
+    stopped = Vanilla(monitor="ood_auroc", **SHORT).fit(task, protocol="paper")
+    energy = Energy(vanilla=stopped).fit(task, protocol="paper")
+    for given in (stopped, energy, CredalCoverage(vanilla=energy).fit(task, protocol="paper")):
+        with pytest.raises(MethodError, match="sealed"):
+            CredalCoverage(vanilla=given).fit(task)
+    with pytest.raises(MethodError, match="another task"):
+        CredalCoverage(vanilla=fitted_small().vanilla).fit(small_task(seed=1))
+
+
+def test_the_same_seed_is_the_same_bits_and_another_seed_is_not() -> None:
+    one, task = fitted_small(), small_task()
+    again = CredalCoverage(vanilla=one.vanilla).fit(task)
+    other = CredalCoverage(vanilla=one.vanilla, seed=1).fit(task)
+    assert torch.equal(again.coverage(), one.coverage())
+    assert again.diagnosis == one.diagnosis
+    assert not torch.equal(other.coverage(), one.coverage())
+    assert float(np.corrcoef(other.coverage().log(), one.coverage().log())[0, 1]) > 0.8
+
+
+def test_threads_change_no_bit() -> None:
+    """Dense features that are projected, so that there are products of matrices to share out."""
+    graph = csbm(nodes=400, classes=4, features=100, signal=4.0, seed=2)
+    labelled = graph.labels > 0
+    found = []
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            fresh = Graph(graph.features, graph.edge_index, graph.labels)
+            rows = Describer.of(fresh, 0)(fresh)
+            found.append((rows, estimate(rows, labelled, 0, fresh)[0].log_relative))
+    finally:
+        torch.set_num_threads(before)
+    assert np.array_equal(found[0][0], found[1][0])
+    assert np.array_equal(found[0][1], found[1][1])
+
+
+def test_global_generators_are_left_alone() -> None:
+    torch.manual_seed(5)
+    np.random.seed(5)  # noqa: NPY002
+    vanilla = fitted_small().vanilla
+    before = torch.random.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index, union-attr] # noqa: NPY002
+    fitted = CredalCoverage(vanilla=vanilla).fit(small_task())
+    fitted.predict(other_graph())
+    fitted.explain(0)
+    assert torch.equal(before[0], torch.random.get_rng_state())
+    assert np.array_equal(before[1], np.random.get_state()[1])  # type: ignore[index] # noqa: NPY002
+    torch.manual_seed(6)
+    np.random.seed(6)  # noqa: NPY002
+    assert torch.equal(CredalCoverage(vanilla=vanilla).fit(small_task()).coverage(), fitted.coverage())
+
+
+def sparse_task() -> Task:
+    rng = np.random.default_rng(0)
+    features = torch.from_numpy(((rng.random((200, 300)) < 0.03) * rng.integers(1, 5, (200, 300))).astype(np.float32))
+    graph = other_graph()
+    made = Graph(features, graph.edge_index, graph.labels)
+    assert made.features.layout == torch.sparse_csr
+    return Task.leave_out(made, [0])
+
+
+@pytest.mark.parametrize("backbone", ["sage", "gcn"])
+def test_sparse_features_stay_sparse(backbone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = sparse_task()
+    new = Graph(task.graph.features, task.graph.edge_index.flip(0), task.graph.labels)
+
+    def refuse(*args: Any) -> None:
+        raise AssertionError("features are made dense")
+
+    for kind in (SparseMatrix, torch.Tensor):
+        monkeypatch.setattr(kind, "to_dense", refuse)
+    fitted = CredalCoverage(vanilla=Vanilla(backbone=backbone, **SHORT)).fit(task)
+    for found in (fitted.predict(), fitted.predict(new)):
+        assert bool(found.score.isfinite().all())
+    fitted.explain(3)
+
+
+# ---------------------------------------------------------------------------------------------
+# Files
+# ---------------------------------------------------------------------------------------------
+
+AGAIN = """
+import sys
+import numpy as np
+from credalgnn.graphs import Graph
+from credalgnn.methods import load_method
+from credalgnn.methods.coverage import learners
+
+learners.TREES = int(sys.argv[2])
+folder = sys.argv[1]
+for name in ("anew", "stored"):
+    for graph in ("fitted", "other"):
+        found = load_method(f"{folder}/{name}").predict(Graph.load(f"{folder}/{graph}.npz"))
+        np.savez(f"{folder}/{name} {graph}", lower=found.credal.lower, upper=found.credal.upper,
+                 probabilities=found.probabilities, **{k: v for k, v in found.scores.items()})
+"""
+
+
+def test_another_process_predicts_the_same_bits(tmp_path: Path) -> None:
+    """On the graph of fit and on a new one, with coverage estimated anew or by the models that were stored."""
+    graphs = {"fitted": small_task().training.graph, "other": other_graph()}
+    anew = fitted_small()
+    methods = {"anew": anew, "stored": CredalCoverage(vanilla=anew.vanilla, reestimate=False).fit(small_task())}
+    for name, method in methods.items():
+        method.save(tmp_path / name)
+    for name, graph in graphs.items():
+        graph.save(tmp_path / f"{name}.npz")
+    command = [sys.executable, "-W", "ignore", "-c", AGAIN, str(tmp_path), str(FEWER)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for name, method in methods.items():
+        for at, graph in graphs.items():
+            found, again = method.predict(graph), dict(np.load(tmp_path / f"{name} {at}.npz"))
+            expected = {**found.scores, "probabilities": found.probabilities}
+            expected |= {"lower": found.credal.lower, "upper": found.credal.upper}
+            assert {*again} == {*expected}
+            for key, array in expected.items():
+                assert np.array_equal(again[key], array.numpy()), (name, at, key)
+    scores = [method.predict(graphs["other"]).score for method in methods.values()]
+    assert not torch.equal(*scores)
+    loaded = load_method(tmp_path / "anew")
+    assert isinstance(loaded, CredalCoverage)
+    assert loaded.diagnosis == anew.diagnosis
+    assert repr(loaded) == repr(anew)
+    graph = small_task().training.graph
+    assert loaded.explain(7, graph) == anew.explain(7)
+    assert loaded.coverage(graph).equal(anew.coverage())
+
+
+def rewritten(source: Path, target: Path, change: Any) -> None:
+    """Tensors changed, with a sum that vouches for them."""
+    shutil.copytree(source, target)
+    tensors = load_file(target / "model.safetensors")
+    change(tensors)
+    content = save({name: tensor.contiguous() for name, tensor in tensors.items()})
+    (target / "model.safetensors").write_bytes(content)
+    config = json.loads((target / "method.json").read_text())
+    config["weights"] = hashlib.blake2b(content, digest_size=16).hexdigest()
+    (target / "method.json").write_text(json.dumps(config))
+
+
+def test_tensors_that_are_missing_or_of_another_kind_are_refused(tmp_path: Path) -> None:
+    fitted_small().save(tmp_path / "whole")
+    names = list(load_file(tmp_path / "whole" / "model.safetensors"))
+    assert not any(path.suffix in (".pkl", ".pt", ".pickle", ".joblib") for path in (tmp_path / "whole").iterdir())
+    own = [name for name in names if not name.startswith(("vanilla.", "models."))]
+    own += ["models.weights", "models.scale", "models.diagnosis", "models.0.3.roots", "models.4.5.bias"]
+    assert {*own} <= {*names}
+    for number, name in enumerate(own):
+        rewritten(tmp_path / "whole", tmp_path / f"{number}", lambda tensors, name=name: tensors.pop(name))
+        with pytest.raises(MethodError):
+            load_method(tmp_path / f"{number}")
+    for name in ("numbers", "diagnosis", "models.scale"):
+        cut = lambda tensors, name=name: tensors.update({name: tensors[name][:1]})  # noqa: E731
+        rewritten(tmp_path / "whole", tmp_path / f"cut {name}", cut)
+        with pytest.raises(MethodError):
+            load_method(tmp_path / f"cut {name}")
+
+
+# ---------------------------------------------------------------------------------------------
+# New graphs
+# ---------------------------------------------------------------------------------------------
+
+
+def with_ids(graph: Graph, first: int = 0) -> Graph:
+    ids = np.array([f"node {first + k}" for k in range(graph.num_nodes)])
+    return Graph(graph.features, graph.edge_index, graph.labels, node_ids=ids, class_names=graph.class_names)
+
+
+def grown(graph: Graph, ids: bool) -> Graph:
+    """The graph and 60 nodes more, unlike all others, in another order."""
+    n = graph.num_nodes
+    generator = torch.Generator().manual_seed(0)
+    features = torch.cat([graph.features, 6.0 + torch.randn(60, graph.num_features, generator=generator)])
+    new = torch.stack([torch.arange(n, n + 59), torch.arange(n + 1, n + 60)])
+    edges = torch.cat([graph.edge_index, new, new.flip(0)], 1)
+    order = torch.randperm(n + 60, generator=generator)
+    place = torch.empty_like(order)
+    place[order] = torch.arange(n + 60)
+    names = np.array([f"node {k}" for k in order.tolist()]) if ids else None
+    return Graph(features[order], place[edges], node_ids=names)
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_new_nodes_that_are_unlike_all_others_are_wide(ids: bool) -> None:
+    """Nodes that ``fit`` knew nothing of; ids tell which nodes of the new graph were labelled."""
+    graph, labelled = noise(0)
+    graph = with_ids(graph) if ids else graph
+    val = (~labelled).nonzero().squeeze(-1)[:30]
+    fitted = quick().fit(graph, train=labelled.nonzero().squeeze(-1), val=val)
+    new = grown(graph, ids)
+    order = torch.randperm(260, generator=_after_normals())
+    found = fitted.predict(new)
+    is_new = order >= 200
+    assert float(found.score[is_new].median()) > 1.2
+    assert float(found.score[is_new].median()) > float(found.score[~is_new].median()) + 0.2
+    assert float(roc_auc_score(is_new, found.score)) > 0.9
+    known = fitted._labelled(new)
+    if ids:
+        assert torch.equal(known, (order < 200) & labelled[order.clamp_max(199)])
+    else:
+        assert not bool(known.any())
+
+
+def _after_normals() -> torch.Generator:
+    """The generator of ``grown`` once its features are drawn."""
+    generator = torch.Generator().manual_seed(0)
+    torch.randn(60, 8, generator=generator)
+    return generator
+
+
+def test_what_is_kept_of_a_graph_is_kept_for_its_ids_and_its_setting() -> None:
+    """Two graphs that differ in ids only have different training nodes; and the setting may change after fit."""
+    graph = with_ids(small_task().graph)
+    task = Task.leave_out(graph, [0])
+    fitted = quick().fit(task)
+    edges = graph.edge_index.flip(0)
+    same = Graph(graph.features, edges, node_ids=graph.node_ids)
+    without = Graph(graph.features, edges)
+    assert same.content == without.content
+    fresh = [fitted.coverage(one) for one in (same, without)]
+    assert not torch.equal(*fresh)
+    assert torch.equal(fitted.coverage(same), fresh[0])
+    fitted.reestimate = False
+    assert not torch.equal(fitted.coverage(same), fresh[0])
+    fitted.reestimate = True
+    assert torch.equal(fitted.coverage(same), fresh[0])
+
+
+@pytest.mark.parametrize("nodes", [10, 49])
+def test_few_new_nodes_are_left_to_the_stored_models(nodes: int) -> None:
+    """So a graph of a few nodes gives each of them what a graph with others beside it would."""
+    fitted = fitted_small()
+    stored = CredalCoverage(vanilla=fitted.vanilla, reestimate=False).fit(small_task())
+    graph = other_graph(nodes)
+    assert torch.equal(fitted.coverage(graph), stored.coverage(graph))
+    larger = other_graph(50)
+    assert not torch.equal(fitted.coverage(larger), stored.coverage(larger))
+
+
+def test_digits_that_come_after_training() -> None:
+    task = load_task("digits", inductive=True)
+    fitted = fitted_digits(inductive=True)
+    assert auroc(fitted.predict().score, task) > 0.95
+    assert fitted.diagnosis["trust"] < 0.2  # type: ignore[index]  # training has seen no stranger
+    stored = CredalCoverage(vanilla=fitted.vanilla, reestimate=False).fit(task)
+    found = stored.predict()
+    entropy = torch.tensor([ref.bits(p) for p in found.probabilities.numpy()])
+    assert abs(auroc(found.score, task) - auroc(entropy, task)) < 0.02
+    assert torch.equal(found.classes, fitted.predict().classes)
+
+
+# ---------------------------------------------------------------------------------------------
+# Bad and meagre input
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [2, 3, 9])
+def test_few_labels(count: int, tmp_path: Path) -> None:
+    """Too few to learn from: no trust, wide sets, and everything else works."""
+    graph = other_graph()
+    graph = graph.replace(labels=graph.labels % 2, class_names=("a", "b"))
+    one, two = ((graph.labels == k).nonzero().squeeze(-1) for k in (0, 1))
+    train = torch.cat([one[:1], two[: count - 1]])
+    fitted = quick().fit(graph, train=train, val=torch.cat([one[-5:], two[-5:]]))
+    assert fitted.diagnosis["trust"] == 0.0  # type: ignore[index]
+    assert fitted.diagnosis["auroc"] == 0.5  # type: ignore[index]
+    found = fitted.predict()
+    assert float(found.score.min()) > 10 / (10 + count / 2) - 1e-6
+    assert bool(fitted.predict(small_task().graph).score.isfinite().all())
+    assert fitted.why(torch.tensor([0, 5])) == ["", ""]
+    assert "trusted by 0%" in str(fitted.explain(5))
+    fitted.save(tmp_path / "few")
+    assert torch.equal(load_method(tmp_path / "few").predict(graph).score, found.score)
+
+
+@pytest.mark.parametrize("count", [1, 9, 10])
+def test_hardly_any_unlabelled_node(count: int) -> None:
+    """All nodes train but those to stop by: ten are enough for two in each fold, with nine nothing is estimated."""
+    graph = other_graph()
+    order = torch.randperm(200, generator=torch.Generator().manual_seed(0))
+    fitted = quick().fit(graph, train=order[count:], val=order[:count])
+    assert (fitted.models_ is None) == (count < 10)
+    assert fitted.diagnosis["trust"] < 0.5  # type: ignore[index]
+    assert bool(fitted.predict().score.isfinite().all())
+    assert bool(fitted.predict(other_graph(seed=8)).score.isfinite().all())
+
+
+def test_a_class_with_one_training_node() -> None:
+    graph = other_graph()
+    lone = (graph.labels == 3).nonzero().squeeze(-1)
+    order = (graph.labels != 3).nonzero().squeeze(-1)
+    fitted = quick().fit(graph, train=torch.cat([lone[:1], order[:60]]), val=order[60:80])
+    assert bool(fitted.predict().score.isfinite().all())
+
+
+@pytest.mark.parametrize("case", ["constant features", "zero features", "loops alone", "one edge"])
+def test_graphs_that_say_little(case: str) -> None:
+    graph = other_graph()
+    features, edges = graph.features, graph.edge_index
+    if case.endswith("features"):
+        features = torch.full_like(features, 1.0 if case.startswith("constant") else 0.0)
+    else:
+        edges = torch.arange(200).repeat(2, 1) if case == "loops alone" else torch.tensor([[0], [1]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        fitted = quick().fit(Task.leave_out(Graph(features, edges, graph.labels), [0]))
+        found = fitted.predict()
+    assert bool(found.score.isfinite().all())
+    words = fitted.explain(3)
+    if case == "loops alone":
+        assert words.neighbours == 0
+        assert "neighbours are labelled" not in str(words)
+
+
+def test_bad_settings() -> None:
+    for strength in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(MethodError, match="strength"):
+            CredalCoverage(strength=strength)
+    for seed in (-1, 2**32):
+        with pytest.raises(MethodError, match="seed"):
+            CredalCoverage(seed=seed)
+    with pytest.raises(MethodError, match="reestimate"):
+        CredalCoverage(reestimate="yes")  # type: ignore[arg-type]
+    with pytest.raises(MethodError, match="str"):
+        CredalCoverage(vanilla="vanilla")  # type: ignore[arg-type]
+    with pytest.raises(MethodError, match="FeatureSum predicts no classes"):
+        CredalCoverage(vanilla=FeatureSum().fit(small_task())).fit(small_task())  # type: ignore[arg-type]
+
+
+def test_bad_nodes_and_graphs() -> None:
+    fitted = fitted_small()
+    for node in (-1, 300, 10**9):
+        with pytest.raises(MethodError, match=r"no node .*0\.\.299"):
+            fitted.explain(node)
+        with pytest.raises(MethodError, match="nodes"):
+            fitted.why(torch.tensor([0, node]))
+    with pytest.raises(MethodError, match=r"0\.\.199"):
+        fitted.explain(250, other_graph())
+    wider = csbm(nodes=60, features=9)
+    for ask in (fitted.predict, fitted.coverage, lambda graph: fitted.explain(0, graph)):
+        with pytest.raises(MethodError, match="9 features"):
+            ask(wider)
+    with pytest.raises(MethodError, match="not fitted"):
+        quick().explain(0)
+    with pytest.raises(MethodError, match="not fitted"):
+        quick().coverage()
+
+
+# ---------------------------------------------------------------------------------------------
+# Why
+# ---------------------------------------------------------------------------------------------
+
+
+@cache
+def heavy() -> tuple[CredalCoverage, Graph, Tensor]:
+    """Sparse features of ones, of strangers of fours: nothing else tells a stranger. Edges are drawn at random."""
+    rng = np.random.default_rng(0)
+    stranger = np.arange(400) % 2 == 1
+    features = np.zeros((400, 120), np.float32)
+    for node in range(400):
+        features[node, rng.choice(120, 5, replace=False)] = 4.0 if stranger[node] else 1.0
+    graph = Graph(
+        features, torch.from_numpy(rng.integers(0, 400, (2, 1500))), torch.from_numpy(rng.integers(0, 2, 400))
+    )
+    assert graph.features.layout == torch.sparse_csr
+    known = torch.from_numpy(np.flatnonzero(~stranger))
+    fitted = quick().fit(graph, train=known[:120], val=known[120:150])
+    return fitted, graph, torch.from_numpy(stranger)
+
+
+def test_the_reason_is_what_strangers_differ_in() -> None:
+    fitted, _, stranger = heavy()
+    for node in stranger.nonzero().squeeze(-1)[:5].tolist():
+        found = fitted.explain(node)
+        reason = found.reasons[0]
+        assert reason.name == "feature sum"
+        assert reason.effect < -1.0
+        assert reason.value == pytest.approx(20.0, rel=1e-4)
+        assert reason.low == pytest.approx(5.0, rel=1e-4)
+        assert reason.high == pytest.approx(5.0, rel=1e-4)
+        assert found.width > 0.9
+        assert found.coverage < 0.25
+        assert "feature sum 20 (labelled nodes: 5 to 5)" in str(found)
+        assert fitted.why(torch.tensor([node]))[0].startswith("feature sum 20")
+        effects = [one.effect for one in found.reasons]
+        assert effects == sorted(effects)
+    known = fitted.predict(nodes=fitted.train_).credal.width.amax(-1)  # type: ignore[union-attr]
+    assert float(known.median()) < 0.9
+    mask = torch.zeros(400, dtype=torch.bool)
+    mask[[1, 3]] = True
+    assert fitted.why(mask) == fitted.why(torch.tensor([1, 3]))
+
+
+def test_the_numbers_of_an_explanation_by_hand() -> None:
+    fitted, graph, _ = heavy()
+    labelled = {*fitted.train_.tolist()}
+    around: list[set[int]] = [set() for _ in range(400)]
+    for a, b in graph.edge_index.T.tolist():
+        if a != b:
+            around[a].add(b)
+            around[b].add(a)
+    shares = [len(around[v] & labelled) / len(around[v]) for v in labelled if around[v]]
+    q = fitted.coverage()
+    for node in (0, 1, 17, 250):
+        found = fitted.explain(node)
+        assert found.node == node
+        assert found.neighbours == len(around[node])
+        assert found.labelled_neighbours == len(around[node] & labelled)
+        assert found.usual_share == pytest.approx(sum(shares) / len(shares))
+        weakest = sorted(float(q[v]) for v in around[node])[:3]
+        assert [number for _, number in found.least_covered] == pytest.approx([min(1.0, x) for x in weakest])
+        assert all(other in around[node] for other, _ in found.least_covered)
+        assert found.coverage == pytest.approx(min(1.0, float(q[node])))
+        assert found.similar == 50
+        assert 0 <= found.labelled_similar <= 50
+        assert found.width == pytest.approx(float(fitted.predict(nodes=torch.tensor([node])).credal.width.max()))  # type: ignore[union-attr]
+        assert f"{found.labelled_neighbours} of its {found.neighbours} neighbours" in str(found)
+
+
+def test_explanations_are_for_people() -> None:
+    """On the graph of fit and on another one; no number has more digits than can be meant."""
+    fitted = fitted_small()
+    for graph in (None, other_graph(), other_graph(10)):
+        for node in (0, 3, 9):
+            found = fitted.explain(node, graph)
+            words = str(found)
+            assert words.startswith(f"Node {node}, predicted {found.predicted}: its credal set is ")
+            assert not re.search(r"\d\.\d{4,}", words)
+            assert "nan" not in words
+            assert found.similar == (9 if graph is not None and graph.num_nodes == 10 else 50)
+            assert 0.0 <= found.width <= 1.0
+            assert set(asdict(found)) >= {"labels_near", "trust", "reasons"}
+
+
+def test_it_is_registered() -> None:
+    assert METHODS["credal-coverage"] is CredalCoverage
+    assert CredalCoverage.score_names[0] == "EU"
+
+
+def test_splits_of_ones_own_with_strangers_in_the_middle() -> None:
+    """A task whose numbers are not sorted by part: coverage belongs to the nodes it is said of."""
+    graph = other_graph()
+    order = torch.randperm(200, generator=torch.Generator().manual_seed(1))
+    task = Task.leave_out(graph, [1], Split(order[:120], order[120:150], order[150:]))
+    q = quick().fit(task).coverage()
+    assert float(np.median(q[task.split.train].log())) == pytest.approx(0.0, abs=1e-9)
+    assert float(roc_auc_score(graph.labels == 1, -q)) > 0.7

@@ -1,0 +1,84 @@
+"""What credal-coverage reaches on real graphs, and how it answers to fewer and to wrong labels: ``make test-slow``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from credalgnn import CredalCoverage, Prediction, Task, load_task
+from credalgnn.graphs import csbm
+from credalgnn.methods.coverage.descriptions import Describer
+from credalgnn.methods.coverage.model import estimate
+
+MIRROR = Path(os.environ.get("CREDALGNN_MIRROR") or Path(__file__).parents[2] / "shared" / "datasets")
+pytestmark = pytest.mark.slow
+needs_mirror = pytest.mark.skipif(not MIRROR.is_dir(), reason="needs the raw files: set CREDALGNN_MIRROR")
+
+
+def real(name: str, folder: Path, inductive: bool = False) -> Task:
+    return load_task(name, mirror=MIRROR, data_root=folder, inductive=inductive)
+
+
+def percent(task: Task, found: Prediction) -> float:
+    """AUROC of EU over test nodes."""
+    return 100.0 * float(roc_auc_score(task.test.is_ood, found.score[task.test.nodes]))
+
+
+@needs_mirror
+@pytest.mark.parametrize(
+    ("name", "inductive", "least"),
+    [
+        ("chameleon", False, 87.5),
+        ("squirrel", False, 84.5),
+        ("computers", False, 95.0),
+        ("cora", False, 90.5),
+        ("citeseer", False, 87.0),
+        ("chameleon", True, 78.0),
+        ("squirrel", True, 76.0),
+    ],
+)
+def test_strangers_in_real_graphs(name: str, inductive: bool, least: float, tmp_path: Path) -> None:
+    task = real(name, tmp_path, inductive)
+    found = [percent(task, CredalCoverage(seed=seed).fit(task).predict()) for seed in range(3)]
+    print(name, "inductive" if inductive else "", np.round(found, 2))
+    assert float(np.mean(found)) >= least
+    assert float(np.std(found)) < 2.0
+
+
+@pytest.mark.parametrize("name", ["digits", pytest.param("chameleon", marks=needs_mirror)])
+def test_fewer_labels_are_more_epistemic_uncertainty(name: str, tmp_path: Path) -> None:
+    task = load_task("digits") if name == "digits" else real(name, tmp_path)
+    means = []
+    for share in (1.0, 0.5, 0.2, 0.1, 0.05):
+        fewer = task.fewer_labels(share) if share < 1.0 else task
+        means.append(float(CredalCoverage().fit(fewer).predict(nodes=task.test.nodes).score.mean()))
+    print(name, np.round(means, 3))
+    assert bool((np.diff(means) > 0.0).all())
+
+
+def test_wrong_labels_are_aleatoric_uncertainty() -> None:
+    task = load_task("digits")
+    aleatoric, epistemic = [], []
+    for share in (0.0, 0.2, 0.4):
+        noisy = task.label_noise(share) if share else task
+        found = CredalCoverage().fit(noisy).predict(nodes=task.test.nodes)
+        aleatoric.append(float(found.scores["AU"].mean()))
+        epistemic.append(float(found.scores["EU"].mean()))
+    print("AU", np.round(aleatoric, 3), "EU", np.round(epistemic, 3))
+    assert aleatoric[0] < aleatoric[1] < aleatoric[2]
+    assert max(epistemic) - min(epistemic) < (aleatoric[2] - aleatoric[0]) / 5.0
+
+
+def test_labels_at_random_earn_no_trust() -> None:
+    """Forty graphs with classes, and labels that know nothing of them."""
+    trusts = []
+    for seed in range(40):
+        graph = csbm(nodes=250, classes=3, features=8, signal=2.0, seed=seed)
+        labelled = csbm(nodes=250, classes=3, features=2, seed=1000 + seed).labels == 0
+        coverage, stored = estimate(Describer.of(graph, seed)(graph), labelled, seed, graph)
+        trusts += [coverage.diagnosis.trust, stored.diagnosis.trust]
+    assert float(np.mean(np.array(trusts) == 0.0)) >= 0.95
