@@ -84,6 +84,8 @@ class Reproduction:
         """The runs whose figures are reported, with seeds that no search has seen; trivial baselines beside them."""
         best, runs = self.best(), []
         for name, kind in METHODS.items():
+            if name not in best and not issubclass(kind, Trivial):
+                continue  # the paper does not have it
             config = {} if issubclass(kind, Trivial) else best[name].config
             below = [self._whole(best["vanilla"].config)]
             if name in ENSEMBLES:

@@ -37,8 +37,7 @@ FINDINGS = {
     "narrow": Finding(
         f"closed intervals: at most {100 * FEW:g} % of the nodes have one wider than {OPEN}, and EU is at most "
         f"{100 * LITTLE:g} % of TU",
-        "EU is the order of tiny numbers: go by TU, or use credal-ensemble, whose intervals stay open if its members "
-        "differ",
+        "EU is the order of tiny numbers: use credal-coverage, whose widths come from where labels are, or go by TU",
     ),
     "saturated": Finding(
         f"TU is within {TOP} bits of log2 C on over {100 * NEARLY_ALL:g} % of the nodes",
