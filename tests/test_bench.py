@@ -47,7 +47,7 @@ SCORES = {
 KEYS = {
     "format", "status", "error", "dataset", "method", "seed", "split_seed", "protocol", "setting", "fingerprint",
     "config", "versions", "class_names", "ood_names", "counts", "headline", "metrics", "scores", "curves", "marks",
-    "seconds", "peak_mib", "finished",
+    "seconds", "peak_mib", "finished", "diagnosis",
 }  # fmt: skip
 OF_CLASSES = ["accuracy", "macro_f1", "nll", "brier", "ece"]
 OF_SETS = [
