@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -547,6 +548,27 @@ def test_threads_change_no_bit() -> None:
         torch.set_num_threads(before)
     assert np.array_equal(found[0][0], found[1][0])
     assert np.array_equal(found[0][1], found[1][1])
+
+
+DESCRIBED = """
+import hashlib
+from credalgnn.graphs import csbm
+from credalgnn.methods.coverage.descriptions import Describer
+
+graph = csbm(nodes=2000, classes=4, features=300, seed=0)
+print(hashlib.blake2b(Describer.of(graph, 0)(graph).tobytes()).hexdigest())
+"""
+
+
+def test_cores_change_no_bit() -> None:
+    """The libraries below count the cores for themselves, unless the environment tells them."""
+    found = set()
+    for threads in ("1", "2"):
+        environment = {**os.environ, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
+        command = [sys.executable, "-W", "ignore", "-c", DESCRIBED]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
+        found.add(done.stdout)
+    assert len(found) == 1
 
 
 def test_global_generators_are_left_alone() -> None:

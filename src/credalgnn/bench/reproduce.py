@@ -14,7 +14,6 @@ from typing import Any
 from ..graphs import Task
 from ..methods import METHODS
 from ..methods.detectors import PostHoc
-from ..methods.trivial import Trivial
 from .runs import Run, plan
 from .spaces import SPACES, Space, size, space_of
 from .studies import Studies
@@ -81,12 +80,10 @@ class Reproduction:
         return {**found, "vanilla": self.vanilla, ENSEMBLES[1]: found[ENSEMBLES[0]]}
 
     def runs(self) -> list[Run]:
-        """The runs whose figures are reported, with seeds that no search has seen; trivial baselines beside them."""
+        """The runs whose figures are reported, with seeds that no search has seen; what is not tuned beside them."""
         best, runs = self.best(), []
-        for name, kind in METHODS.items():
-            if name not in best and not issubclass(kind, Trivial):
-                continue  # the paper does not have it
-            config = {} if issubclass(kind, Trivial) else best[name].config
+        for name in METHODS:
+            config = best[name].config if name in best else {}
             below = [self._whole(best["vanilla"].config)]
             if name in ENSEMBLES:
                 below = [self._whole(one.config) for one in self.pool[: config["size"]]]

@@ -166,6 +166,8 @@ def estimate(
         graph: Whose nodes these are, if they are all of one: models then see which neighbours are labelled, too.
         progress: Show a bar; None: on a terminal, when it takes more than a few seconds.
     """
+    from threadpoolctl import threadpool_limits
+
     y = labelled.numpy().astype(np.int64)
     fold = _folds(y, seed)
     numbers = range(len(MEMBERS)) if graph is not None else PLAIN
@@ -189,7 +191,7 @@ def estimate(
 
     jobs = [(number, k) for k in range(FOLDS) for number in numbers]
     hidden = None if progress is None else not progress
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+    with threadpool_limits(1), ThreadPoolExecutor(torch.get_num_threads()) as pool:  # a model a core, not all on all
         done = pool.map(fit, jobs)
         for _ in tqdm(done, total=len(jobs), desc="coverage", unit="model", delay=3, disable=hidden, leave=False):
             pass
