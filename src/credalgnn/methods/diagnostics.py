@@ -41,8 +41,8 @@ FINDINGS = {
     ),
     "saturated": Finding(
         f"TU is within {TOP} bits of log2 C on over {100 * NEARLY_ALL:g} % of the nodes",
-        "TU says nothing, and EU is log2 C - AU: read the two as one score, or narrow the intervals by longer training "
-        "or a larger delta",
+        "TU says nothing, and EU is log2 C - AU: read the two as one score, or narrow the intervals by longer "
+        "training, a larger delta or a lower half_length_decay",
     ),
 }
 
