@@ -241,7 +241,8 @@ class CredalCoverage(PostHoc):
         if int((~labelled).sum()) < FEW:
             return None
         if 2 * int(labelled.sum()) >= len(self.ids_) > 0 and _enough(labelled):
-            return estimate(rows, labelled, self.seed, graph)[0]
+            # In a projection learnt from the nodes of fit alone, these would be told from all others by that alone.
+            return estimate(Describer.of(graph, self.seed)(graph), labelled, self.seed, graph)[0]
         known = torch.cat([torch.ones(len(self.rows_), dtype=torch.bool), torch.zeros(len(rows), dtype=torch.bool)])
         if not _enough(known):
             return None
