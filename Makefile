@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow lint browser bench bench-entropy bench-train bench-scale bench-untuned bench-features figures clean
+.PHONY: demo test test-slow lint browser bench bench-entropy bench-train bench-scale bench-untuned bench-features bench-open figures clean
 
 demo: $(READY)  ## every method on a graph of handwritten digits: who notices the 8s and 9s it never saw? (runs/demo)
 	$(BIN)/credalgnn bench -d digits -m all --seeds 3 --out runs/demo
@@ -28,7 +28,7 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: bench-entropy bench-train bench-untuned bench-features bench-scale  ## all benchmarks
+bench: bench-entropy bench-train bench-untuned bench-features bench-open bench-scale  ## all benchmarks
 
 bench-entropy: $(READY)  ## speed and correctness of the entropies, against SciPy and the greedy pour
 	$(BIN)/python benchmarks/entropy.py
@@ -44,6 +44,9 @@ bench-untuned: $(READY)  ## what untuned credal-lj reaches on real graphs, five 
 
 bench-features: $(READY)  ## what changes if every node's features are divided by their sum
 	CREDALGNN_MIRROR=$(MIRROR) $(BIN)/python -W ignore benchmarks/features.py
+
+bench-open: $(READY)  ## what keeps the intervals of credal-lj open, judged by ID validation nodes (half an hour)
+	CREDALGNN_MIRROR=$(MIRROR) $(BIN)/python -W ignore benchmarks/open_intervals.py
 
 bench-scale: $(READY)  ## time and memory on graphs of the size of ArXiv, Reddit2 and Patents (half an hour)
 	$(BIN)/python benchmarks/scale.py

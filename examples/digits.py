@@ -2,8 +2,9 @@
 
 Nodes are images, joined to those that look alike; the methods learn 0 to 7 and are asked which test nodes are
 strangers. The picture shows test nodes with the probability intervals of the credal ensemble. Those of credal-lj are
-too narrow to be seen here: on data as easy as this, its loss is least where intervals close (the table says how wide
-they are), and its AU and TU tell the strangers.
+hardly to be seen here: on data as easy as this its loss is least where intervals close, and the decay of its
+half-lengths keeps them open a little (the table says how wide they are); without it they would close, and it would
+warn.
 """
 
 import argparse

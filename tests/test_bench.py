@@ -474,6 +474,7 @@ def test_the_paper_s_protocol(tmp_path: Path) -> None:
     found = records(tmp_path / "out")
     assert {one["protocol"] for one in found.values()} == {"paper"}
     assert found["credal-lj", 0]["config"]["monitor"] == "ood_auroc"
+    assert found["credal-lj", 0]["config"]["half_length_decay"] == 0.0
     assert found["vanilla", 0]["config"]["monitor"] == "id_f1"
 
 

@@ -1131,6 +1131,13 @@ def test_delta_out_of_range_is_refused(method: type, delta: float) -> None:
         method(delta=delta, **SHORT).fit(small_task())
 
 
+@pytest.mark.parametrize("method", [CredalLJ, CredalFinal])
+@pytest.mark.parametrize("decay", [-0.1, math.inf, math.nan, "much"])
+def test_decays_out_of_range_are_refused(method: type, decay: Any) -> None:
+    with pytest.raises(MethodError, match="half_length_decay"):
+        method(half_length_decay=decay)
+
+
 @pytest.mark.parametrize("wrong", [{"midpoint": "nonsense"}, {"half_length": "identity"}])
 def test_unknown_shapes_of_the_head_are_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):

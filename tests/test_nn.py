@@ -448,6 +448,23 @@ def test_joint_head_refuses_other_widths() -> None:
         head(torch.zeros(5, 8))
 
 
+def test_half_lengths_decay_as_an_optimiser_of_their_own_would_have_it() -> None:
+    """W' is pulled towards zero by L2, neither W nor the biases are; without a decay the gradient is left alone."""
+    z = torch.randn(20, 6, generator=torch.Generator().manual_seed(1))
+    gradients = []
+    for decay in (0.0, 0.3):
+        head = CredalHead(6, 3, half_length_decay=decay)
+        head.load_state_dict(head_of(6, 3).state_dict())
+        lower, upper = head(z)
+        (lower.square().sum() + upper.sum()).backward()
+        gradients.append((head.weight.grad, head.bias.grad))
+        assert bool(head.weight._backward_hooks) == bool(decay)
+    (plain, bias), (pulled, other) = gradients
+    assert torch.equal(plain[:3], pulled[:3])
+    torch.testing.assert_close(pulled[3:], plain[3:] + 0.3 * head.weight.detach()[3:])
+    assert torch.equal(bias, other)
+
+
 @pytest.mark.parametrize("wrong", [{"midpoint": "relu"}, {"half_length": "identity"}, {"half_length": "nonsense"}])
 def test_credal_head_refuses_unknown_shapes(wrong: dict[str, str]) -> None:
     """A half-length that could be negative is no half-length."""

@@ -114,6 +114,8 @@ def _complete(kind: type[Method], settings: Mapping[str, Any], protocol: Protoco
     config = options(kind)
     if issubclass(kind, Neural) and protocol == "paper":
         config["monitor"] = "ood_auroc" if issubclass(kind, CredalFinal) else "id_f1"
+        if issubclass(kind, CredalFinal):
+            config["half_length_decay"] = 0.0  # which the paper does not have
     unknown = [name for name in settings if name not in config]
     if unknown:
         raise MethodError(f"{kind.name} has no hyper-parameter {unknown[0]!r}; it has {', '.join(config) or 'none'}")

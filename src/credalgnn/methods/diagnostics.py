@@ -37,13 +37,13 @@ FINDINGS = {
     "narrow": Finding(
         f"closed intervals: at most {100 * FEW:g} % of the nodes have one wider than {OPEN}, and EU is at most "
         f"{100 * LITTLE:g} % of TU",
-        "EU is the order of tiny numbers: go by TU, or use credal-ensemble, whose intervals stay open if its members "
-        "differ",
+        "EU is the order of tiny numbers: go by TU, raise half_length_decay, or use credal-ensemble, whose intervals "
+        "stay open if its members differ",
     ),
     "saturated": Finding(
         f"TU is within {TOP} bits of log2 C on over {100 * NEARLY_ALL:g} % of the nodes",
-        "TU says nothing, and EU is log2 C - AU: read the two as one score, or narrow the intervals by longer training "
-        "or a larger delta",
+        "TU says nothing, and EU is log2 C - AU: read the two as one score, or narrow the intervals by longer "
+        "training, a larger delta or a lower half_length_decay",
     ),
 }
 

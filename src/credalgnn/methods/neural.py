@@ -210,10 +210,12 @@ class Vanilla(Neural):
 class CredalFinal(Neural):
     """The credal layer on the last latent alone: the paper's ablation without the joint latent.
 
-    ``delta`` is the share of the hardest training nodes on which lower probabilities are trained.
+    ``delta`` is the share of the hardest training nodes on which lower probabilities are trained. ``half_length_decay``
+    is a weight decay of the half-lengths alone, without which intervals close on easy graphs; the paper has none.
     """
 
     delta: float = 0.75
+    half_length_decay: float = 0.03
     midpoint: Activation = "identity"
     half_length: Activation = "softplus"
 
@@ -227,6 +229,8 @@ class CredalFinal(Neural):
             check_delta(self.delta)
         except ValueError as error:
             raise MethodError(str(error)) from None
+        if not 0.0 <= self.half_length_decay < math.inf:
+            raise MethodError(f"half_length_decay must be 0 or above, not {self.half_length_decay}")
         for field, choice, known in (
             ("midpoint", self.midpoint, MIDPOINTS),
             ("half_length", self.half_length, HALF_LENGTHS),
@@ -235,7 +239,7 @@ class CredalFinal(Neural):
                 raise MethodError(f"unknown {field} {choice!r}: choose {' or '.join(known)}")
 
     def _head(self, widths: list[int], num_classes: int) -> nn.Module:
-        return CredalHead(widths, num_classes, self.midpoint, self.half_length)
+        return CredalHead(widths, num_classes, self.midpoint, self.half_length, self.half_length_decay)
 
     def _loss(self, output: Output, labels: Tensor) -> Tensor:
         lower, upper = output

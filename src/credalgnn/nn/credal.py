@@ -66,6 +66,9 @@ class CredalHead(nn.Module):
     there as an option. It caps both bounds, whatever the training does: m and h in [0, 1] leave q_L at most
     ``e / (e + C - 1)``, which is 0.09 for 30 classes, and q_U at most ``e^2 / (e^2 + (C - 1) / e)``, which is 0.41, and
     ``e^2 / (e^2 + C - 1)``, which is 0.20, wherever the other classes' lower logits are not below 0.
+
+    ``half_length_decay`` is a weight decay (L2, as Adam has it) of W' alone, on top of the optimiser's: half-lengths
+    then differ from node to node as far as the data ask for it, and do not close wherever latents are large.
     """
 
     def __init__(
@@ -74,14 +77,17 @@ class CredalHead(nn.Module):
         num_classes: int,
         midpoint: Activation = "identity",
         half_length: Activation = "softplus",
+        half_length_decay: float = 0.0,
     ) -> None:
         super().__init__()
         for name, choice, known in (("midpoint", midpoint, MIDPOINTS), ("half_length", half_length, HALF_LENGTHS)):
             if choice not in known:
                 raise ValueError(f"unknown {name} {choice!r}: choose {' or '.join(known)}")
-        self.midpoint, self.half_length = midpoint, half_length
+        self.midpoint, self.half_length, self.half_length_decay = midpoint, half_length, half_length_decay
         self.linear = JointLinear(in_channels, 2 * num_classes)
         self._widen()
+        if half_length_decay:
+            self.weight.register_hook(self._decayed)  # type: ignore[no-untyped-call]
 
     @property
     def weight(self) -> Tensor:
@@ -97,6 +103,12 @@ class CredalHead(nn.Module):
         """As ``JointLinear``, with b' at 0.1: softplus half-lengths begin at 0.75, wide enough to be narrowed."""
         self.linear.reset_parameters()
         self._widen()
+
+    def _decayed(self, gradient: Tensor) -> Tensor:
+        """The gradient of the weight with the decay of W' in it; W and W' are one tensor, so no optimiser can do it."""
+        half = len(gradient) // 2
+        pulled = gradient[half:] + self.half_length_decay * self.weight.detach()[half:]
+        return torch.cat([gradient[:half], pulled])
 
     def _widen(self) -> None:
         nn.init.constant_(self.bias[len(self.bias) // 2 :], 0.1)
