@@ -125,7 +125,7 @@ def parts(nodes: int, train: int) -> dict[str, Tensor]:
 def test_fit_warns_and_predict_does_not_repeat_it() -> None:
     graph = graph_of(60)
     method = Stub()
-    with pytest.warns(CredalWarning, match=r"^stub: closed intervals.*credal-ensemble") as told:
+    with pytest.warns(CredalWarning, match=r"^stub: closed intervals.*credal-coverage") as told:
         method.fit(graph, **parts(60, 20))
     assert [Path(one.filename) for one in told] == [Path(__file__)]
     assert "\n" not in str(told[0].message)
