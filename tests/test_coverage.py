@@ -44,6 +44,8 @@ from credalgnn.methods.coverage.learners import Forest, Logistic, arrays_of, lea
 from credalgnn.methods.coverage.model import estimate
 from credalgnn.nn import SparseMatrix
 
+pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
+
 SHORT: dict[str, Any] = {"hidden": 12, "epochs": 8, "patience": 8}
 FEWER = 20  # trees: enough for what is tested here
 

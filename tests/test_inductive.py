@@ -32,6 +32,8 @@ from credalgnn.methods import (
 )
 from strangers import disturbed
 
+pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
+
 SHORT: dict[str, Any] = {"hidden": 12, "epochs": 8, "patience": 8}
 NETWORKS = ["vanilla", "credal-lj", "credal-final"]
 
