@@ -636,19 +636,22 @@ for name in ("anew", "stored"):
 
 def test_another_process_predicts_the_same_bits(tmp_path: Path) -> None:
     """On the graph of fit and on a new one, with coverage estimated anew or by the models that were stored."""
-    graphs = {"fitted": small_task().training.graph, "other": other_graph()}
-    anew = fitted_small()
-    methods = {"anew": anew, "stored": CredalCoverage(vanilla=anew.vanilla, reestimate=False).fit(small_task())}
+    view = small_task().training
+    graph = with_ids(view.graph)
+    graphs = {"fitted": graph, "other": grown(graph, ids=True)}
+    anew = quick().fit(graph, train=view.train, val=view.val)
+    stored = CredalCoverage(vanilla=anew.vanilla_, reestimate=False).fit(graph, train=view.train, val=view.val)
+    methods = {"anew": anew, "stored": stored}
     for name, method in methods.items():
         method.save(tmp_path / name)
-    for name, graph in graphs.items():
-        graph.save(tmp_path / f"{name}.npz")
+    for name, one in graphs.items():
+        one.save(tmp_path / f"{name}.npz")
     command = [sys.executable, "-W", "ignore", "-c", AGAIN, str(tmp_path), str(FEWER)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     for name, method in methods.items():
-        for at, graph in graphs.items():
-            found, again = method.predict(graph), dict(np.load(tmp_path / f"{name} {at}.npz"))
+        for at, one in graphs.items():
+            found, again = method.predict(one), dict(np.load(tmp_path / f"{name} {at}.npz"))
             expected = {**found.scores, "probabilities": found.probabilities}
             expected |= {"lower": found.credal.lower, "upper": found.credal.upper}
             assert {*again} == {*expected}
@@ -660,7 +663,6 @@ def test_another_process_predicts_the_same_bits(tmp_path: Path) -> None:
     assert isinstance(loaded, CredalCoverage)
     assert loaded.diagnosis == anew.diagnosis
     assert repr(loaded) == repr(anew)
-    graph = small_task().training.graph
     assert loaded.explain(7, graph) == anew.explain(7)
     assert loaded.coverage(graph).equal(anew.coverage())
 
@@ -719,25 +721,25 @@ def grown(graph: Graph, ids: bool) -> Graph:
     return Graph(features[order], place[edges], node_ids=names)
 
 
-@pytest.mark.parametrize("ids", [True, False])
-def test_new_nodes_that_are_unlike_all_others_are_wide(ids: bool) -> None:
+def test_new_nodes_that_are_unlike_all_others_are_wide() -> None:
     """Nodes that ``fit`` knew nothing of; ids tell which nodes of the new graph were labelled."""
     graph, labelled = noise(0)
-    graph = with_ids(graph) if ids else graph
+    graph = with_ids(graph)
     val = (~labelled).nonzero().squeeze(-1)[:30]
     fitted = quick().fit(graph, train=labelled.nonzero().squeeze(-1), val=val)
-    new = grown(graph, ids)
+    new = grown(graph, ids=True)
     order = torch.randperm(260, generator=_after_normals())
     found = fitted.predict(new)
     is_new = order >= 200
     assert float(found.score[is_new].median()) > 1.2
     assert float(found.score[is_new].median()) > float(found.score[~is_new].median()) + 0.2
     assert float(roc_auc_score(is_new, found.score)) > 0.9
-    known = fitted._labelled(new)
-    if ids:
-        assert torch.equal(known, (order < 200) & labelled[order.clamp_max(199)])
-    else:
-        assert not bool(known.any())
+    assert torch.equal(fitted._labelled(new), (order < 200) & labelled[order.clamp_max(199)])
+    nameless = grown(graph, ids=False)  # whose training nodes nobody knows: the models of fit serve, and know nothing
+    assert not bool(fitted._labelled(nameless).any())
+    assert fitted._coverage(nameless).diagnosis.trust == 0.0
+    assert fitted.explain(3, nameless).labelled_neighbours is None
+    assert "labelled (" not in str(fitted.explain(3, nameless))
 
 
 def _after_normals() -> torch.Generator:
@@ -749,15 +751,7 @@ def _after_normals() -> torch.Generator:
 
 @pytest.mark.parametrize(
     "ids",
-    [
-        True,
-        pytest.param(
-            False,
-            marks=pytest.mark.xfail(
-                strict=True, reason="training nodes have shaped the projection of features, and others have not"
-            ),
-        ),
-    ],
+    [True, False],
 )
 def test_new_nodes_like_the_old_ones_earn_no_trust(ids: bool) -> None:
     """Many features that are nothing but chance, of nodes that ``fit`` saw and of as many that came later."""
@@ -798,8 +792,6 @@ def test_few_new_nodes_are_left_to_the_stored_models(nodes: int) -> None:
     stored = CredalCoverage(vanilla=fitted.vanilla, reestimate=False).fit(small_task())
     graph = other_graph(nodes)
     assert torch.equal(fitted.coverage(graph), stored.coverage(graph))
-    larger = other_graph(50)
-    assert not torch.equal(fitted.coverage(larger), stored.coverage(larger))
 
 
 def test_digits_that_come_after_training() -> None:

@@ -57,10 +57,10 @@ class Explanation:
         trust: How far coverage was to be trusted; the rest of the width comes from the entropy of the prediction.
         reasons: What makes the node unlike labelled ones, or like them; the strongest first.
         neighbours: The number of its neighbours.
-        labelled_neighbours: How many of them are labelled.
+        labelled_neighbours: How many of them are labelled; None where that is not known, on another graph without ids.
         usual_share: The share of labelled neighbours that labelled nodes have on average.
         least_covered: Neighbours with the lowest relative coverage, and that coverage.
-        labelled_similar: How many of the 50 nodes most like it are labelled.
+        labelled_similar: How many of the 50 nodes most like it are labelled, or None.
         similar: How many nodes that were, 50 or all there are.
     """
 
@@ -72,10 +72,10 @@ class Explanation:
     trust: float
     reasons: tuple[Reason, ...]
     neighbours: int
-    labelled_neighbours: int
+    labelled_neighbours: int | None
     usual_share: float
     least_covered: tuple[tuple[int, float], ...]
-    labelled_similar: int
+    labelled_similar: int | None
     similar: int
 
     def __str__(self) -> str:
@@ -98,14 +98,14 @@ class Explanation:
         against = [str(reason) for reason in self.reasons if reason.effect <= -RELEVANT][:NAMED]
         if against:
             lines.append(f"Unlike labelled nodes: {'; '.join(against)}.")
+        if self.labelled_neighbours is not None and self.neighbours:
+            usual = f"(labelled nodes: {self.usual_share:.0%} of theirs)"
+            lines.append(f"{self.labelled_neighbours} of its {self.neighbours} neighbours are labelled {usual}.")
         if self.neighbours:
-            lines.append(
-                f"{self.labelled_neighbours} of its {self.neighbours} neighbours are labelled (labelled nodes: "
-                f"{self.usual_share:.0%} of theirs)."
-            )
             weak = ", ".join(f"{node} ({q:.2f})" for node, q in self.least_covered)
             lines.append(f"Its least covered neighbours: {weak}.")
-        lines.append(f"Of the {self.similar} nodes most like it {self.labelled_similar} are labelled.")
+        if self.labelled_similar is not None:
+            lines.append(f"Of the {self.similar} nodes most like it {self.labelled_similar} are labelled.")
         return "\n".join(lines)
 
 

@@ -20,12 +20,13 @@ from ..neural import Outputs, Vanilla
 from ..prediction import MethodError, Prediction, intervals_of
 from .descriptions import Array, Describer
 from .explain import NAMED, RELEVANT, SIMILAR, Explanation, Reason, most_similar, neighbours_of, reasons_for
-from .model import FOLDS, TRAINING_ROWS, Coverage, Diagnosis, StoredModels, estimate
+from .model import FOLDS, Coverage, Diagnosis, StoredModels, estimate
 
 FEW = 50  # new nodes that are too few to estimate coverage anew
 STEEPNESS = 4.0  # power of the relative coverage in the number of labels near a node
 MOST = 1.0 - 1e-6  # the largest share of log2 C that EU may be; at 1 all classes would become alike
 CAUTION = 2.0  # penalty that keeps the temperature near 1 where the validation nodes say little
+TYPICAL = 2_000  # descriptions of training nodes that are kept, to say what is usual
 LOOKED_AT = 10_000  # nodes whose widths are part of the diagnosis
 
 
@@ -34,8 +35,9 @@ class CredalCoverage(PostHoc):
     """Credal sets as wide as labels are rare: midpoints of a vanilla GNN, half-lengths from label coverage.
 
     Coverage is the probability that a node is labelled, given what it looks like, estimated without having been told
-    about the node (``model.estimate``). With the relative coverage q(v), n(v) = q(v)^4 T / C is the number of labels of
-    a class near the node, T / C being the average number of a class's labels, and ``s / (s + n)`` (Walley's imprecise
+    about the node (``model.estimate``). With the relative coverage q(v), n(v) = min(q(v), 1)^4 T / C (with its corner
+    rounded off: half of T / C at q = 1) is the number of labels of a class near the node, T / C being the average
+    number of a class's labels, and ``s / (s + n)`` (Walley's imprecise
     Dirichlet model) the share of log2 C bits that its epistemic uncertainty is. The half-length of the interval softmax
     (Equation 3) is the one that gives the credal set just this epistemic uncertainty. As far as coverage is not to be
     trusted, because it has no skill on nodes it was not told about, the entropy of the point prediction widens the set
@@ -49,9 +51,9 @@ class CredalCoverage(PostHoc):
             that classifies; by default a new vanilla GNN with ``seed``.
         seed: Of the folds and trees, and of the vanilla GNN if there is none.
         strength: Walley's s: at so many labels of a class near a node half of the ignorance is gone.
-        reestimate: Estimate coverage anew on a graph other than the fitted one, with the training nodes against the
-            nodes it has; else, and for fewer than 50 new nodes, the models of ``fit`` serve. Training nodes are known
-            again by ``node_ids`` where both graphs have them.
+        reestimate: Estimate coverage anew on a graph other than the fitted one, with its training nodes against all
+            its nodes. Training nodes are known again by their ``node_ids``. Without ids, with less than half of the
+            training nodes or with fewer than 50 others in it, the models of ``fit`` serve.
     """
 
     strength: float = 10.0
@@ -84,7 +86,7 @@ class CredalCoverage(PostHoc):
         self.coverage_ = Coverage(np.zeros(graph.num_nodes), Diagnosis.of_nothing(labelled))
         if _enough(labelled):
             self.coverage_, self.models_ = estimate(rows, labelled, self.seed, graph, given.progress)
-        kept = view.train[:: len(view.train) // TRAINING_ROWS + 1]
+        kept = view.train[:: len(view.train) // TYPICAL + 1]
         self.rows_ = torch.from_numpy(rows[kept.numpy()])
         self.ids_ = _hashed(graph)[view.train] if graph.node_ids is not None else torch.empty(0, dtype=torch.int64)
         self.train_, self.content_ = view.train, graph.content
@@ -108,7 +110,7 @@ class CredalCoverage(PostHoc):
             graph: Its graph; by default the fitted one.
         """
         graph = self._graph(graph)
-        if not 0 <= node < graph.num_nodes:
+        if not isinstance(node, int | np.integer) or not 0 <= node < graph.num_nodes:
             raise MethodError(f"there is no node {node}: the graph has the nodes 0..{graph.num_nodes - 1}")
         coverage, rows = self._coverage(graph), self.describer_(graph)
         chosen = torch.tensor([node])
@@ -129,10 +131,10 @@ class CredalCoverage(PostHoc):
             trust=coverage.diagnosis.trust,
             reasons=self._reasons(rows[[node]])[0],
             neighbours=len(near),
-            labelled_neighbours=int(labelled[near].sum()),
+            labelled_neighbours=int(labelled[near].sum()) if bool(labelled.any()) else None,
             usual_share=_usual_share(graph, labelled),
             least_covered=tuple((other, min(1.0, math.exp(relative[other]))) for other in weakest),
-            labelled_similar=int(labelled[similar].sum()),
+            labelled_similar=int(labelled[similar].sum()) if bool(labelled.any()) else None,
             similar=len(similar),
         )
 
@@ -226,28 +228,24 @@ class CredalCoverage(PostHoc):
         key = graph.content, ids, self.reestimate  # the ids tell which nodes are training nodes
         if self._anew is not None and self._anew[0] == key:
             return self._anew[1]
-        rows = self.describer_(graph)
-        found = self._estimated_anew(graph, rows) if self.reestimate else None
-        if found is None:
-            found = (
-                Coverage(np.zeros(len(rows)), self.coverage_.diagnosis) if self.models_ is None else self.models_(rows)
-            )
+        found = self._estimated_anew(graph) if self.reestimate else None
+        if found is None and self.models_ is not None:
+            found = self.models_(self.describer_(graph))
+        elif found is None:
+            found = Coverage(np.zeros(graph.num_nodes), self.coverage_.diagnosis)
         self._anew = key, found
         return found
 
-    def _estimated_anew(self, graph: Graph, rows: Array) -> Coverage | None:
-        """With the training nodes of this graph, if ids tell them, or else with those of ``fit``; None: too few."""
+    def _estimated_anew(self, graph: Graph) -> Coverage | None:
+        """With the training nodes that ids tell in this graph; None: too few of them, or too few others.
+
+        All nodes are described as this graph shows them: by what was learnt from the nodes of ``fit``, or in the
+        smaller graph, training nodes would be told from all others by that alone.
+        """
         labelled = self._labelled(graph)
-        if int((~labelled).sum()) < FEW:
+        if int((~labelled).sum()) < FEW or 2 * int(labelled.sum()) < len(self.train_) or not _enough(labelled):
             return None
-        if 2 * int(labelled.sum()) >= len(self.ids_) > 0 and _enough(labelled):
-            # In a projection learnt from the nodes of fit alone, these would be told from all others by that alone.
-            return estimate(Describer.of(graph, self.seed)(graph), labelled, self.seed, graph)[0]
-        known = torch.cat([torch.ones(len(self.rows_), dtype=torch.bool), torch.zeros(len(rows), dtype=torch.bool)])
-        if not _enough(known):
-            return None
-        found, _ = estimate(np.concatenate([self.rows_.numpy(), rows]), known, self.seed)
-        return Coverage(found.log_relative[len(self.rows_) :], found.diagnosis)
+        return estimate(Describer.of(graph, self.seed)(graph), labelled, self.seed, graph)[0]
 
     def _tensors(self) -> dict[str, Tensor]:
         tensors = {f"describer.{name}": getattr(self.describer_, name) for name in Describer.FIELDS}
