@@ -61,6 +61,7 @@ class CredalCoverage(PostHoc):
 
     name = "credal-coverage"
     score_names = ("EU", "AU", "TU", "coverage")
+    is_credal = True
 
     def _check(self) -> None:
         if self.vanilla is not None and not isinstance(self.vanilla, Vanilla):
