@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 from ..graphs import Task
 from .engines import Engine, Unit
 from .files import Lock
-from .records import Folder
-from .runs import Run, about, execute, graph_columns
+from .execute import about, execute
+from .folder import Folder
+from .node_tables import graph_columns
+from .plan import Run
 
 
 class Progress(NamedTuple):
@@ -53,7 +55,7 @@ def benchmark(
     todo: deque[Run] = deque()
     for run in runs:  # a damaged record is found before any work is done
         record = folder.read(run, tasks[run.dataset, run.split_seed].fingerprint)
-        if _is_done(record) and (folder.has_nodes(run) or not keep_nodes(run)):
+        if _is_done(record) and (folder.has_predictions(run) or not keep_nodes(run)):
             outcome.done += 1
         else:
             todo.append(run)
@@ -77,10 +79,10 @@ def benchmark(
             if not lock.take():
                 elsewhere.append(run)
                 continue
-            found = folder.read(run, tasks[run.dataset, run.split_seed].fingerprint)
-            if found is not None and _is_done(found) and (folder.has_nodes(run) or not keep_nodes(run)):
+            record = folder.read(run, tasks[run.dataset, run.split_seed].fingerprint)
+            if record is not None and _is_done(record) and (folder.has_predictions(run) or not keep_nodes(run)):
                 lock.free()  # somebody else has done it meanwhile
-                ended(run, found)
+                ended(run, record)
                 continue
             busy[id(run)] = lock
             tell(Progress(run, None, outcome.done + outcome.failed, len(runs)))
@@ -118,6 +120,6 @@ def _describe_graphs(
     They are made for what is ``begun`` now, which may have other splits, and where they are missing.
     """
     for dataset in dict.fromkeys(run.dataset for run in runs):
-        if dataset in begun or not folder.nodes(f"{dataset}/graph").exists():
+        if dataset in begun or not folder.graph(dataset).exists():
             splits = dict.fromkeys(run.split_seed for run in runs if run.dataset == dataset)
-            folder.write_nodes(f"{dataset}/graph", graph_columns([tasks[dataset, split] for split in splits]))
+            folder.write_nodes(folder.graph(dataset), graph_columns([tasks[dataset, split] for split in splits]))

@@ -21,7 +21,8 @@ class Prediction:
     """Predictions for ``nodes``, one row each. Every score is higher where the method is less certain.
 
     ``probabilities`` is None for methods that do not classify; ``credal`` and ``gap`` (a bound in bits of the error of
-    either entropy) are there for credal methods only.
+    either entropy) are there for credal methods only. ``train_nodes`` are the nodes of the predicted graph that the
+    method was trained on, where it knows them: ``evaluate`` refuses to judge it on these.
     """
 
     nodes: Tensor
@@ -31,6 +32,7 @@ class Prediction:
     probabilities: Tensor | None = None
     credal: IntervalSet | HullSet | None = None
     gap: Tensor | None = None
+    train_nodes: Tensor | None = None
 
     @classmethod
     def of_credal(cls, nodes: Tensor, credal: IntervalSet | HullSet, class_names: tuple[str, ...]) -> Prediction:

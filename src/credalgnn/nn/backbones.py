@@ -124,6 +124,11 @@ class _Stack(nn.Module):
         self.convs = nn.ModuleList(type(self).layer(*pair) for pair in pairwise(widths))
         self.widths, self.dropout, self.bare = tuple(widths[1:]), dropout, out_channels is not None
 
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether training and evaluation compute the same."""
+        return self.dropout == 0.0
+
     def reset_parameters(self) -> None:
         for conv in self.convs:
             conv.reset_parameters()  # type: ignore[operator]
@@ -198,13 +203,15 @@ class PyGBackbone(nn.Module):
         return f"PyGBackbone({self.module!r})"
 
 
+NATIVE: dict[str, BackboneFactory] = {"gcn": GCN, "sage": SAGE}  # by the name a user types
+
+
 def make_backbone(
     name: str | BackboneFactory, in_channels: int, hidden_channels: int, num_layers: int, dropout: float
 ) -> nn.Module:
     """A backbone by name: ``gcn``, ``sage``, a model of ``torch_geometric.nn.models`` (``gat``, ``gin``, ...), or made
     by a function of these four names, to be called as ``module(x, edge_index)``."""
-    own: dict[str, BackboneFactory] = {"gcn": GCN, "sage": SAGE}
-    factory = name if not isinstance(name, str) else own[name] if name in own else pyg_model(name)
+    factory = name if not isinstance(name, str) else NATIVE[name] if name in NATIVE else pyg_model(name)
     try:
         module = factory(
             in_channels=in_channels, hidden_channels=hidden_channels, num_layers=num_layers, dropout=dropout
@@ -226,7 +233,7 @@ def pyg_model(name: str) -> Callable[..., nn.Module]:
         if isinstance(made, type) and issubclass(made, BasicGNN) and made is not BasicGNN
     }
     if name.lower() not in known:
-        names = ", ".join(["gcn", "sage", *sorted(set(known) - {"gcn", "graphsage"})])
+        names = ", ".join([*NATIVE, *sorted(set(known) - {*NATIVE, "graphsage"})])
         raise ValueError(f"unknown backbone {name!r}: choose one of {names}, or give a function that makes one")
     return known[name.lower()]
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from .backbones import GCN, SAGE, Adjacency, Features
+from .backbones import Adjacency, Features
 from .sampling import Sampler
 
 Output: TypeAlias = Tensor | tuple[Tensor, ...]
@@ -36,7 +36,7 @@ class Classifier(nn.Module):
     @property
     def is_deterministic(self) -> bool:
         """Whether training and evaluation compute the same: one forward pass then serves both."""
-        return isinstance(self.backbone, GCN | SAGE) and self.backbone.dropout == 0.0
+        return bool(getattr(self.backbone, "is_deterministic", False))  # of what PyG brings nothing is known
 
 
 class Epoch(NamedTuple):
@@ -45,6 +45,15 @@ class Epoch(NamedTuple):
     epoch: int
     loss: float
     monitor: float
+
+
+class Supervision(NamedTuple):
+    """What to train on: features and edges of a graph, and the labels of some of its nodes."""
+
+    x: Features
+    edges: Adjacency
+    nodes: Tensor
+    labels: Tensor
 
 
 @dataclass(frozen=True)
@@ -72,24 +81,31 @@ class Monitor:
 
 def train(
     model: Classifier,
-    x: Features,
-    edges: Adjacency,
-    nodes: Tensor,
-    labels: Tensor,
+    data: Supervision,
     loss: Callable[[Output, Tensor], Tensor],
     monitor: Monitor,
     schedule: Schedule,
+    *,
     progress: bool | None = None,
-    words: str = "training",
+    description: str = "training",
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> list[Epoch]:
-    """Minimise ``loss(output, labels)`` on ``nodes``; keep the weights with which the ``monitor`` saw least.
+    """Minimise a loss on labelled nodes; keep the weights with which the monitor was least.
 
-    Draws (batches, dropout) come from torch's global generator, which the caller seeds. ``progress`` None shows a bar
-    on a terminal, once it has taken a few seconds. Weight decay is L2, as Adam has it. The curve has one line more than
-    there were epochs: it begins with the untrained weights, which are never kept. ``on_epoch`` is shown each line as it
-    comes; what it raises ends the training.
+    Draws (batches, dropout) come from torch's global generator, which the caller seeds. Weight decay is L2, as Adam has
+    it. The curve has one line more than there were epochs: it begins with the untrained weights, which are never kept.
+
+    Args:
+        model: What to train, in place.
+        data: What to train it on.
+        loss: Of the model's output at the nodes and of their labels.
+        monitor: What early stopping looks at.
+        schedule: Hyper-parameters of the loop.
+        progress: Show a bar; None: on a terminal, once it has taken a few seconds.
+        description: What the bar says.
+        on_epoch: Is shown each line of the curve as it comes; what it raises ends the training.
     """
+    x, edges, nodes, labels = data
     optimiser = torch.optim.Adam(model.parameters(), lr=schedule.lr, weight_decay=schedule.weight_decay, fused=True)
     sampler = Sampler(x, edges, schedule.batch_size, model.hops) if schedule.batch_size else None
     shared = model.is_deterministic and sampler is None
@@ -107,7 +123,7 @@ def train(
     curve: list[Epoch] = []
     best, best_state, best_epoch = float("inf"), None, 0
     hidden = None if progress is None else not progress
-    with tqdm(total=schedule.epochs, desc=words, unit="epoch", delay=3, disable=hidden, leave=False) as bar:
+    with tqdm(total=schedule.epochs, desc=description, unit="epoch", delay=3, disable=hidden, leave=False) as bar:
         for epoch in range(schedule.epochs + 1):
             with torch.set_grad_enabled(shared):
                 output = model.train(shared)(x, edges)

@@ -14,9 +14,8 @@ from torch import Tensor
 from ...graphs import Graph, GraphError, node_numbers
 from ...sets import IntervalSet, widen
 from .. import scores
-from ..base import Given, Method
-from ..detectors import PostHoc, check_positive
-from ..neural import Outputs, Vanilla
+from ..base import Given
+from ..posthoc import OnModel, check_positive
 from ..prediction import MethodError, Prediction, intervals_of
 from .descriptions import Array, Describer
 from .explain import NAMED, RELEVANT, SIMILAR, Explanation, Reason, most_similar, neighbours_of, reasons_for
@@ -31,7 +30,7 @@ LOOKED_AT = 10_000  # nodes whose widths are part of the diagnosis
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class CredalCoverage(PostHoc):
+class CredalCoverage(OnModel):
     """Credal sets as wide as labels are rare: midpoints of a vanilla GNN, half-lengths from label coverage.
 
     Coverage is the probability that a node is labelled, given what it looks like, estimated without having been told
@@ -47,9 +46,9 @@ class CredalCoverage(PostHoc):
     are unlabelled, like test nodes.
 
     Args:
-        vanilla: What gives the midpoints: a vanilla GNN, fitted already or fitted in place, or any other fitted method
-            that classifies; by default a new vanilla GNN with ``seed``.
-        seed: Of the folds and trees, and of the vanilla GNN if there is none.
+        model: What gives the midpoints: any method that classifies. A fitted one is shared with whoever else holds it;
+            of a template, ``fit`` fits a clone (``model_``). By default a vanilla GNN with ``seed``.
+        seed: Of the folds and trees, and of the model if none is given.
         strength: Walley's s: at so many labels of a class near a node half of the ignorance is gone.
         reestimate: Estimate coverage anew on a graph other than the fitted one, with its training nodes against all
             its nodes. Training nodes are known again by their ``node_ids``. Without ids, with less than half of the
@@ -64,11 +63,7 @@ class CredalCoverage(PostHoc):
     is_credal = True
 
     def _check(self) -> None:
-        if self.vanilla is not None and not isinstance(self.vanilla, Vanilla):
-            if not isinstance(self.vanilla, Method):
-                raise MethodError(f"vanilla must be a method that classifies, not {type(self.vanilla).__name__}")
-            if not self.vanilla.is_fitted:
-                raise MethodError(f"vanilla may be a {type(self.vanilla).__name__} only if it is fitted: fit it first")
+        super()._check()
         check_positive("strength", self.strength)
         if not 0 <= self.seed < 2**32:
             raise MethodError(f"seed must be between 0 and {2**32 - 1}, not {self.seed}")
@@ -198,16 +193,13 @@ class CredalCoverage(PostHoc):
         missing = -torch.from_numpy(coverage.log_relative)[nodes]
         return replace(found, scores={**found.scores, "coverage": missing}, probabilities=point)
 
-    def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
-        raise AssertionError("predictions are made of credal sets")
-
     def _logits(self, graph: Graph) -> Tensor:
-        """The midpoints before temperature; of what has no logits, logarithms of its probabilities."""
-        if isinstance(self.vanilla_, Vanilla):
-            return self.vanilla_.outputs(graph).logits.double()
-        probabilities = self.vanilla_.predict(graph).probabilities
+        """The midpoints before temperature: logits, or logarithms of the probabilities that decide the classes."""
+        if self.model_.has_outputs and not self.model_.is_credal:
+            return self.model_.outputs(graph).logits.double()
+        probabilities = self.model_.predict(graph).probabilities
         if probabilities is None:
-            raise MethodError(f"{type(self.vanilla_).__name__} predicts no classes, so it can give no midpoints")
+            raise MethodError(f"{type(self.model_).__name__} predicts no classes, so it can give no midpoints")
         return probabilities.double().clamp_min(torch.finfo(torch.float64).tiny).log()
 
     def _midpoints(self, graph: Graph, nodes: Tensor) -> Tensor:

@@ -15,10 +15,11 @@ from .prediction import Prediction
 
 
 @dataclass(kw_only=True, eq=False)
-class Trivial(Method):
+class Baseline(Method):
     """A score of the graph alone; it learns nothing and predicts no classes."""
 
     score_names = ("score",)
+    is_baseline = True
 
     def _fit(self, given: Given) -> None:
         """Nothing to learn."""
@@ -27,11 +28,12 @@ class Trivial(Method):
         return Prediction(nodes, {"score": self._score(graph)[nodes]}, "score", self.class_names)
 
     @abstractmethod
-    def _score(self, graph: Graph) -> Tensor: ...
+    def _score(self, graph: Graph) -> Tensor:
+        """The scores of all nodes of a graph."""
 
 
 @dataclass(kw_only=True, eq=False)
-class FeatureSum(Trivial):
+class FeatureSum(Baseline):
     """Minus the sum of absolute features: the fewer are active, the less is known."""
 
     name = "feature-sum"
@@ -44,7 +46,7 @@ class FeatureSum(Trivial):
 
 
 @dataclass(kw_only=True, eq=False)
-class Degree(Trivial):
+class Degree(Baseline):
     """Minus the number of edges that end at a node."""
 
     name = "degree"

@@ -1,4 +1,4 @@
-"""Methods that are trained: the vanilla GNN, and the paper's CredalLJ and Credal Final."""
+"""Methods that train a network: what they share, and the vanilla GNN."""
 
 from __future__ import annotations
 
@@ -7,38 +7,52 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ..graphs import Graph
-from ..nn import Classifier, CredalHead, Monitor, Schedule, TrainingError, dro_loss, make_backbone, train
-from ..nn.backbones import BackboneFactory, Features, pyg_model, widths_of
-from ..nn.credal import HALF_LENGTHS, MIDPOINTS, Activation, check_delta
-from ..nn.training import Epoch, Output, at
-from ..sets import IntervalSet, interval_softmax, log_interval_softmax, uncertainty
+from ..nn import Classifier, Monitor, Schedule, Supervision, TrainingError, make_backbone, train
+from ..nn.backbones import NATIVE, BackboneFactory, Features, pyg_model, widths_of
+from ..nn.training import Output, at
 from . import scores
-from .base import Given, Method, inputs
+from .base import Given, Method, Objective, Outputs, Protocol, inputs
 from .prediction import MethodError, Prediction
+from .search_space import Space, Uniform
 
 MONITORS = ("id_loss", "id_f1", "ood_auroc")
-
-
-class Outputs(NamedTuple):
-    """A fitted network's logits ``[N, C]`` and latents ``z0 .. zL``; z0 are the features, perhaps sparse."""
-
-    logits: Tensor
-    latents: list[Features]
+NETWORK_SPACE: Space = {  # the paper's, appendix "Model selection"
+    "lr": Uniform(1e-5, 1e-1),
+    "hidden": (64, 128, 256),
+    "layers": (2, 3),
+    "weight_decay": Uniform(1e-7, 1e-1),
+    "backbone": ("gcn", "sage"),
+}
 
 
 @dataclass(kw_only=True, eq=False)
-class Neural(Method):
+class Network(Method):
     """A backbone and a head, trained together.
 
-    ``monitor`` is what early stopping looks at: the loss (``id_loss``) or accuracy (``id_f1``, the paper's micro F1) of
-    ID validation nodes, or, under the paper's protocol only, the AUROC with which the headline score tells OOD from ID
-    validation nodes (``ood_auroc``).
+    One of one's own overrides ``_head``, ``_loss``, ``_probabilities``, ``_headline``, ``_logits`` and ``_predict``.
+
+    Args:
+        backbone: ``"sage"``, ``"gcn"``, the name of a model in ``torch_geometric.nn.models``, or a function of
+            ``in_channels``, ``hidden_channels``, ``num_layers`` and ``dropout`` that makes a module.
+        hidden: Units of a hidden layer.
+        layers: Message-passing layers.
+        dropout: Probability of dropping a unit between layers, in training.
+        lr: Learning rate of Adam.
+        weight_decay: L2 penalty of all weights.
+        epochs: Epochs at the most.
+        patience: Epochs without a better monitor after which training stops.
+        monitor: What early stopping looks at: the loss (``"id_loss"``) or accuracy (``"id_f1"``, the paper's micro F1)
+            of ID validation nodes, or, under the paper's protocol only, the AUROC with which the headline score tells
+            OOD from ID validation nodes (``"ood_auroc"``).
+        batch_size: Training nodes of a mini-batch with its sampled neighbourhood; None: all nodes at once.
+        seed: Of weights, dropout and batches.
+        device: Where to train and predict, as torch names it.
     """
 
     backbone: str | BackboneFactory = "sage"
@@ -55,6 +69,16 @@ class Neural(Method):
     device: str = "cpu"
 
     joint: ClassVar[bool] = False
+    has_outputs = True
+    search_space = NETWORK_SPACE
+
+    @classmethod
+    def protocol_defaults(cls, protocol: Protocol) -> dict[str, Any]:
+        return {"monitor": "id_f1"} if protocol == "paper" else {}
+
+    @classmethod
+    def objective(cls, protocol: Protocol) -> Objective:
+        return "nll" if protocol == "sealed" else "accuracy"
 
     def _check(self) -> None:
         for name, value, good, wanted in (
@@ -79,8 +103,8 @@ class Neural(Method):
         if not isinstance(self.backbone, str):
             if isinstance(self.backbone, nn.Module) or not callable(self.backbone):
                 raise MethodError(f"backbone must be a name or a function that makes one, not {self.backbone!r:.60}")
-        elif self.backbone.lower() in ("gcn", "sage", "graphsage"):
-            self.backbone = self.backbone.lower().replace("graph", "")
+        elif self.backbone.lower() in ("graphsage", *NATIVE):
+            self.backbone = "sage" if self.backbone.lower() == "graphsage" else self.backbone.lower()
         else:
             try:
                 pyg_model(self.backbone)
@@ -91,15 +115,16 @@ class Neural(Method):
         view = given.view
         x, edges = inputs(view.graph, self.device)
         labels = view.graph.labels[view.train].to(self.device)
+        data = Supervision(x, edges, view.train.to(self.device), labels)
         monitor = self._monitor(given)
         with self._own_draws():
             torch.manual_seed(self.seed)
             module = self._build(view.graph.num_features, view.num_classes)
             schedule = Schedule(self.lr, self.weight_decay, self.epochs, self.patience, self.batch_size)
             try:
-                self.history_: list[Epoch] = train(
-                    module, x, edges, view.train.to(self.device), labels, self._loss, monitor, schedule,
-                    given.progress, f"{self.name} seed {self.seed}", given.on_epoch,
+                self.history_ = train(
+                    module, data, self._loss, monitor, schedule,
+                    progress=given.progress, description=f"{self.name} seed {self.seed}", on_epoch=given.on_epoch,
                 )  # fmt: skip
             except TrainingError as error:
                 raise TrainingError(f"{self.name}, seed {self.seed}: {error}") from None
@@ -146,17 +171,46 @@ class Neural(Method):
         output = at(self.module_(x, edges), nodes.to(self.device))
         return output.cpu() if isinstance(output, Tensor) else tuple(part.cpu() for part in output)
 
-    @abstractmethod
-    def _head(self, widths: list[int], num_classes: int) -> nn.Module: ...
+    def outputs(self, graph: Graph | None = None) -> Outputs:
+        """Logits and latents of all nodes, on the CPU.
+
+        Args:
+            graph: By default the fitted one.
+        """
+        graph = self._graph(graph)
+        with torch.no_grad():
+            outputs = self.run(inputs(graph, self.device)[0], graph)
+        return Outputs(outputs.logits.cpu(), [z.to("cpu") for z in outputs.latents])
+
+    def run(self, x: Features, graph: Graph) -> Outputs:
+        """Logits and latents for other features; differentiable, on the method's device.
+
+        Args:
+            x: Features ``[N, F]``.
+            graph: Whose edges to use.
+        """
+        latents = [x, *self.module_.backbone(x, inputs(graph, self.device)[1])]
+        return Outputs(self._logits(self.module_.head(latents if self.joint else latents[-1])), latents)
 
     @abstractmethod
-    def _loss(self, output: Output, labels: Tensor) -> Tensor: ...
+    def _head(self, widths: list[int], num_classes: int) -> nn.Module:
+        """The layer behind the last latent, or behind all of them if ``joint``; their widths are given."""
 
     @abstractmethod
-    def _probabilities(self, output: Output) -> Tensor: ...
+    def _loss(self, output: Output, labels: Tensor) -> Tensor:
+        """What training minimises, of the head's output at labelled nodes."""
 
     @abstractmethod
-    def _headline(self, output: Output) -> Tensor: ...
+    def _probabilities(self, output: Output) -> Tensor:
+        """The point prediction ``[N, C]``."""
+
+    @abstractmethod
+    def _headline(self, output: Output) -> Tensor:
+        """The headline score ``[N]``, which ``monitor="ood_auroc"`` looks at."""
+
+    @abstractmethod
+    def _logits(self, output: Output) -> Tensor:
+        """Logits ``[N, C]`` that post-hoc methods can score."""
 
     def _tensors(self) -> dict[str, Tensor]:
         return dict(self.module_.state_dict())
@@ -169,23 +223,12 @@ class Neural(Method):
 
 
 @dataclass(kw_only=True, eq=False)
-class Vanilla(Neural):
+class Vanilla(Network):
     """A GNN with a linear layer and a softmax: what everybody uses, and what post-hoc methods stand on."""
 
     name = "vanilla"
     score_names = ("msp", "entropy")
-
-    def outputs(self, graph: Graph | None = None) -> Outputs:
-        """Logits and latents of all nodes, on the CPU."""
-        graph = self._graph(graph)
-        with torch.no_grad():
-            outputs = self.run(inputs(graph, self.device)[0], graph)
-        return Outputs(outputs.logits.cpu(), [z.to("cpu") for z in outputs.latents])
-
-    def run(self, x: Features, graph: Graph) -> Outputs:
-        """Logits and latents for features ``x`` on the edges of ``graph``; differentiable, on the method's device."""
-        latents = self.module_.backbone(x, inputs(graph, self.device)[1])
-        return Outputs(self.module_.head(latents[-1]), [x, *latents])
+    is_shared = True
 
     def _head(self, widths: list[int], num_classes: int) -> nn.Module:
         return nn.Linear(widths[-1], num_classes)
@@ -202,69 +245,12 @@ class Vanilla(Neural):
         assert isinstance(output, Tensor)
         return scores.msp(output)
 
+    def _logits(self, output: Output) -> Tensor:
+        assert isinstance(output, Tensor)
+        return output
+
     def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
         logits = self._output(graph, nodes)
         assert isinstance(logits, Tensor)
-        found = {"msp": scores.msp(logits), "entropy": scores.entropy(logits)}
-        return Prediction(nodes, found, "msp", self.class_names, self._probabilities(logits))
-
-
-@dataclass(kw_only=True, eq=False)
-class CredalFinal(Neural):
-    """The credal layer on the last latent alone: the paper's ablation without the joint latent.
-
-    ``delta`` is the share of the hardest training nodes on which lower probabilities are trained. ``half_length_decay``
-    is a weight decay of the half-lengths alone, without which intervals close on easy graphs; the paper has none.
-    """
-
-    delta: float = 0.75
-    half_length_decay: float = 0.03
-    midpoint: Activation = "identity"
-    half_length: Activation = "softplus"
-
-    name = "credal-final"
-    score_names = ("EU", "AU", "TU")
-    is_credal = True
-
-    def _check(self) -> None:
-        super()._check()
-        try:
-            check_delta(self.delta)
-        except ValueError as error:
-            raise MethodError(str(error)) from None
-        if not 0.0 <= self.half_length_decay < math.inf:
-            raise MethodError(f"half_length_decay must be 0 or above, not {self.half_length_decay}")
-        for field, choice, known in (
-            ("midpoint", self.midpoint, MIDPOINTS),
-            ("half_length", self.half_length, HALF_LENGTHS),
-        ):
-            if choice not in known:
-                raise MethodError(f"unknown {field} {choice!r}: choose {' or '.join(known)}")
-
-    def _head(self, widths: list[int], num_classes: int) -> nn.Module:
-        return CredalHead(widths, num_classes, self.midpoint, self.half_length, self.half_length_decay)
-
-    def _loss(self, output: Output, labels: Tensor) -> Tensor:
-        lower, upper = output
-        return dro_loss(*log_interval_softmax(lower, upper), labels, self.delta)
-
-    def _credal(self, output: Output) -> IntervalSet:
-        lower, upper = output
-        return interval_softmax(lower.double(), upper.double())
-
-    def _probabilities(self, output: Output) -> Tensor:
-        return self._credal(output).intersection_probability()
-
-    def _headline(self, output: Output) -> Tensor:
-        return uncertainty(self._credal(output)).epistemic
-
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        return Prediction.of_credal(nodes, self._credal(self._output(graph, nodes)), self.class_names)
-
-
-@dataclass(kw_only=True, eq=False)
-class CredalLJ(CredalFinal):
-    """The paper's model: the credal layer on the joint latent ``[z0 | z1 | .. | zL]``, z0 the input features."""
-
-    name = "credal-lj"
-    joint = True
+        own = {"msp": scores.msp(logits), "entropy": scores.entropy(logits)}
+        return Prediction(nodes, own, "msp", self.class_names, self._probabilities(logits))
