@@ -130,8 +130,8 @@ def _tuned(args: argparse.Namespace, methods: Sequence[str], task: Task) -> dict
     """What ``--tuned`` holds for a task; refused are methods that could have been tuned and were not, or apart."""
     from ..bench.runs import stands_on_vanillas
     from ..bench.spaces import SPACES
-    from ..bench.tuning import tuned
     from ..methods import METHODS
+    from ..tuning import tuned
 
     if args.tuned is None:
         return {}

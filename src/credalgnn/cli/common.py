@@ -21,8 +21,8 @@ from .errors import UserError
 if TYPE_CHECKING:
     from ..bench.benchmark import Progress
     from ..bench.engines import Engine, Source
-    from ..bench.studies import Ended
     from ..graphs import Task
+    from ..tuning.run import Progress as TrialProgress
 
 
 def add_work_options(parser: argparse.ArgumentParser) -> None:
@@ -229,13 +229,13 @@ class Bar:
             self._ended(f"{run.words}: {record['error'] if failed else _found(record)}", done, failed)
         self._bar.set_description_str(", ".join(self._running))
 
-    def trial(self, ended: Ended) -> None:
-        """A trial of a search has ended."""
-        search, found, done, _ = ended
-        value = "no value" if found.get("value") is None else f"{found['value']:.4f}"
-        words = "given up early" if "hopeless" in found else found.get("error") or value
-        self._ended(f"{search}: {words}", done, False)
-        self._bar.set_description_str(f"{search}: {words}")
+    def trial(self, progress: TrialProgress) -> None:
+        """Show that a trial of a search is finished."""
+        search, result, done, _ = progress
+        value = "no value" if result.get("value") is None else f"{result['value']:.4f}"
+        message = f"{search}: {'pruned' if 'pruned' in result else result.get('error') or value}"
+        self._ended(message, done, False)
+        self._bar.set_description_str(message)
 
     def _ended(self, words: str, done: int, important: bool) -> None:
         if self._before is None:

@@ -25,7 +25,7 @@ from .common import (
 from .errors import UserError
 
 if TYPE_CHECKING:
-    from ..bench.tuning import Best
+    from ..tuning.best import Best
 
 
 def add_commands(commands: Any) -> None:
@@ -68,7 +68,7 @@ def _tune(args: argparse.Namespace) -> int:
     with user_errors():
         from ..bench.records import Folder
         from ..bench.spaces import SPACES
-        from ..bench.studies import Studies, Tuning, search_all
+        from ..tuning import Studies, Tuning, search_all
 
         methods = chosen_methods(args.methods)
         methods = [name for name in methods if name in SPACES or "all" not in args.methods]
@@ -121,9 +121,8 @@ def _reproduce(args: argparse.Namespace) -> int:
     with user_errors():
         from ..bench.benchmark import benchmark
         from ..bench.records import Folder
-        from ..bench.reproduce import Budget, Reproduction
-        from ..bench.studies import Studies, search_all
         from ..report.paper import write_beside
+        from ..tuning import Budget, Reproduction, Studies, search_all
 
         source = source_of(args)
         tasks = load_tasks(source, args.datasets, [0])

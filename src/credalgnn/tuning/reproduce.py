@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..bench.runs import Run, plan
+from ..bench.spaces import SPACES, Space, size, space_of
 from ..graphs import Task
 from ..methods import METHODS
 from ..methods.detectors import PostHoc
-from .runs import Run, plan
-from .spaces import SPACES, Space, size, space_of
-from .studies import Studies
-from .tuning import Best, Search
+from .best import Best
+from .study import Search, Studies
 
 ENSEMBLES = ("classical-ensemble", "credal-ensemble")
 TRAINED = ("vanilla", "credal-lj", "credal-final")
@@ -26,7 +26,15 @@ POST_HOC = tuple(name for name, kind in METHODS.items() if issubclass(kind, Post
 
 @dataclass(frozen=True)
 class Budget:
-    """How much is tried: trials for each model, size of the pool, largest ensemble, runs, settings of every network."""
+    """How much is tried.
+
+    Args:
+        trials: Trials for each model.
+        pool: Vanilla GNNs in the pool.
+        largest: Members of the largest ensemble.
+        runs: Runs of each method, with seeds of their own.
+        settings: Hyper-parameters of every network that stay as they are.
+    """
 
     trials: int = 30
     pool: int = 100
@@ -42,7 +50,14 @@ class Budget:
 
 @dataclass
 class Reproduction:
-    """The paper's experiment on one data set: searches that train, searches on what they found, then the runs."""
+    """The paper's experiment on one data set: searches that train, searches on what they chose, then the runs.
+
+    Args:
+        dataset: The name of the data set.
+        task: Its task.
+        studies: Where trials are kept.
+        budget: How much is tried.
+    """
 
     dataset: str
     task: Task
@@ -59,7 +74,11 @@ class Reproduction:
         )  # fmt: skip
 
     def stage(self, number: int) -> list[Search]:
-        """Stage 0 trains networks, the vanilla ones until the pool is full; stage 1 tunes what stands on them."""
+        """Stage 0 trains networks, the vanilla ones until the pool is full; stage 1 tunes what stands on them.
+
+        Args:
+            number: Of the stage.
+        """
         return self._networks() if number == 0 else self._above()
 
     def _networks(self) -> list[Search]:
@@ -75,9 +94,9 @@ class Reproduction:
         return list(self.above.values())
 
     def best(self) -> dict[str, Best]:
-        """What the searches have found; ensembles of both kinds have the same members."""
-        found = {name: search.top(1)[0] for name, search in (self.networks | self.above).items()}
-        return {**found, "vanilla": self.vanilla, ENSEMBLES[1]: found[ENSEMBLES[0]]}
+        """The best point of each method; ensembles of both kinds have the same members."""
+        best = {name: search.top(1)[0] for name, search in (self.networks | self.above).items()}
+        return {**best, "vanilla": self.vanilla, ENSEMBLES[1]: best[ENSEMBLES[0]]}
 
     def runs(self) -> list[Run]:
         """The runs whose figures are reported, with seeds that no search has seen; what is not tuned beside them."""
@@ -86,7 +105,7 @@ class Reproduction:
             config = best[name].config if name in best else {}
             below = [self._whole(best["vanilla"].config)]
             if name in ENSEMBLES:
-                below = [self._whole(one.config) for one in self.pool[: config["size"]]]
+                below = [self._whole(member.config) for member in self.pool[: config["size"]]]
             elif name in TRAINED:
                 config = self._whole(config)
             runs += [plan(self.dataset, name, seed, self.studies.protocol, 0, config, below)
@@ -99,13 +118,13 @@ class Reproduction:
     def _whole(self, config: Mapping[str, Any]) -> dict[str, Any]:
         return {**config, **self.budget.settings}
 
-    def found(self) -> dict[str, dict[str, Any]]:
+    def results(self) -> dict[str, dict[str, Any]]:
         """What was chosen, for people; its runs are made by ``runs``."""
         return {name: {"config": best.config, "value": best.value} for name, best in self.best().items()}
 
     def _search(self, name: str, space: Space, make: Callable[[dict[str, Any], int], Run]) -> Search:
         trials = self.budget.pool if name == "vanilla" else self.budget.trials
-        base = [dict(self.budget.settings), [] if name in TRAINED else [one.seed for one in self.pool]]
+        base = [dict(self.budget.settings), [] if name in TRAINED else [member.seed for member in self.pool]]
         return self.studies.search(self.task, name, space, trials, make, base)
 
     def _network(self, name: str) -> Callable[[dict[str, Any], int], Run]:
@@ -119,7 +138,7 @@ class Reproduction:
     def _ensemble(self, point: dict[str, Any], seed: int) -> Run:
         """The best M of the pool, each with the seed that made it one of them."""
         members = self.pool[: point["size"]]
-        below = [self._whole(one.config) for one in members]
+        below = [self._whole(member.config) for member in members]
         run = plan(self.dataset, ENSEMBLES[0], seed, self.studies.protocol, 0, point, below)
-        seeded = ({**config, "seed": one.seed} for config, one in zip(run.vanillas, members, strict=True))
+        seeded = ({**config, "seed": member.seed} for config, member in zip(run.vanillas, members, strict=True))
         return replace(run, vanillas=tuple(seeded))

@@ -1,0 +1,111 @@
+"""Several methods tuned on one data set: vanilla first, then the methods that stand on what was chosen for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from ..bench.runs import Run, plan, stands_on_vanillas
+from ..bench.spaces import Space, size, space_of
+from ..graphs import Task
+from ..methods import METHODS
+from .best import Best, earlier_config
+from .study import TRIAL_SEED, Search, Studies
+
+Settings: TypeAlias = Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]]
+
+
+@dataclass
+class Tuning:
+    """Methods tuned on one data set. Vanilla comes first: others stand on what is chosen for it.
+
+    Args:
+        dataset: The name of the data set.
+        task: Its task.
+        studies: Where trials are kept.
+        methods: The names of the methods.
+        trials: How many trials each has.
+        split_seed: The split of the task.
+        settings: Hyper-parameters that stay as they are, of a method and of the vanilla GNNs below it.
+        searches: The searches that were begun, by method.
+    """
+
+    dataset: str
+    task: Task
+    studies: Studies
+    methods: Sequence[str]
+    trials: int
+    split_seed: int = 0
+    settings: Settings = field(default_factory=dict)
+    searches: dict[str, Search] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.spaces = {name: self._space(name) for name in self.methods}
+
+    def _space(self, method: str) -> Space:
+        own, _ = self.settings.get(method, ({}, {}))
+        space = space_of(method, len(self.task.split.train), self.studies.scale)
+        return {name: values for name, values in space.items() if name not in own}
+
+    @property
+    def total(self) -> int:
+        """How many trials there will be."""
+        return sum(int(min(self.trials, size(space))) for space in self.spaces.values())
+
+    def stage(self, number: int) -> list[Search]:
+        """The searches of a stage.
+
+        Args:
+            number: 0 for vanilla, 1 for the others.
+        """
+        names = [name for name in self.methods if (name == "vanilla") == (number == 0)]
+        for name in names:
+            base = [self.settings.get(name), self._below(name)]
+            make = self._plan(name)
+            self.searches[name] = self.studies.search(self.task, name, self.spaces[name], self.trials, make, base)
+        return [self.searches[name] for name in names]
+
+    def best(self) -> dict[str, Best]:
+        """The best point of each method."""
+        return {name: search.top(1)[0] for name, search in self.searches.items()}
+
+    def results(self) -> dict[str, dict[str, Any]]:
+        """What ``bench --tuned`` needs: all that was set or chosen for a method, and for the networks below it."""
+        table: dict[str, dict[str, Any]] = {}
+        for name, best in self.best().items():
+            own, _ = self.settings.get(name, ({}, {}))
+            table[name] = {"config": {**best.config, **own}, "vanilla": self._below(name), "value": best.value}
+        return table
+
+    def _below(self, method: str) -> dict[str, Any]:
+        """Hyper-parameters of the vanilla GNNs below a method: what was chosen for vanilla, and what is set."""
+        if not stands_on_vanillas(METHODS[method]):
+            return {}
+        _, below = self.settings.get(method, ({}, {}))
+        return {**self._vanilla(), **below}
+
+    def _vanilla(self) -> dict[str, Any]:
+        """What was chosen for vanilla, by this command or by an earlier one in the same folder."""
+        if "vanilla" in self.searches:
+            own, _ = self.settings.get("vanilla", ({}, {}))
+            return {**self.searches["vanilla"].top(1)[0].config, **own}
+        return earlier_config(self.studies.folder, self.task, "vanilla")
+
+    def _plan(self, method: str) -> Callable[[dict[str, Any], int], Run]:
+        own, _ = self.settings.get(method, ({}, {}))
+        shared = stands_on_vanillas(METHODS[method])  # then trials differ in what they make of the same networks
+        under = [self._below(method)]
+
+        def make(point: dict[str, Any], seed: int) -> Run:
+            seed = TRIAL_SEED if shared else seed
+            run = plan(
+                self.dataset, method, seed, self.studies.protocol, self.split_seed, {**point, **own}, under,
+                self.task.inductive,
+            )  # fmt: skip
+            if not shared:
+                return run
+            members = ({**config, "seed": TRIAL_SEED + k} for k, config in enumerate(run.vanillas))
+            return replace(run, vanillas=tuple(members))
+
+        return make
