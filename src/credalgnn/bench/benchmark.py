@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from .._files import Lock
 from ..graphs import Task
 from .engines import Engine, Unit
-from .files import Lock
 from .records import Folder
 from .runs import Run, about, execute, graph_columns
 

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .._files import locked, write
 from .._version import __version__
 from ..graphs import Task
 from ..methods import (
@@ -35,7 +36,6 @@ from ..methods.neural import CredalFinal, Neural
 from ..methods.prediction import intervals_of
 from ..nn.training import Epoch
 from ..sets import HullSet, IntervalSet, uncertainty
-from .files import locked, write
 from .metrics import Evaluation, evaluate, evaluate_known, rows_of_part
 
 FORMAT = 2  # of records

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .._files import Lock, locked, to_json, write
 from ..graphs import Task
 from ..methods import METHODS, ClassicalEnsemble
 from ..methods.base import Protocol
 from ..methods.neural import CredalFinal, Neural
 from ..nn.training import Epoch, TrainingError
 from .engines import Engine, EngineError, Unit
-from .files import Lock, locked, to_json, write
 from .metrics import Evaluation
 from .records import EXPERIMENT, RecordError, read_json
 from .runs import SETTINGS, Models, Run, judge

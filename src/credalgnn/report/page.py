@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..bench.files import write
+from .._files import write
 from ..bench.marks import MARKS
 from ..bench.records import RecordError
 from .summary import Row, TaskKey, make_rows

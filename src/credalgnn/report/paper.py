@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..bench.files import write
+from .._files import write
 from ..bench.records import EXPERIMENT, RecordError, read_json
 from ..bench.spaces import SPACES, Scale, Uniform, space_of
 from ..graphs import paper_table

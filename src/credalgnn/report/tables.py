@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ..bench.files import write
+from .._files import write
 from ..bench.marks import MARKS, disqualifies
 from .summary import Row, Summary, TaskKey
 
