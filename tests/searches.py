@@ -21,9 +21,10 @@ import torch
 from optuna.trial import FrozenTrial
 
 from credalgnn.bench.engines import Engine, Result, Unit
-from credalgnn.bench.runs import Run
-from credalgnn.bench.spaces import Space, Uniform
+from credalgnn.bench.plan import Run
 from credalgnn.graphs import Split, Task, csbm
+from credalgnn.methods import METHODS
+from credalgnn.methods.search_space import Space, Uniform
 from credalgnn.tuning.best import write_best
 from credalgnn.tuning.run import run_searches
 from credalgnn.tuning.storage import Owners, open_storage
@@ -35,6 +36,7 @@ Answer = Callable[[Run], dict[str, Any]]
 NETWORK = ["vanilla", "credal-lj", "credal-final"]
 ENSEMBLES = ["classical-ensemble", "credal-ensemble"]
 POST_HOC = ["energy", "odin", "mahalanobis", "knn", "gnnsafe", "knn-lj"]
+SPACES = {name: kind.search_space for name, kind in METHODS.items() if kind.search_space}
 PROTOCOLS = ["paper", "sealed"]
 ENDLESS: Space = {"lr": Uniform(1e-5, 1e-1), "hidden": (64, 128, 256), "backbone": ("gcn", "sage")}
 FINITE: Space = {"k": (1, 2, 3, 4), "alpha": (0.1, 0.2), "kind": ("a", "b")}
@@ -63,7 +65,7 @@ def small_task(ood_part: int = 0, test_labels: str = "true") -> Task:
 
 def worth(run: Run) -> dict[str, Any]:
     """A value that depends on all that a run is, and on nothing else."""
-    what = json.dumps([run.method, run.seed, run.config, run.vanillas], sort_keys=True)
+    what = json.dumps([run.method, run.seed, run.config, run.components], sort_keys=True)
     number = int.from_bytes(hashlib.blake2b(what.encode(), digest_size=6).digest(), "big")
     return {"value": number / 2**48, "seen": {}, "seconds": 0.0}
 

@@ -30,9 +30,11 @@ import credalgnn.cli.bench as command
 from credalgnn import Graph, Prediction, Task, load_task
 from credalgnn.bench import runs as bench_runs
 from credalgnn.bench.engines import Engine, Processes, Result, Source, Unit
-from credalgnn.bench.marks import MARKS
-from credalgnn.bench.records import Folder
-from credalgnn.bench.runs import Models, Run, columns, plan
+from credalgnn.metrics.marks import MARKS
+from credalgnn.bench.folder import Folder
+from credalgnn.bench.model_cache import ModelCache
+from credalgnn.bench.node_tables import columns
+from credalgnn.bench.plan import Run, plan
 from credalgnn.cli import main
 from credalgnn.methods import ClassicalEnsemble, CredalEnsemble, CredalLJ, Degree, Energy, FeatureSum, Method, Vanilla
 
@@ -189,7 +191,7 @@ class Inline(Engine):
     def finished(self, timeout: float) -> list[Result]:
         unit = self.waiting.pop()
         try:
-            return [Result(unit, unit.function(unit.run, self.source.task(unit.run), Models(self.models), *unit.args))]
+            return [Result(unit, unit.function(unit.run, self.source.task(unit.run), ModelCache(self.models), *unit.args))]
         except Exception as error:
             return [Result(unit, None, f"{type(error).__name__}: {error}")]
 
@@ -242,7 +244,7 @@ def by_hand(name: str, seed: int) -> Prediction:
         "credal-lj": lambda: CredalLJ(epochs=5, seed=seed),
         "classical-ensemble": lambda: ClassicalEnsemble(members=members),
         "credal-ensemble": lambda: CredalEnsemble(members=members),
-        "energy": lambda: Energy(vanilla=Vanilla(epochs=5, seed=seed)),
+        "energy": lambda: Energy(model=Vanilla(epochs=5, seed=seed)),
         "feature-sum": FeatureSum,
         "degree": Degree,
     }
@@ -522,7 +524,7 @@ def test_the_inductive_setting(inductive: Path) -> None:
     found = records(inductive)
     assert {name for name, _ in found} == {"vanilla", "credal-lj", "energy", *TRIVIAL}
     assert json.loads((inductive / "experiment.json").read_text())["setting"] == "inductive"
-    for made in (Vanilla(epochs=5), CredalLJ(epochs=5), Energy(vanilla=Vanilla(epochs=5)), Degree()):
+    for made in (Vanilla(epochs=5), CredalLJ(epochs=5), Energy(model=Vanilla(epochs=5)), Degree()):
         record, prediction = found[made.name, 0], made.fit(task).predict()
         assert (record["setting"], record["protocol"]) == ("inductive", "sealed")
         assert record["fingerprint"] == task.fingerprint

@@ -64,7 +64,7 @@ def small_task(seed: int = 0, nodes: int = 300) -> Task:
 
 
 def quick(**options: Any) -> CredalCoverage:
-    return CredalCoverage(vanilla=Vanilla(**SHORT), **options)
+    return CredalCoverage(model=Vanilla(**SHORT), **options)
 
 
 @cache
@@ -74,7 +74,7 @@ def fitted_small() -> CredalCoverage:
 
 @cache
 def fitted_digits(inductive: bool = False) -> CredalCoverage:
-    return CredalCoverage(vanilla=Vanilla(hidden=32, epochs=40)).fit(load_task("digits", inductive=inductive))
+    return CredalCoverage(model=Vanilla(hidden=32, epochs=40)).fit(load_task("digits", inductive=inductive))
 
 
 def other_graph(nodes: int = 200, seed: int = 5) -> Graph:
@@ -406,7 +406,7 @@ def test_the_diagnosis_is_that_of_its_estimates() -> None:
 @pytest.mark.parametrize("strength", [0.5, 10.0, 200.0])
 def test_epistemic_uncertainty_is_that_of_the_definition(strength: float) -> None:
     """s / (s + n) bits of log2 C, and the entropy of the prediction as far as coverage is not trusted."""
-    fitted = CredalCoverage(vanilla=fitted_small().vanilla, strength=strength).fit(small_task())
+    fitted = CredalCoverage(model=fitted_small().model_, strength=strength).fit(small_task())
     found, task = fitted.predict(), small_task()
     q = fitted.coverage().numpy()
     trust = fitted.diagnosis["trust"]  # type: ignore[index]
@@ -421,13 +421,13 @@ def test_epistemic_uncertainty_is_that_of_the_definition(strength: float) -> Non
 
 def test_classes_are_those_of_the_vanilla_and_the_probabilities_are_in_the_set() -> None:
     for fitted in (fitted_small(), fitted_digits()):
-        found, vanilla = fitted.predict(), fitted.vanilla.predict()
+        found, vanilla = fitted.predict(), fitted.model_.predict()
         assert torch.equal(found.classes, vanilla.classes)
         for rule in ("intersection", "lower", "upper"):
             assert torch.equal(found.classify(rule), vanilla.classes)
         assert bool(found.credal.contains(found.probabilities).all())
         # calibrated by one temperature: log-ratios are all scaled alike
-        logits = fitted.vanilla.outputs(fitted.graph_).logits.double()
+        logits = fitted.model_.outputs(fitted.graph_).logits.double()
         scaled = (logits / fitted.temperature_).softmax(-1)
         torch.testing.assert_close(found.probabilities, scaled, rtol=0, atol=1e-12)
 
@@ -436,7 +436,7 @@ def test_the_temperature_fits_the_validation_labels() -> None:
     """No worse there than without; and near 1 where one node is all that says something."""
     task, fitted = load_task("digits"), fitted_digits()
     val, graph = task.training.val, task.training.graph
-    logits = fitted.vanilla.outputs(fitted.graph_).logits.double()[val]
+    logits = fitted.model_.outputs(fitted.graph_).logits.double()[val]
     losses = {
         t: float(torch.nn.functional.cross_entropy(logits / t, graph.labels[val], reduction="sum"))
         + 2.0 * float(np.log(t)) ** 2
@@ -451,11 +451,11 @@ def test_midpoints_of_any_method_that_classifies(kind: str, tmp_path: Path) -> N
     made: Any = {
         "credal-lj": lambda: CredalLJ(**SHORT),
         "classical-ensemble": lambda: ClassicalEnsemble(members=[Vanilla(seed=k, **SHORT) for k in range(2)]),
-        "energy": lambda: Energy(vanilla=Vanilla(**SHORT)),
+        "energy": lambda: Energy(model=Vanilla(**SHORT)),
     }[kind]()
     with pytest.raises(MethodError, match="fit it first"):
-        CredalCoverage(vanilla=made)
-    fitted = CredalCoverage(vanilla=made.fit(task)).fit(task)
+        CredalCoverage(model=made)
+    fitted = CredalCoverage(model=made.fit(task)).fit(task)
     found = fitted.predict()
     assert torch.equal(found.classes, made.predict().classes)
     assert torch.equal(fitted.coverage(), fitted_small().coverage())  # knows nothing of the midpoints
@@ -516,18 +516,18 @@ def test_validation_nodes_are_unlabelled_for_coverage() -> None:
 def test_midpoints_that_strangers_stopped_are_refused_however_deep() -> None:
     task = small_task()
     stopped = Vanilla(monitor="ood_auroc", **SHORT).fit(task, protocol="paper")
-    energy = Energy(vanilla=stopped).fit(task, protocol="paper")
-    for given in (stopped, energy, CredalCoverage(vanilla=energy).fit(task, protocol="paper")):
+    energy = Energy(model=stopped).fit(task, protocol="paper")
+    for given in (stopped, energy, CredalCoverage(model=energy).fit(task, protocol="paper")):
         with pytest.raises(MethodError, match="sealed"):
-            CredalCoverage(vanilla=given).fit(task)
+            CredalCoverage(model=given).fit(task)
     with pytest.raises(MethodError, match="another task"):
-        CredalCoverage(vanilla=fitted_small().vanilla).fit(small_task(seed=1))
+        CredalCoverage(model=fitted_small().model_).fit(small_task(seed=1))
 
 
 def test_the_same_seed_is_the_same_bits_and_another_seed_is_not() -> None:
     one, task = fitted_small(), small_task()
-    again = CredalCoverage(vanilla=one.vanilla).fit(task)
-    other = CredalCoverage(vanilla=one.vanilla, seed=1).fit(task)
+    again = CredalCoverage(model=one.model_).fit(task)
+    other = CredalCoverage(model=one.model_, seed=1).fit(task)
     assert torch.equal(again.coverage(), one.coverage())
     assert again.diagnosis == one.diagnosis
     assert not torch.equal(other.coverage(), one.coverage())
@@ -576,16 +576,16 @@ def test_cores_change_no_bit() -> None:
 def test_global_generators_are_left_alone() -> None:
     torch.manual_seed(5)
     np.random.seed(5)  # noqa: NPY002
-    vanilla = fitted_small().vanilla
+    vanilla = fitted_small().model_
     before = torch.random.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index, union-attr] # noqa: NPY002
-    fitted = CredalCoverage(vanilla=vanilla).fit(small_task())
+    fitted = CredalCoverage(model=vanilla).fit(small_task())
     fitted.predict(other_graph())
     fitted.explain(0)
     assert torch.equal(before[0], torch.random.get_rng_state())
     assert np.array_equal(before[1], np.random.get_state()[1])  # type: ignore[index] # noqa: NPY002
     torch.manual_seed(6)
     np.random.seed(6)  # noqa: NPY002
-    assert torch.equal(CredalCoverage(vanilla=vanilla).fit(small_task()).coverage(), fitted.coverage())
+    assert torch.equal(CredalCoverage(model=vanilla).fit(small_task()).coverage(), fitted.coverage())
 
 
 def sparse_task() -> Task:
@@ -607,7 +607,7 @@ def test_sparse_features_stay_sparse(backbone: str, monkeypatch: pytest.MonkeyPa
 
     for kind in (SparseMatrix, torch.Tensor):
         monkeypatch.setattr(kind, "to_dense", refuse)
-    fitted = CredalCoverage(vanilla=Vanilla(backbone=backbone, **SHORT)).fit(task)
+    fitted = CredalCoverage(model=Vanilla(backbone=backbone, **SHORT)).fit(task)
     for found in (fitted.predict(), fitted.predict(new)):
         assert bool(found.score.isfinite().all())
     fitted.explain(3)
@@ -640,7 +640,7 @@ def test_another_process_predicts_the_same_bits(tmp_path: Path) -> None:
     graph = with_ids(view.graph)
     graphs = {"fitted": graph, "other": grown(graph, ids=True)}
     anew = quick().fit(graph, train=view.train, val=view.val)
-    stored = CredalCoverage(vanilla=anew.vanilla_, reestimate=False).fit(graph, train=view.train, val=view.val)
+    stored = CredalCoverage(model=anew.model_, reestimate=False).fit(graph, train=view.train, val=view.val)
     methods = {"anew": anew, "stored": stored}
     for name, method in methods.items():
         method.save(tmp_path / name)
@@ -789,7 +789,7 @@ def test_what_is_kept_of_a_graph_is_kept_for_its_ids_and_its_setting() -> None:
 def test_few_new_nodes_are_left_to_the_stored_models(nodes: int) -> None:
     """So a graph of a few nodes gives each of them what a graph with others beside it would."""
     fitted = fitted_small()
-    stored = CredalCoverage(vanilla=fitted.vanilla, reestimate=False).fit(small_task())
+    stored = CredalCoverage(model=fitted.model_, reestimate=False).fit(small_task())
     graph = other_graph(nodes)
     assert torch.equal(fitted.coverage(graph), stored.coverage(graph))
 
@@ -799,7 +799,7 @@ def test_digits_that_come_after_training() -> None:
     fitted = fitted_digits(inductive=True)
     assert auroc(fitted.predict().score, task) > 0.95
     assert fitted.diagnosis["trust"] < 0.2  # type: ignore[index]  # training has seen no stranger
-    stored = CredalCoverage(vanilla=fitted.vanilla, reestimate=False).fit(task)
+    stored = CredalCoverage(model=fitted.model_, reestimate=False).fit(task)
     found = stored.predict()
     entropy = torch.tensor([ref.bits(p) for p in found.probabilities.numpy()])
     assert abs(auroc(found.score, task) - auroc(entropy, task)) < 0.02
@@ -879,9 +879,9 @@ def test_bad_settings() -> None:
     with pytest.raises(MethodError, match="reestimate"):
         CredalCoverage(reestimate="yes")  # type: ignore[arg-type]
     with pytest.raises(MethodError, match="str"):
-        CredalCoverage(vanilla="vanilla")  # type: ignore[arg-type]
+        CredalCoverage(model="vanilla")  # type: ignore[arg-type]
     with pytest.raises(MethodError, match="FeatureSum predicts no classes"):
-        CredalCoverage(vanilla=FeatureSum().fit(small_task())).fit(small_task())  # type: ignore[arg-type]
+        CredalCoverage(model=FeatureSum().fit(small_task())).fit(small_task())  # type: ignore[arg-type]
 
 
 def test_bad_nodes_and_graphs() -> None:

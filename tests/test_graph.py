@@ -398,13 +398,16 @@ def test_save_and_load_give_the_same_bits(tmp_path: Path, extra: dict[str, Any])
     np.load(path, allow_pickle=False).close()
 
 
-def test_saving_over_a_file_and_into_no_folder(tmp_path: Path) -> None:
-    path = tmp_path / "graph.npz"
+def test_saving_over_a_file_into_a_new_folder_and_where_it_cannot_be(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "graph.npz"
     make().save(path)
     make(labels=None).save(path)
     same(Graph.load(path), make(labels=None))
-    with pytest.raises((GraphError, OSError)):
-        make().save(tmp_path / "no" / "such" / "graph.npz")
+    with pytest.raises(GraphError, match=r"graph\.npz.*cannot be written.*another place"):
+        make().save(path / "graph.npz")  # a file is no folder
+    with pytest.raises(GraphError, match=r"cannot be written \(Is a directory\)"):
+        make().save(path.parent)
+    assert [file.name for file in path.parent.iterdir()] == ["graph.npz"]
 
 
 class Bomb:

@@ -17,7 +17,7 @@ import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from credalgnn import IntervalSet
-from credalgnn.bench.marks import MARKS
+from credalgnn.metrics.marks import MARKS
 from credalgnn.report.page import write_page
 from credalgnn.report.summary import make_rows
 from credalgnn.report.ternary import _corners

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from credalgnn.bench.engines import EngineError, Ray, Source, Unit
-from credalgnn.bench.runs import plan
+from credalgnn.bench.plan import plan
 from credalgnn.graphs import Task
 
 CLUSTER = """

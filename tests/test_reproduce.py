@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from credalgnn.bench.records import read_record
-from credalgnn.bench.runs import Run
-from credalgnn.bench.spaces import SPACES, size, space_of
+from credalgnn.bench.plan import Run
+from credalgnn.tuning.space import size, space_of
 from credalgnn.methods import METHODS
 from credalgnn.tuning.reproduce import Budget, Reproduction
 from credalgnn.tuning.run import Progress, search_all
 from credalgnn.tuning.study import Studies
 from searches import (
+    SPACES,
     ENSEMBLES,
     NETWORK,
     POST_HOC,
@@ -83,7 +84,7 @@ def test_the_trials_of_the_experiment(pretended: tuple[Reproduction, Instant, Pa
         **finite, "credal-coverage": 0, "degree": 0, "feature-sum": 0,
     }  # fmt: skip
     for unit in engine.units:
-        networks = [unit.run.config] if unit.run.method in NETWORK else unit.run.vanillas
+        networks = [unit.run.config] if unit.run.method in NETWORK else unit.run.components
         assert all(one["epochs"] == 7 for one in networks)
         assert unit.run.protocol == "paper"
 
@@ -101,11 +102,11 @@ def test_post_hoc_methods_stand_on_the_best_of_the_first_trials(pretended: tuple
     assert best != pool[0], "the pool has a better one, which is not for them"
     for unit in engine.units:
         if unit.run.method in POST_HOC:
-            assert unit.run.vanillas == best.vanillas
+            assert unit.run.components == best.components
     assert part.best()["vanilla"].seed == best.seed
     for run in part.runs():
         if run.method in (*POST_HOC, "credal-coverage"):  # which has nothing to tune of its own
-            assert run.vanillas == ({**best.config, "seed": run.seed},)
+            assert run.components == ({**best.config, "seed": run.seed},)
         if run.method == "vanilla":
             assert run.config == best.config
 
@@ -117,14 +118,14 @@ def test_ensembles_are_made_of_the_best_of_the_pool(pretended: tuple[Reproductio
     for unit in engine.units:
         if unit.run.method == "classical-ensemble":
             members = unit.run.config["size"]
-            assert unit.run.vanillas == tuple(run.vanillas[0] for run in pool[:members])
+            assert unit.run.components == tuple(run.components[0] for run in pool[:members])
             tried_sizes[members] = better_later(unit.run)["value"]
     assert sorted(tried_sizes) == [2, 3, 4, 5]
     best = max(tried_sizes, key=lambda members: tried_sizes[members])
     for run in part.runs():
         if run.method in ENSEMBLES:
             assert run.config["size"] == best
-            assert [{**one, "seed": 0} for one in run.vanillas] == [{**of.config, "seed": 0} for of in pool[:best]]
+            assert [{**one, "seed": 0} for one in run.components] == [{**of.config, "seed": 0} for of in pool[:best]]
 
 
 def test_the_runs_of_the_experiment(pretended: tuple[Reproduction, Instant, Path]) -> None:
@@ -132,12 +133,12 @@ def test_the_runs_of_the_experiment(pretended: tuple[Reproduction, Instant, Path
     runs = part.runs()
     assert sorted((run.method, run.seed) for run in runs) == sorted((name, s) for name in METHODS for s in range(5))
     used = {unit.run.seed for unit in engine.units} | {
-        one["seed"] for unit in engine.units for one in unit.run.vanillas
+        one["seed"] for unit in engine.units for one in unit.run.components
     }
-    seeds = {run.seed for run in runs} | {one["seed"] for run in runs for one in run.vanillas}
+    seeds = {run.seed for run in runs} | {one["seed"] for run in runs for one in run.components}
     assert not used & seeds, "seeds that no trial has had"
     for name in ENSEMBLES:
-        members = [one["seed"] for run in runs if run.method == name for one in run.vanillas]
+        members = [one["seed"] for run in runs if run.method == name for one in run.components]
         assert len(set(members)) == len(members), "no member is in two runs"
     best = json.loads((folder / "best.json").read_text())
     assert best["protocol"] == "paper"

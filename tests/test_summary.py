@@ -20,7 +20,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credalgnn.bench.marks import MARKS, disqualifies
+from credalgnn.metrics.marks import MARKS, disqualifies
 from credalgnn.bench.records import RecordError
 from credalgnn.methods import METHODS
 from credalgnn.report.summary import Row, Summary, TaskKey, make_rows, read_runs, summarise

@@ -12,7 +12,8 @@ import pytest
 from optuna.trial import TrialState
 
 from credalgnn.bench.records import RecordError, read_record
-from credalgnn.bench.runs import Models, Run
+from credalgnn.bench.model_cache import ModelCache
+from credalgnn.bench.plan import Run
 from credalgnn.cli import main
 from credalgnn.graphs import load_task
 from credalgnn.tuning.best import tuned
@@ -101,7 +102,7 @@ def test_an_inductive_tune_is_for_an_inductive_bench(
 
     def answer(run: Run) -> dict[str, Any]:
         assert run.inductive
-        return try_point(run, task, Models(tmp_path / "models"), {})
+        return try_point(run, task, ModelCache(tmp_path / "models"), {})
 
     monkeypatch.setattr("credalgnn.cli.search.engine_of", lambda *_: Instant(answer=answer))
     words = ["tune", "-d", "digits", "-m", "vanilla", "--trials", "2", "--set", "epochs=3", "hidden=8"]

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from credalgnn.bench.metrics import Evaluation
-from credalgnn.bench.runs import Models, Run, plan
-from credalgnn.bench.spaces import SPACES
+from credalgnn.metrics.evaluation import Evaluation
+from credalgnn.bench.model_cache import ModelCache
+from credalgnn.bench.plan import Run, plan
 from credalgnn.graphs import Task
 from credalgnn.methods import METHODS
 from credalgnn.nn.training import Epoch
 from credalgnn.tuning.objective import Pruned, PruningCallback, objective, try_point
-from searches import ENSEMBLES, NETWORK, POST_HOC, PROTOCOLS, small_task
+from searches import SPACES, ENSEMBLES, NETWORK, POST_HOC, PROTOCOLS, small_task
 from strangers import disturbed
 
 # Networks that are trained for a few epochs have credal sets that say nothing, and warn of it, as they should.
@@ -75,12 +75,12 @@ def blind(task: Task) -> Task:
 @pytest.mark.parametrize("method", list(SPACES))
 def test_a_trial_never_reads_test_nodes(method: str, protocol: str, tmp_path: Path) -> None:
     run = short_run(method, protocol)
-    found = try_point(run, blind(small_task()), Models(tmp_path), {})
+    found = try_point(run, blind(small_task()), ModelCache(tmp_path), {})
     assert math.isfinite(found["value"])
     assert found["seconds"] >= 0.0
     other = small_task(test_labels="other")
     assert (other.test.labels != small_task().test.labels).any()
-    assert try_point(run, other, Models(tmp_path), {})["value"] == found["value"]
+    assert try_point(run, other, ModelCache(tmp_path), {})["value"] == found["value"]
 
 
 @pytest.mark.parametrize("method", list(SPACES))
@@ -92,7 +92,7 @@ def test_a_sealed_trial_does_not_depend_on_ood_nodes(method: str, tmp_path: Path
         other.validation.nodes[other.validation.is_ood].tolist()
     )
     values = {
-        protocol: [try_point(short_run(method, protocol), task, Models(tmp_path), {})["value"] for task in (one, other)]
+        protocol: [try_point(short_run(method, protocol), task, ModelCache(tmp_path), {})["value"] for task in (one, other)]
         for protocol in PROTOCOLS
     }
     assert values["sealed"][0] == values["sealed"][1]
@@ -104,12 +104,12 @@ def test_a_sealed_trial_does_not_depend_on_ood_nodes(method: str, tmp_path: Path
 def test_an_inductive_trial_does_not_see_other_nodes(method: str, tmp_path: Path) -> None:
     """Neither its training nor its value: test nodes and strangers have not come yet."""
     task, run = replace(small_task(), inductive=True), short_run(method, "sealed")
-    one, other = (try_point(run, each, Models(tmp_path), {})["value"] for each in (task, disturbed(task)))
+    one, other = (try_point(run, each, ModelCache(tmp_path), {})["value"] for each in (task, disturbed(task)))
     assert math.isfinite(one)
     assert one == other
     if method in ("vanilla", "knn"):  # else the test could not fail
         flat = replace(task, inductive=False)
-        values = [try_point(run, each, Models(tmp_path), {})["value"] for each in (flat, disturbed(flat))]
+        values = [try_point(run, each, ModelCache(tmp_path), {})["value"] for each in (flat, disturbed(flat))]
         assert values[0] != values[1]
 
 
@@ -122,7 +122,7 @@ def test_an_inductive_trial_is_worth_what_its_validation_nodes_say(tmp_path: Pat
     p = fitted.predict(grown, torch.arange(len(task.split.train), grown.num_nodes)).probabilities
     assert p is not None
     expected = p.gather(-1, part.labels[~part.is_ood][:, None]).log().mean().item()
-    assert try_point(run, task, Models(tmp_path), {})["value"] == pytest.approx(expected)
+    assert try_point(run, task, ModelCache(tmp_path), {})["value"] == pytest.approx(expected)
     whole = fitted.predict(nodes=known).probabilities
     assert whole is not None
     assert not torch.allclose(p, whole, atol=1e-3)
@@ -138,20 +138,20 @@ def test_a_trial_is_worth_what_its_validation_nodes_say(tmp_path: Path) -> None:
     run = short_run("credal-lj", "paper")
     method = METHODS["credal-lj"](**run.config, seed=1000).fit(task, protocol="paper")
     prediction = method.predict(nodes=part.nodes)
-    found = try_point(run, task, Models(tmp_path), {})
+    found = try_point(run, task, ModelCache(tmp_path), {})
     assert found["value"] == pytest.approx(roc_auc_score(part.is_ood.numpy(), prediction.scores["EU"].numpy()))
     run = short_run("vanilla", "sealed")
     method = METHODS["vanilla"](**run.config, seed=1000).fit(task)
     p = method.predict(nodes=part.nodes[known]).probabilities
     assert p is not None
-    found = try_point(run, task, Models(tmp_path), {})
+    found = try_point(run, task, ModelCache(tmp_path), {})
     assert found["value"] == pytest.approx(p.gather(-1, part.labels[known][:, None]).log().mean().item())
 
 
 def test_a_training_that_fails_is_a_result(tmp_path: Path) -> None:
     for method in ("vanilla", "credal-lj"):
         run = plan("small", method, 0, "sealed", 0, {**SHORT, "lr": 1e30})
-        found = try_point(run, small_task(), Models(tmp_path), {})
+        found = try_point(run, small_task(), ModelCache(tmp_path), {})
         assert "value" not in found
         assert "lower lr" in found["error"]
 
@@ -177,10 +177,10 @@ def test_a_watch_follows_the_best_and_gives_up_above_a_threshold() -> None:
 @pytest.mark.parametrize("method", ["credal-lj", "credal-final"])
 def test_a_hopeless_trial_is_given_up(method: str, tmp_path: Path) -> None:
     run = plan("small", method, 1000, "paper", 0, {"hidden": 8, "epochs": 55, "patience": 55})
-    found = try_point(run, small_task(), Models(tmp_path), {50: -2.0})
+    found = try_point(run, small_task(), ModelCache(tmp_path), {50: -2.0})
     assert found.get("pruned") is True
     assert "value" not in found
     assert list(found["seen"]) == [50]
-    found = try_point(run, small_task(), Models(tmp_path), {50: 10.0})
+    found = try_point(run, small_task(), ModelCache(tmp_path), {50: 10.0})
     assert list(found["seen"]) == [50]
     assert math.isfinite(found["value"])

@@ -19,7 +19,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from credalgnn.bench.engines import Unit
-from credalgnn.bench.spaces import Space
+from credalgnn.methods.search_space import Space
 from credalgnn.tuning import run as driver
 from credalgnn.tuning import storage as storage_module
 from credalgnn.tuning.run import run_searches

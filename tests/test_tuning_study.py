@@ -12,14 +12,15 @@ import pytest
 from optuna.trial import TrialState
 
 from credalgnn.bench.engines import EngineError, Result
-from credalgnn.bench.runs import Run
-from credalgnn.bench.spaces import SPACES, points
+from credalgnn.bench.plan import Run
+from credalgnn.tuning.space import points
 from credalgnn.tuning import storage as storage_module
 from credalgnn.tuning.best import Best
 from credalgnn.tuning.objective import CHECKS
 from credalgnn.tuning.storage import open_storage
 from credalgnn.tuning.study import FEWEST, Search, Studies
 from searches import (
+    SPACES,
     ENDLESS,
     FINITE,
     PROTOCOLS,

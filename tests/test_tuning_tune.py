@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from credalgnn.bench.runs import Run, plan
-from credalgnn.bench.spaces import Scale
+from credalgnn.bench.plan import Run, plan
+from credalgnn.tuning.space import Scale
 from credalgnn.graphs import Task
 from credalgnn.methods import MethodError
 from credalgnn.tuning.best import Best
@@ -95,9 +95,9 @@ def test_methods_stand_on_the_vanilla_that_was_found(tmp_path: Path) -> None:
     for run in runs["vanilla"] + runs["credal-lj"]:
         assert (run.config["epochs"], run.config["hidden"]) == (9, 8)
     for run in runs["energy"] + runs["classical-ensemble"]:
-        assert len(run.vanillas) == run.config.get("size", 1)
-        assert [one["seed"] for one in run.vanillas] == [1000 + k for k in range(len(run.vanillas))]
-        for one in run.vanillas:
+        assert len(run.components) == run.config.get("size", 1)
+        assert [one["seed"] for one in run.components] == [1000 + k for k in range(len(run.components))]
+        for one in run.components:
             assert {**best["vanilla"].config, "epochs": 9, "hidden": 8}.items() <= one.items()
     kept_best = json.loads((tmp_path / "best.json").read_text())
     assert kept_best["protocol"] == "sealed"
@@ -120,7 +120,7 @@ def test_methods_stand_on_the_vanilla_that_an_earlier_command_found(tmp_path: Pa
         later = Tuning("small", task, studies, ["energy"], 3, settings={"energy": ({}, {"epochs": 5})})
         assert search_all([later], studies, engine, None, lambda ended: None)
         assert later.results()["energy"]["vanilla"] == {**wanted, "epochs": 5}
-        assert {**wanted, "epochs": 5}.items() <= engine.units[-1].run.vanillas[0].items()
+        assert {**wanted, "epochs": 5}.items() <= engine.units[-1].run.components[0].items()
 
 
 def test_a_search_belongs_to_all_that_its_trials_depend_on(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from .bench import Evaluation, evaluate
     from .graphs import Graph, Task, load_graph, load_task
     from .methods import (
         KNN,
@@ -25,13 +24,16 @@ if TYPE_CHECKING:
         Energy,
         FeatureSum,
         GNNSafe,
+        InputWarning,
         Mahalanobis,
+        Method,
         MethodError,
         Odin,
         Prediction,
         Vanilla,
         load_method,
     )
+    from .metrics import Evaluation, evaluate
     from .sets import (
         HullSet,
         IntervalSet,
@@ -48,64 +50,23 @@ if TYPE_CHECKING:
         widen,
     )
 
+# Where the public names are; what is not public to users stays in its package.
+_NAMES = {
+    "graphs": "Graph Task load_graph load_task",
+    "sets": "HullSet IntervalSet e_admissibility interval_dominance interval_softmax log_interval_softmax lower_entropy "
+    "maximality u65 u80 uncertainty upper_entropy widen",
+    "methods": "KNN KNNLJ METHODS ClassicalEnsemble CredalCoverage CredalEnsemble CredalFinal CredalLJ CredalWarning "
+    "Degree Energy FeatureSum GNNSafe InputWarning Mahalanobis Method MethodError Odin Prediction Vanilla load_method",
+    "metrics": "Evaluation evaluate",
+}
+_PACKAGE = {name: package for package, names in _NAMES.items() for name in names.split()}
 
-__all__ = [
-    "KNN",
-    "KNNLJ",
-    "METHODS",
-    "ClassicalEnsemble",
-    "CredalCoverage",
-    "CredalEnsemble",
-    "CredalFinal",
-    "CredalLJ",
-    "CredalWarning",
-    "Degree",
-    "Energy",
-    "Evaluation",
-    "FeatureSum",
-    "GNNSafe",
-    "Graph",
-    "HullSet",
-    "IntervalSet",
-    "Mahalanobis",
-    "MethodError",
-    "Odin",
-    "Prediction",
-    "Task",
-    "Vanilla",
-    "__version__",
-    "e_admissibility",
-    "evaluate",
-    "interval_dominance",
-    "interval_softmax",
-    "load_graph",
-    "load_method",
-    "load_task",
-    "log_interval_softmax",
-    "lower_entropy",
-    "maximality",
-    "u65",
-    "u80",
-    "uncertainty",
-    "upper_entropy",
-    "widen",
-]
-
-_IN_BENCH = {"Evaluation", "evaluate"}
-_IN_GRAPHS = {"Graph", "Task", "load_graph", "load_task"}
-_IN_METHODS = {
-    "KNN", "KNNLJ", "METHODS", "ClassicalEnsemble", "CredalCoverage", "CredalEnsemble", "CredalFinal", "CredalLJ",
-    "CredalWarning",
-    "Degree", "Energy", "FeatureSum", "GNNSafe", "MethodError", "Mahalanobis", "Odin", "Prediction", "Vanilla",
-    "load_method",
-}  # fmt: skip
+__all__ = ["__version__", *_PACKAGE]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        rooms = {"bench": _IN_BENCH, "graphs": _IN_GRAPHS, "methods": _IN_METHODS}
-        room = next((room for room, names in rooms.items() if name in names), "sets")
-        return getattr(import_module(f".{room}", __name__), name)
+    if name in _PACKAGE:
+        return getattr(import_module(f".{_PACKAGE[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..graphs import Task
 from .engines import Engine, Unit
-from .files import Lock
+from .._files import Lock
 from .execute import about, execute
 from .folder import Folder
 from .node_tables import graph_columns

@@ -30,7 +30,8 @@ from tqdm import tqdm
 from .._version import __version__
 from ..graphs import Task, load_task
 from ..methods import CredalWarning
-from .runs import Models, Run
+from .model_cache import ModelCache
+from .plan import Run
 
 
 class EngineError(RuntimeError):
@@ -108,7 +109,7 @@ def _done(unit: Unit, task: Callable[[], Task], models: Path) -> tuple[Any, str 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CredalWarning)
-            return unit.function(unit.run, task(), Models(models), *unit.args), None
+            return unit.function(unit.run, task(), ModelCache(models), *unit.args), None
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         words = " ".join(str(error).split()) or "no message"

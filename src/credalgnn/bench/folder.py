@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .._version import __version__
-from .files import Lock, locked, to_json, write
+from .._files import Lock, locked, to_json, write
 from .node_tables import Columns
 from .plan import Run
 from .records import FORMAT, REMEDY, RecordError, read_json, read_record

@@ -14,7 +14,7 @@ from .._version import __version__
 from ..graphs import Task
 from ..methods import Method, MethodError, load_method
 from ..methods.base import Protocol
-from .files import locked, write
+from .._files import locked, write
 from .plan import Run
 
 

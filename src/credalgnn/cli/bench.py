@@ -27,7 +27,7 @@ from .common import (
 from .errors import UserError
 
 if TYPE_CHECKING:
-    from ..bench.runs import Run
+    from ..bench.plan import Run
     from ..graphs import Task
 
 
@@ -73,7 +73,7 @@ def _bench(args: argparse.Namespace) -> int:
         need("pyarrow", "--predictions", ", or give --predictions none")
     with user_errors():
         from ..bench.benchmark import benchmark
-        from ..bench.records import Folder
+        from ..bench.folder import Folder
 
         source = source_of(args)
         splits = range(args.seeds) if args.vary_split else [args.split_seed]
@@ -102,14 +102,13 @@ def _bench(args: argparse.Namespace) -> int:
 def _with_trivial(methods: Sequence[str]) -> list[str]:
     """The baselines that need no model stand in every table."""
     from ..methods import METHODS
-    from ..methods.trivial import Trivial
 
-    return [*methods, *(name for name, kind in METHODS.items() if issubclass(kind, Trivial) and name not in methods)]
+    return [*methods, *(name for name, kind in METHODS.items() if kind.is_baseline and name not in methods)]
 
 
 def _runs(args: argparse.Namespace, methods: Sequence[str], tasks: Mapping[tuple[str, int], Task]) -> list[Run]:
     """Everything to do, seed by seed, so that a benchmark that is stopped has compared what it has done."""
-    from ..bench.runs import plan
+    from ..bench.plan import plan
 
     settings = {name: overrides_for(name, args.overrides, methods) for name in methods}
     datasets = list(dict.fromkeys(args.datasets))
@@ -120,7 +119,7 @@ def _runs(args: argparse.Namespace, methods: Sequence[str], tasks: Mapping[tuple
         for dataset in datasets:
             for name in methods:
                 (own, below), best = settings[name], found[dataset].get(name, {})
-                config, vanilla = {**best.get("config", {}), **own}, {**best.get("vanilla", {}), **below}
+                config, vanilla = {**best.get("config", {}), **own}, {**best.get("components", {}), **below}
                 inductive = tasks[dataset, split].inductive
                 runs.append(plan(dataset, name, seed, args.protocol, split, config, [vanilla], inductive))
     return runs
@@ -128,21 +127,19 @@ def _runs(args: argparse.Namespace, methods: Sequence[str], tasks: Mapping[tuple
 
 def _tuned(args: argparse.Namespace, methods: Sequence[str], task: Task) -> dict[str, dict[str, Any]]:
     """What ``--tuned`` holds for a task; refused are methods that could have been tuned and were not, or apart."""
-    from ..bench.runs import stands_on_vanillas
-    from ..bench.spaces import SPACES
     from ..methods import METHODS
     from ..tuning import tuned
 
     if args.tuned is None:
         return {}
     found = tuned(args.tuned, task, args.protocol)
-    missing = [name for name in methods if name in SPACES and name not in found]
+    missing = [name for name in methods if METHODS[name].search_space and name not in found]
     if missing:
         raise UserError(
             f"{args.tuned}: {', '.join(missing)} not tuned on {task.name}, and a table compares methods of one budget: "
             "tune them too, or leave them out"
         )
-    below = {name: found[name]["vanilla"] for name in methods if name in SPACES and stands_on_vanillas(METHODS[name])}
+    below = {name: found[name]["components"] for name in methods if METHODS[name].search_space and METHODS[name].components}
     below |= {"vanilla": found["vanilla"]["config"]} if "vanilla" in methods else {}
     for name, config in below.items():
         other = next(iter(below))
@@ -173,7 +170,7 @@ def _report(args: argparse.Namespace) -> int:
 
 def _check_place(out: Path, folders: Sequence[Path]) -> None:
     """Refuse to write over another experiment's tables, or over a page that is not of this kind."""
-    from ..bench.records import EXPERIMENT
+    from ..bench.folder import EXPERIMENT
 
     if out.resolve() in [folder.resolve() for folder in folders]:
         return

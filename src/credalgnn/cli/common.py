@@ -105,8 +105,8 @@ def overrides_for(
     method: str, overrides: Sequence[str], methods: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What ``--set`` says of a method, and of the vanilla GNNs it stands on; refused if no method knows a name."""
-    from ..bench.runs import options, stands_on_vanillas
-    from ..methods import METHODS, Vanilla
+    from ..bench.plan import options
+    from ..methods import METHODS
 
     own: dict[str, Any] = {}
     below: dict[str, Any] = {}
@@ -126,17 +126,16 @@ def overrides_for(
         kind = METHODS[method]
         if name in options(kind):
             own[name] = _value(value)
-        elif stands_on_vanillas(kind) and name in options(Vanilla):
+        elif kind.components is not None and name in options(kind.components.kind):
             below[name] = _value(value)
     return own, below
 
 
 def _reach(kind: Any) -> set[str]:
     """The hyper-parameters of a method and of what it stands on."""
-    from ..bench.runs import options, stands_on_vanillas
-    from ..methods import Vanilla
+    from ..bench.plan import options
 
-    return {*options(kind), *(options(Vanilla) if stands_on_vanillas(kind) else ())}
+    return {*options(kind), *(options(kind.components.kind) if kind.components else ())}
 
 
 def _value(text: str) -> Any:

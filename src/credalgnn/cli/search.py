@@ -66,12 +66,12 @@ def _tune(args: argparse.Namespace) -> int:
     need("optuna", "credalgnn tune")
     inductive = is_inductive(args)
     with user_errors():
-        from ..bench.records import Folder
-        from ..bench.spaces import SPACES
+        from ..bench.folder import Folder
+        from ..methods import METHODS
         from ..tuning import Studies, Tuning, search_all
 
         methods = chosen_methods(args.methods)
-        methods = [name for name in methods if name in SPACES or "all" not in args.methods]
+        methods = [name for name in methods if METHODS[name].search_space or "all" not in args.methods]
         settings = {name: overrides_for(name, args.overrides, methods) for name in methods}
         source = source_of(args)
         tasks = load_tasks(source, args.datasets, [args.split_seed], inductive)
@@ -120,7 +120,7 @@ def _reproduce(args: argparse.Namespace) -> int:
     need("pyarrow", "credalgnn reproduce")
     with user_errors():
         from ..bench.benchmark import benchmark
-        from ..bench.records import Folder
+        from ..bench.folder import Folder
         from ..report.paper import write_beside
         from ..tuning import Budget, Reproduction, Studies, search_all
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import csv
+import io
 import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._files import write
 from .errors import UserError
 
 if TYPE_CHECKING:
@@ -70,13 +72,11 @@ def _write(rows: list[list[str]], out: Path | None) -> None:
     if out is None:
         csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
         return
-    part = out.with_name(out.name + ".part")
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
     try:
-        with part.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerows(rows)
-        part.replace(out)
+        write(out, text.getvalue().encode())
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise UserError(f"{out}: {error.strerror}") from None
     print(f"{len(rows) - 1} credal sets measured: {out}")
 

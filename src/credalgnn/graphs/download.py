@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import os
 import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
 
+from .._files import atomic
 from .graph import GraphError
 
 BLOCK = 1 << 20
@@ -22,38 +22,37 @@ class DownloadError(GraphError):
 
 def fetch(url: str, path: Path, size: int | None = None, sha256: str | None = None) -> None:
     """Download ``url`` to ``path``; a reply that is cut short or not the expected file is removed and said."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
     digest = hashlib.sha256()
     received = 0
     print(f"downloading {url}", file=sys.stderr, flush=True)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with urllib.request.urlopen(url, timeout=TIMEOUT) as reply, part.open("wb") as file:
+        with urllib.request.urlopen(url, timeout=TIMEOUT) as reply, atomic(path) as file:
             if reply.headers.get_content_type() == "text/html":
-                raise DownloadError(_words(url, path, "a web page came instead of the file (a quota, perhaps)"))
+                raise DownloadError(_message(url, path, "a web page came instead of the file (a quota, perhaps)"))
             promised = reply.headers.get("Content-Length")
             while block := reply.read(BLOCK):
                 file.write(block)
                 digest.update(block)
                 received += len(block)
                 _progress(received, promised)
-        wanted = size if size is not None else int(promised) if promised else None
-        if wanted is not None and received != wanted:
-            raise DownloadError(_words(url, path, f"{received:,} of {wanted:,} bytes arrived; the rest is missing"))
-        if sha256 is not None and digest.hexdigest() != sha256:
-            raise DownloadError(_words(url, path, "the file is not the expected one (its SHA-256 differs)"))
-        part.replace(path)
+            wanted = size if size is not None else int(promised) if promised else None
+            if wanted is not None and received != wanted:
+                raise DownloadError(
+                    _message(url, path, f"{received:,} of {wanted:,} bytes arrived; the rest is missing")
+                )
+            if sha256 is not None and digest.hexdigest() != sha256:
+                raise DownloadError(_message(url, path, "the file is not the expected one (its SHA-256 differs)"))
     except (OSError, http.client.HTTPException, ValueError) as error:
         if isinstance(error, DownloadError):
             raise
         if isinstance(error, urllib.error.HTTPError):
             error.close()
-        raise DownloadError(_words(url, path, str(getattr(error, "reason", None) or error))) from None
-    finally:
-        part.unlink(missing_ok=True)
+        raise DownloadError(
+            _message(url, path, str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error))
+        ) from None
 
 
-def _words(url: str, path: Path, reason: str) -> str:
+def _message(url: str, path: Path, reason: str) -> str:
     return f"{url} could not be downloaded: {reason}. Try again, or put the file at {path} by hand"
 
 

@@ -257,10 +257,17 @@ class Graph:
         return Data(x=self.features.clone(), edge_index=self.edge_index.clone(), y=self.labels.clone())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an npz file, whole or not at all."""
+        """Write an npz file, whole or not at all; its folder is made if need be.
+
+        Args:
+            path: Where to; a file that is there is replaced.
+        """
         from .storage import to_arrays, write_arrays
 
-        write_arrays(Path(path), to_arrays(self))
+        try:
+            write_arrays(Path(path), to_arrays(self))
+        except OSError as error:
+            raise GraphError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Graph:

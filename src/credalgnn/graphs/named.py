@@ -163,7 +163,7 @@ def _sweep(folder: Path) -> None:
         number = work.name.removeprefix(f"work-{platform.node()}-").split("-")[0]
         if number.isdigit() and not _alive(int(number)):
             shutil.rmtree(work, ignore_errors=True)
-            folder.joinpath(f"graph.npz.{number}.part").unlink(missing_ok=True)
+            folder.joinpath(f".graph.npz.{number}.part").unlink(missing_ok=True)
 
 
 def _alive(process: int) -> bool:

@@ -9,7 +9,6 @@ active of 6,805. So are Planetoid's graphs: PyG lets their pickles run whatever 
 from __future__ import annotations
 
 import hashlib
-import os
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -22,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .._files import write
 from .download import DownloadError, fetch
 from .graph import Graph, GraphError
 from .planetoid import read_planetoid
@@ -99,9 +99,7 @@ class Source:
                 inside = next((entry for entry in content.namelist() if entry.endswith(f"raw/{local.name}")), None)
                 if inside is None:
                     raise zipfile.BadZipFile(f"it has no raw/{local.name}")
-                part = local.with_name(f"{local.name}.{os.getpid()}.part")
-                part.write_bytes(content.read(inside))
-                part.replace(local)
+                write(local, content.read(inside))
             if all((root / other).is_file() for other in self.files):
                 archive.unlink(missing_ok=True)
         except (zipfile.BadZipFile, zlib.error, EOFError) as error:

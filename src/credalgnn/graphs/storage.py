@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 import zlib
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .._files import atomic
 from .graph import Graph, GraphError
 
 FORMAT = 1  # of saved files
@@ -37,16 +37,9 @@ def to_arrays(graph: Graph) -> dict[str, NDArray[Any]]:
 
 
 def write_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    """Write an npz file under a name of this process's own and rename it, so that a reader sees all or nothing."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            np.savez(file, format=np.array(FORMAT), **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    """Write an npz file, so that a reader sees all of it or nothing."""
+    with atomic(path) as file:
+        np.savez(file, format=np.array(FORMAT), **arrays)  # type: ignore[arg-type]
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:

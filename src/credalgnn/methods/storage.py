@@ -15,6 +15,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
+from .._files import write
 from .._version import __version__
 from ..graphs import Task
 from ..nn.backbones import BackboneFactory
@@ -39,14 +40,8 @@ def save(method: Method, folder: str | os.PathLike[str]) -> None:
     config["weights"] = hashlib.blake2b(weights, digest_size=16).hexdigest()
     path = Path(folder)
     try:
-        path.mkdir(parents=True, exist_ok=True)
         for name, content in ((WEIGHTS, weights), (CONFIG, json.dumps(config, indent=1).encode())):
-            part = path / f"{name}.{os.getpid()}.part"
-            try:
-                part.write_bytes(content)
-                part.replace(path / name)
-            finally:
-                part.unlink(missing_ok=True)
+            write(path / name, content)
     except OSError as error:
         raise MethodError(f"{path}: cannot be written ({error.strerror})") from None
 

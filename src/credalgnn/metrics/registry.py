@@ -289,4 +289,7 @@ OF_CREDAL_SETS: tuple[Metric[CredalNodes], ...] = (
     ),
 )  # fmt: skip
 
-METRICS: dict[str, Metric[Any]] = {metric.key: metric for metric in (*OF_SCORES, *OF_CLASSES, *OF_CREDAL_SETS)}
+# In the order of the columns of a table.
+METRICS: dict[str, Metric[Any]] = {
+    metric.key: metric for metric in (*OF_SCORES[:3], *OF_CLASSES, *OF_SCORES[3:], *OF_CREDAL_SETS)
+}

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..bench.marks import MARKS, disqualifies
-from ..bench.records import RecordError, read_records
+from ..bench.folder import read_records
+from ..bench.records import RecordError
 from ..graphs import DATASETS
 from ..methods import METHODS
-from ..methods.trivial import Trivial
+from ..metrics.marks import MARKS, disqualifies
 
 RESAMPLES = 10_000
 SIGNIFICANT = 0.05
@@ -179,7 +179,7 @@ def _row(task: TaskKey, method: str, score: str, headline: bool, done: Sequence[
     values = {name: summarise(column) for name, column in columns.items()}
     found = Counter(itertools.chain.from_iterable(record["marks"] for record in done))
     marks = {name: found[name] for name in dict.fromkeys([*MARKS, *found]) if found[name]}
-    trivial = method in METHODS and issubclass(METHODS[method], Trivial)
+    trivial = method in METHODS and METHODS[method].is_baseline
     return Row(*task, method, score, headline, trivial, values, marks, len(done), failed)
 
 

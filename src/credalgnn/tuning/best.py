@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..bench.files import locked, to_json, write
-from ..bench.records import EXPERIMENT, RecordError, read_json
-from ..bench.runs import SETTINGS
+from .._files import locked, to_json, write
+from ..bench.folder import EXPERIMENT
+from ..bench.plan import SETTINGS
+from ..bench.records import RecordError, read_json
 from ..graphs import Task
 from ..methods.base import Protocol
 
@@ -33,7 +34,7 @@ def write_best(folder: Path, protocol: Protocol, task: Task, methods: Mapping[st
         folder: The experiment's folder.
         protocol: By which the points were chosen.
         task: On which they were chosen.
-        methods: For each method a table with its ``config``, the ``vanilla`` one below it, and the ``value``.
+        methods: For each method a table with its ``config``, that of the models it stands on (``components``), and the ``value``.
     """
     with locked(folder / ".best", wait=True):
         tables = _read_best(folder)["best"] if (folder / BEST).exists() else {}
@@ -67,8 +68,8 @@ def tuned(folder: Path, task: Task, protocol: Protocol) -> dict[str, dict[str, A
         protocol: The protocol of the runs; what was tuned by another is refused.
 
     Returns:
-        For each method its own hyper-parameters (``config``) and those of the vanilla GNNs that it was tuned on
-        (``vanilla``, empty if it stands on none).
+        For each method its own hyper-parameters (``config``) and those of the models that it was tuned on
+        (``components``, empty if it stands on none).
 
     Raises:
         RecordError: Nothing was tuned there that fits, or a file is damaged.
@@ -96,7 +97,7 @@ def tuned(folder: Path, task: Task, protocol: Protocol) -> dict[str, dict[str, A
     if dataset not in tables:
         raise RecordError(f"{folder}: nothing was tuned for {dataset}, only for {', '.join(tables)}")
     methods = dict(tables[dataset]["methods"])
-    if not all(isinstance(entry.get("vanilla"), dict) for entry in methods.values()):
+    if not all(isinstance(entry.get("components"), dict) for entry in methods.values()):
         raise RecordError(f"{folder / BEST}: damaged; delete it, and credalgnn tune makes it again")
     if tables[dataset]["fingerprint"] != task.fingerprint:
         raise RecordError(

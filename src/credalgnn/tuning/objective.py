@@ -6,11 +6,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ..bench.metrics import Evaluation
-from ..bench.runs import Models, Run, judge
+from ..bench.execute import judge
+from ..bench.model_cache import ModelCache
+from ..bench.plan import Run
 from ..graphs import Task
-from ..methods import METHODS, ClassicalEnsemble
-from ..methods.neural import CredalFinal, Neural
+from ..metrics import METRICS, Evaluation
 from ..nn.training import Epoch, TrainingError
 
 CHECKS = range(50, 1001, 50)  # epochs at which a trial may be pruned
@@ -19,20 +19,15 @@ CHECKS = range(50, 1001, 50)  # epochs at which a trial may be pruned
 def objective(run: Run, judged: Evaluation) -> float | None:
     """What a trial is worth on the validation nodes; larger is better. None if they cannot tell.
 
-    The paper's protocol: accuracy (its F1) for vanilla GNNs and ensembles, and for the others the AUROC with which the
-    headline score (EU) finds OOD validation nodes. Sealed, ID nodes alone decide: the likelihood of their classes, and
-    for post-hoc methods, which do not change classes, how well the score finds the wrong ones, if there are any.
+    The method says by what it is tuned (``Method.objective``): a metric of the prediction, or of its headline score.
 
     Args:
         run: The run of the trial, which names the method and the protocol.
         judged: Its evaluation on the validation nodes that the protocol allows to look at.
     """
-    kind = METHODS[run.method]
-    own = issubclass(kind, Neural | ClassicalEnsemble)
-    headline = judged.scores[judged.headline]
-    if run.protocol == "paper":
-        return judged.metrics["accuracy"] if own and not issubclass(kind, CredalFinal) else headline["auroc"]
-    return -(judged.metrics["nll"] or 0.0) if own else headline["misclassification_auroc"]
+    key = run.kind.objective(run.protocol)
+    value = judged.metrics[key] if key in judged.metrics else judged.scores[judged.headline][key]
+    return -value if value is not None and METRICS[key].better < 0 else value
 
 
 class Pruned(Exception):
@@ -60,13 +55,13 @@ class PruningCallback:
                 raise Pruned
 
 
-def try_point(run: Run, task: Task, models: Models, thresholds: Mapping[int, float]) -> dict[str, Any]:
+def try_point(run: Run, task: Task, models: ModelCache, thresholds: Mapping[int, float]) -> dict[str, Any]:
     """Fit and judge one point on the validation nodes; a training that fails is a result, too.
 
     Args:
         run: The point, as a run.
         task: What it is fitted on.
-        models: Fitted vanilla GNNs that trials share.
+        models: Fitted models that trials share.
         thresholds: See ``PruningCallback``.
 
     Returns:

@@ -11,17 +11,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..bench.runs import Run, plan
-from ..bench.spaces import SPACES, Space, size, space_of
+from ..bench.plan import Run, plan
 from ..graphs import Task
 from ..methods import METHODS
-from ..methods.detectors import PostHoc
+from ..methods.search_space import Space
 from .best import Best
+from .space import size, space_of
 from .study import Search, Studies
 
 ENSEMBLES = ("classical-ensemble", "credal-ensemble")
 TRAINED = ("vanilla", "credal-lj", "credal-final")
-POST_HOC = tuple(name for name, kind in METHODS.items() if issubclass(kind, PostHoc) and name in SPACES)
+POST_HOC = ("energy", "odin", "mahalanobis", "knn", "gnnsafe", "knn-lj")
 
 
 @dataclass(frozen=True)
@@ -140,5 +140,5 @@ class Reproduction:
         members = self.pool[: point["size"]]
         below = [self._whole(member.config) for member in members]
         run = plan(self.dataset, ENSEMBLES[0], seed, self.studies.protocol, 0, point, below)
-        seeded = ({**config, "seed": member.seed} for config, member in zip(run.vanillas, members, strict=True))
-        return replace(run, vanillas=tuple(seeded))
+        seeded = ({**config, "seed": member.seed} for config, member in zip(run.components, members, strict=True))
+        return replace(run, components=tuple(seeded))

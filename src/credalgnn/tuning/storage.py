@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..bench.engines import EngineError
-from ..bench.files import Lock
+from .._files import Lock
 
 if TYPE_CHECKING:
     import optuna

@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._files import locked
 from ..bench.engines import EngineError, Unit
-from ..bench.files import locked
-from ..bench.runs import Run
-from ..bench.spaces import Scale, Space, draw, points, size
+from ..bench.plan import Run
 from ..graphs import Task
+from ..methods import find_method
 from ..methods.base import Protocol
+from ..methods.search_space import Space
 from .best import Best
 from .objective import CHECKS, try_point
+from .space import Scale, draw, points, size
 from .storage import Owners, open_storage
 
 if TYPE_CHECKING:
@@ -264,5 +266,5 @@ class Studies:
         """
         depends = [task.fingerprint, self.protocol, self.scale, sorted(space), base]
         digest = hashlib.blake2b(json.dumps(depends, sort_keys=True).encode(), digest_size=6).hexdigest()
-        prune = self.protocol == "paper" and method in ("credal-lj", "credal-final")
+        prune = find_method(method).can_prune(self.protocol)
         return Search(f"{task.name} {method}", digest, space, trials, plan, self.storage, self.owners, prune)

@@ -1,4 +1,4 @@
-"""Several methods tuned on one data set: vanilla first, then the methods that stand on what was chosen for it."""
+"""Several methods tuned on one data set: those that others stand on first, then these others."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from ..bench.runs import Run, plan, stands_on_vanillas
-from ..bench.spaces import Space, size, space_of
+from ..bench.plan import Run, plan
 from ..graphs import Task
-from ..methods import METHODS
+from ..methods import find_method
+from ..methods.search_space import Space
 from .best import Best, earlier_config
+from .space import size, space_of
 from .study import TRIAL_SEED, Search, Studies
 
 Settings: TypeAlias = Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]]
@@ -18,7 +19,7 @@ Settings: TypeAlias = Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]]
 
 @dataclass
 class Tuning:
-    """Methods tuned on one data set. Vanilla comes first: others stand on what is chosen for it.
+    """Methods tuned on one data set. Those that others stand on come first, with what is then chosen for them.
 
     Args:
         dataset: The name of the data set.
@@ -27,7 +28,7 @@ class Tuning:
         methods: The names of the methods.
         trials: How many trials each has.
         split_seed: The split of the task.
-        settings: Hyper-parameters that stay as they are, of a method and of the vanilla GNNs below it.
+        settings: Hyper-parameters that stay as they are, of a method and of the models it stands on.
         searches: The searches that were begun, by method.
     """
 
@@ -57,11 +58,11 @@ class Tuning:
         """The searches of a stage.
 
         Args:
-            number: 0 for vanilla, 1 for the others.
+            number: 0 for methods that others stand on, 1 for the others.
         """
-        names = [name for name in self.methods if (name == "vanilla") == (number == 0)]
+        names = [name for name in self.methods if find_method(name).is_shared == (number == 0)]
         for name in names:
-            base = [self.settings.get(name), self._below(name)]
+            base = [self.settings.get(name), self._components(name)]
             make = self._plan(name)
             self.searches[name] = self.studies.search(self.task, name, self.spaces[name], self.trials, make, base)
         return [self.searches[name] for name in names]
@@ -75,37 +76,38 @@ class Tuning:
         table: dict[str, dict[str, Any]] = {}
         for name, best in self.best().items():
             own, _ = self.settings.get(name, ({}, {}))
-            table[name] = {"config": {**best.config, **own}, "vanilla": self._below(name), "value": best.value}
+            table[name] = {"config": {**best.config, **own}, "components": self._components(name), "value": best.value}
         return table
 
-    def _below(self, method: str) -> dict[str, Any]:
-        """Hyper-parameters of the vanilla GNNs below a method: what was chosen for vanilla, and what is set."""
-        if not stands_on_vanillas(METHODS[method]):
+    def _components(self, method: str) -> dict[str, Any]:
+        """Hyper-parameters of the models that a method stands on: what was chosen for them, and what is set."""
+        declared = find_method(method).components
+        if declared is None:
             return {}
-        _, below = self.settings.get(method, ({}, {}))
-        return {**self._vanilla(), **below}
+        _, settings = self.settings.get(method, ({}, {}))
+        return {**self._chosen(declared.kind.name), **settings}
 
-    def _vanilla(self) -> dict[str, Any]:
-        """What was chosen for vanilla, by this command or by an earlier one in the same folder."""
-        if "vanilla" in self.searches:
-            own, _ = self.settings.get("vanilla", ({}, {}))
-            return {**self.searches["vanilla"].top(1)[0].config, **own}
-        return earlier_config(self.studies.folder, self.task, "vanilla")
+    def _chosen(self, method: str) -> dict[str, Any]:
+        """What was chosen for a method, by this command or by an earlier one in the same folder."""
+        if method in self.searches:
+            own, _ = self.settings.get(method, ({}, {}))
+            return {**self.searches[method].top(1)[0].config, **own}
+        return earlier_config(self.studies.folder, self.task, method)
 
     def _plan(self, method: str) -> Callable[[dict[str, Any], int], Run]:
         own, _ = self.settings.get(method, ({}, {}))
-        shared = stands_on_vanillas(METHODS[method])  # then trials differ in what they make of the same networks
-        under = [self._below(method)]
+        shared = find_method(method).components is not None  # then trials differ in what they make of the same models
+        components = [self._components(method)]
 
         def make(point: dict[str, Any], seed: int) -> Run:
             seed = TRIAL_SEED if shared else seed
             run = plan(
-                self.dataset, method, seed, self.studies.protocol, self.split_seed, {**point, **own}, under,
+                self.dataset, method, seed, self.studies.protocol, self.split_seed, {**point, **own}, components,
                 self.task.inductive,
             )  # fmt: skip
             if not shared:
                 return run
-            members = ({**config, "seed": TRIAL_SEED + k} for k, config in enumerate(run.vanillas))
-            return replace(run, vanillas=tuple(members))
+            members = ({**config, "seed": TRIAL_SEED + k} for k, config in enumerate(run.components))
+            return replace(run, components=tuple(members))
 
         return make
