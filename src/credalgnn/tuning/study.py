@@ -12,7 +12,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,11 +23,12 @@ from ..bench.engines import EngineError, Unit
 from ..bench.files import locked
 from ..bench.runs import Run
 from ..bench.spaces import Scale, Space, draw, points, size
+from ..bench.vanished import guarded
 from ..graphs import Task
 from ..methods.base import Protocol
 from .best import Best
 from .objective import CHECKS, try_point
-from .storage import Owners, open_storage
+from .storage import JOURNAL, Owners, open_storage
 
 if TYPE_CHECKING:
     import optuna
@@ -223,6 +224,14 @@ class Search:
             )
         complete.sort(key=lambda trial: (-(trial.value or 0.0), trial.user_attrs["seed"]))
         return [Best(dict(t.params), float(t.value or 0.0), t.user_attrs["seed"]) for t in complete[:count]]
+
+    def guarded(self) -> AbstractContextManager[Callable[[], None]]:
+        """Work on this search; what it yields raises ``FolderVanished`` if the folder with the trials was deleted."""
+        folder = self.owners.folder.parent
+        names = [str(self.owners.path.relative_to(folder))]
+        if (folder / JOURNAL).exists():  # and no database
+            names.append(JOURNAL)
+        return guarded(folder, *names)
 
     def _mark_lost_trials(self) -> None:
         """Trials whose process died are marked as lost; their round then lacks them, and they are tried again."""
