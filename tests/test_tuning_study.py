@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
 import pytest
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from credalgnn.bench.engines import EngineError, Result
 from credalgnn.bench.plan import Run
-from credalgnn.tuning.space import points
+from credalgnn.tuning.space import points, size
 from credalgnn.tuning import storage as storage_module
 from credalgnn.tuning.best import Best
 from credalgnn.tuning.objective import CHECKS
@@ -27,6 +29,7 @@ from searches import (
     Instant,
     Owned,
     a_run,
+    die,
     finish,
     finished_trials,
     kept,
@@ -36,6 +39,10 @@ from searches import (
     with_curve,
     worth,
 )
+
+
+def points_of(trials: Sequence[FrozenTrial]) -> list[str]:
+    return [json.dumps(trial.params, sort_keys=True) for trial in trials]
 
 
 def test_thresholds_need_enough_others(tmp_path: Path) -> None:
@@ -127,10 +134,62 @@ def test_a_finite_space_is_tried_point_by_point(tmp_path: Path) -> None:
     assert not search(tmp_path, FINITE, 30).next_trials()
 
 
-def test_a_finite_space_larger_than_the_trials_is_sampled(tmp_path: Path) -> None:
-    one = search(tmp_path, FINITE, 10)
+@pytest.mark.parametrize("trials", [1, 4, 6, 10, 15])
+@pytest.mark.parametrize("method", ["gnnsafe", "energy", "classical-ensemble"])
+def test_no_point_of_a_finite_space_is_tried_twice(method: str, trials: int, tmp_path: Path) -> None:
+    one = search(tmp_path, SPACES[method], trials)
     assert finish([one], Instant(2))
-    assert len(kept(tmp_path)) == 10
+    assert len(kept(tmp_path)) == len(set(points_of(kept(tmp_path)))) == min(trials, size(SPACES[method]))
+
+
+@pytest.mark.parametrize("steps", [(10, 30), (1, 7, 24, 25), (24, 30), (6, 12, 18, 26)])
+def test_a_finite_search_that_is_extended_tries_every_point_once(steps: tuple[int, ...], tmp_path: Path) -> None:
+    space = SPACES["gnnsafe"]
+    assert size(space) == 25
+    before: list[FrozenTrial] = []
+    for trials in steps:
+        one = search(tmp_path, space, trials)
+        assert finish([one], Instant(2))
+        assert kept(tmp_path)[: len(before)] == before, "what was tried stays as it is"
+        before = kept(tmp_path)
+        assert len(before) == len(one.finished) == min(trials, 25)
+    assert sorted(points_of(before)) == sorted(json.dumps(point, sort_keys=True) for point in points(space))
+    assert [one.user_attrs["seed"] for one in before] == list(range(1000, 1025))
+
+
+@pytest.mark.parametrize("ticks", [2, 5, 9])
+def test_a_finite_search_that_is_stopped_and_extended_tries_every_point_once(ticks: int, tmp_path: Path) -> None:
+    """The first command dies with trials under way, the second asks for more, a third for fewer."""
+    space = SPACES["gnnsafe"]
+    first = search(tmp_path, space, 10)
+    for _ in range(ticks):
+        for number, unit in first.next_trials(1):
+            first.tell(number, worth(unit.run))
+    assert first.next_trials(2)
+    die(first)
+    assert finish([search(tmp_path, space, 30)], Instant(2))
+    assert finish([search(tmp_path, space, 7)], Instant(2))
+    assert len(finished_trials(kept(tmp_path))) == 25
+    assert len(set(points_of(finished_trials(kept(tmp_path))))) == 25
+
+
+def test_a_finite_search_with_repeated_points_is_completed(tmp_path: Path) -> None:
+    """As older versions left it: extended from 10 trials to 25, of which 6 repeat a point."""
+    space, one = SPACES["gnnsafe"], search(tmp_path, SPACES["gnnsafe"], 10)
+    grid = list(points(space))
+    distributions = {
+        name: optuna.distributions.CategoricalDistribution(values)  # type: ignore[arg-type]
+        for name, values in space.items()
+    }
+    for seed, point in enumerate([*grid[:19], *grid[:6]], 1000):
+        one.study.add_trial(
+            optuna.trial.create_trial(params=point, distributions=distributions, value=0.5, user_attrs={"seed": seed})
+        )
+    engine = Instant(2)
+    assert finish([search(tmp_path, space, 30)], engine)
+    assert points_of(kept(tmp_path))[25:] == [json.dumps(point, sort_keys=True) for point in grid[19:]]
+    assert [unit.run.seed for unit in engine.units] == list(range(1025, 1031))
+    assert search(tmp_path, space, 30).is_finished
 
 
 def test_failures_count_as_ended_and_do_not_stop_the_search(tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ import argparse
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._names import suggestion
 from .common import (
     Bar,
     add_work_options,
@@ -27,11 +28,19 @@ from .common import (
 from .errors import UserError
 
 if TYPE_CHECKING:
+    from ..bench.benchmark import Outcome
+    from ..bench.engines import Engine
+    from ..bench.folder import Folder
     from ..bench.plan import Run
     from ..graphs import Task
 
 
 def add_commands(commands: Any) -> None:
+    """Add ``bench`` and ``report``.
+
+    Args:
+        commands: The subparsers of the command line.
+    """
     bench = commands.add_parser(
         "bench",
         help="methods side by side on named graphs: records, tables and a page",
@@ -41,9 +50,11 @@ def add_commands(commands: Any) -> None:
     )
     bench.add_argument("-m", "--methods", nargs="+", default=["all"], metavar="METHOD", help="names, or all (default)")
     add_work_options(bench)
-    bench.add_argument("--seeds", type=count, default=10, metavar="N", help="seeds 0..N-1 (default: %(default)s)")
+    bench.add_argument(
+        "--seeds", type=count, default=10, metavar="N", help="seeds 0..N-1, at most 10,000 (default: %(default)s)"
+    )
     bench.add_argument("--vary-split", action="store_true", help="seed k takes split k, too; else all share one split")
-    bench.add_argument("--tuned", type=Path, metavar="DIR", help="use what credalgnn tune found there")
+    bench.add_argument("--tuned", type=Path, metavar="DIR", help="use what credalgnn tune chose there")
     bench.add_argument(
         "--predictions", choices=("none", "first", "all"), default="first",
         help="keep what is predicted for each node, of the first seed or of all (default: %(default)s)",
@@ -72,7 +83,6 @@ def _bench(args: argparse.Namespace) -> int:
     if args.predictions != "none":
         need("pyarrow", "--predictions", ", or give --predictions none")
     with user_errors():
-        from ..bench.benchmark import benchmark
         from ..bench.folder import Folder
 
         source = source_of(args)
@@ -86,8 +96,8 @@ def _bench(args: argparse.Namespace) -> int:
         }  # fmt: skip
         folder = Folder.open(args.out, identity)
         kept = {"none": 0, "first": 1, "all": args.seeds}[args.predictions]  # seeds whose predictions are kept
-        with folder.occupied() as tidy, engine_of(args, source, folder.models) as engine, Bar(len(runs)) as bar:
-            outcome = benchmark(folder, runs, tasks, engine, lambda run: run.seed < kept, deadline_of(args), bar.tell)
+        with folder.occupied() as tidy, engine_of(args, source, folder.models) as engine:
+            outcome = run_benchmark(folder, runs, tasks, engine, lambda run: run.seed < kept, deadline_of(args))
             if not outcome.left:
                 tidy()
         if outcome.done:
@@ -97,6 +107,47 @@ def _bench(args: argparse.Namespace) -> int:
     if outcome.failed:
         print(f"{outcome.failed} of {len(runs)} runs failed: the same command tries again", file=sys.stderr)
     return 1 if outcome.left or outcome.failed else 0
+
+
+def run_benchmark(
+    folder: Folder,
+    runs: Sequence[Run],
+    tasks: Mapping[tuple[str, int], Task],
+    engine: Engine,
+    keep_nodes: Callable[[Run], bool],
+    deadline: float | None,
+) -> Outcome:
+    """Do the runs and show their progress; an error if the folder or records in it vanish meanwhile.
+
+    Args:
+        folder: Of the experiment.
+        runs: What to do.
+        tasks: By data set and split.
+        engine: Does the runs.
+        keep_nodes: Whether the predictions of a run are kept.
+        deadline: As ``time.monotonic`` counts.
+    """
+    from ..bench.benchmark import Progress, benchmark
+    from ..bench.records import EXPERIMENT
+    from ..bench.vanished import FolderVanished, guarded
+
+    records = {path for run in runs if (path := folder.place(run)).exists()}
+    with guarded(folder.path, EXPERIMENT) as check_folder, Bar(len(runs)) as bar:
+
+        def tell(progress: Progress) -> None:
+            check_folder()
+            if progress.record is not None:
+                records.add(folder.place(progress.run))
+            bar.tell(progress)
+
+        outcome = benchmark(folder, runs, tasks, engine, keep_nodes, deadline, tell)
+        missing = sum(not path.exists() for path in records)
+        if missing:  # a table of what is left would look like a whole one
+            raise FolderVanished(
+                f"{folder.path}: {missing} of {len(records)} records vanished during the work: the same command makes "
+                "them again"
+            )
+    return outcome
 
 
 def _with_trivial(methods: Sequence[str]) -> list[str]:
@@ -112,13 +163,13 @@ def _runs(args: argparse.Namespace, methods: Sequence[str], tasks: Mapping[tuple
 
     settings = {name: overrides_for(name, args.overrides, methods) for name in methods}
     datasets = list(dict.fromkeys(args.datasets))
-    found = {dataset: _tuned(args, methods, tasks[dataset, args.split_seed]) for dataset in datasets}
+    tuned = {dataset: _tuned(args, methods, tasks[dataset, args.split_seed]) for dataset in datasets}
     runs = []
     for seed in range(args.seeds):
         split = seed if args.vary_split else args.split_seed
         for dataset in datasets:
             for name in methods:
-                (own, below), best = settings[name], found[dataset].get(name, {})
+                (own, below), best = settings[name], tuned[dataset].get(name, {})
                 config, vanilla = {**best.get("config", {}), **own}, {**best.get("components", {}), **below}
                 inductive = tasks[dataset, split].inductive
                 runs.append(plan(dataset, name, seed, args.protocol, split, config, [vanilla], inductive))
@@ -132,15 +183,17 @@ def _tuned(args: argparse.Namespace, methods: Sequence[str], task: Task) -> dict
 
     if args.tuned is None:
         return {}
-    found = tuned(args.tuned, task, args.protocol)
-    missing = [name for name in methods if METHODS[name].search_space and name not in found]
+    chosen = tuned(args.tuned, task, args.protocol)
+    missing = [name for name in methods if METHODS[name].search_space and name not in chosen]
     if missing:
         raise UserError(
             f"{args.tuned}: {', '.join(missing)} not tuned on {task.name}, and a table compares methods of one budget: "
             "tune them too, or leave them out"
         )
-    below = {name: found[name]["components"] for name in methods if METHODS[name].search_space and METHODS[name].components}
-    below |= {"vanilla": found["vanilla"]["config"]} if "vanilla" in methods else {}
+    below = {
+        name: chosen[name]["components"] for name in methods if METHODS[name].search_space and METHODS[name].components
+    }
+    below |= {"vanilla": chosen["vanilla"]["config"]} if "vanilla" in methods else {}
     for name, config in below.items():
         other = next(iter(below))
         if config != below[other]:
@@ -148,7 +201,7 @@ def _tuned(args: argparse.Namespace, methods: Sequence[str], task: Task) -> dict
                 f"{args.tuned}: {other} and {name} were tuned with different vanilla GNNs on {task.name}: tune both "
                 "again, vanilla first or with them, or bench them apart"
             )
-    return found
+    return chosen
 
 
 def _report(args: argparse.Namespace) -> int:
@@ -182,7 +235,17 @@ def _check_place(out: Path, folders: Sequence[Path]) -> None:
 
 
 def write_report(folders: Sequence[Path], out: Path, title: str, scores: Sequence[str] | None = None) -> str:
-    """Tables and page from records; what to print of it."""
+    """Tables and page from records.
+
+    Args:
+        folders: Of experiments.
+        out: Where the tables and the page go.
+        title: Of the page.
+        scores: Only these in the tables; None for all.
+
+    Returns:
+        What to print of it.
+    """
     from ..report.page import write_page
     from ..report.summary import TaskKey, make_rows, read_runs
     from ..report.tables import in_words, terminal, write_tables
@@ -192,13 +255,13 @@ def write_report(folders: Sequence[Path], out: Path, title: str, scores: Sequenc
     known = dict.fromkeys(row.score for row in rows)
     unknown = [name for name in scores or () if name not in known]
     if unknown:
-        raise UserError(f"no run has the score {unknown[0]!r}: there are {', '.join(known)}")
+        raise UserError(f"no run has the score {unknown[0]!r}: {suggestion(unknown[0], known)}")
     rows = [row for row in rows if scores is None or row.trivial or row.score in scores]
     write_tables(rows, out)
     write_page(records, folders, out / "report.html", title)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    strangers = {TaskKey.of(record): record["ood_names"] for record in records if record["status"] == "done"}
-    words = in_words(rows, strangers)
+    ood_names = {TaskKey.of(record): record["ood_names"] for record in records if record["status"] == "done"}
+    lines = in_words(rows, ood_names)
     if width is not None:
-        words = [line for text in words for line in textwrap.wrap(text, max(width, 20))]
-    return "\n".join([terminal(rows, width), "", *words, f"tables and page: {out / 'report.html'}"])
+        lines = [line for text in lines for line in textwrap.wrap(text, max(width, 20))]
+    return "\n".join([terminal(rows, width), "", *lines, f"tables and page: {out / 'report.html'}"])

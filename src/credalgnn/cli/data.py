@@ -10,13 +10,18 @@ from .errors import UserError
 
 
 def add_commands(commands: Any) -> None:
+    """Add ``datasets`` and ``describe``.
+
+    Args:
+        commands: The subparsers of the command line.
+    """
     listing = commands.add_parser("datasets", help="the graphs that have a name, and whether they are on this disk")
     listing.set_defaults(run=_datasets)
-    telling = commands.add_parser("describe", help="a named graph and its task, next to the paper's counts")
-    telling.add_argument("name", metavar="NAME")
-    telling.add_argument("--split-seed", type=int, default=0, metavar="K", help="public split, or seed (default: 0)")
-    telling.set_defaults(run=_describe)
-    for command in (listing, telling):
+    describe = commands.add_parser("describe", help="a named graph and its task, next to the paper's counts")
+    describe.add_argument("name", metavar="NAME")
+    describe.add_argument("--split-seed", type=int, default=0, metavar="K", help="public split, or seed (default: 0)")
+    describe.set_defaults(run=_describe)
+    for command in (listing, describe):
         command.add_argument("--mirror", type=Path, metavar="DIR", help="raw files in PyG's layout, looked at first")
         command.add_argument("--data-root", type=Path, metavar="DIR", help="where graphs are kept once read")
 
@@ -32,9 +37,9 @@ def _datasets(args: argparse.Namespace) -> None:
     paper = {row["dataset"]: row for row in paper_table()}
     print(f"{'name':10s} {'nodes':>10s} {'edges':>11s} {'classes':>7s} {'homophily':>9s}  on disk")
     for name, dataset in DATASETS.items():
-        seen = summary(name, args.data_root)
-        if seen is not None:
-            numbers = f"{seen[0]:10,d} {seen[1]:11,d} {seen[2]:7d} {seen[3]:9.3f}"
+        cached = summary(name, args.data_root)
+        if cached is not None:
+            numbers = f"{cached[0]:10,d} {cached[1]:11,d} {cached[2]:7d} {cached[3]:9.3f}"
             where = "yes" if dataset.make is None else "embedded"
         else:
             nodes, edges, classes, homophily = dataset.published or _of_paper(paper[name])

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .bench import write_report
+from .bench import run_benchmark, write_report
 from .common import (
     Bar,
     add_place_options,
@@ -29,16 +29,23 @@ if TYPE_CHECKING:
 
 
 def add_commands(commands: Any) -> None:
+    """Add ``tune`` and ``reproduce``.
+
+    Args:
+        commands: The subparsers of the command line.
+    """
     tune = commands.add_parser(
         "tune",
         help="search hyper-parameters (Optuna), by what the protocol allows to look at",
         description="Search the paper's space (for baselines that of their original papers) with Optuna's TPE. Several "
         "processes and machines may work on the same --out; what is finished is kept, and the same command goes on. "
-        "credalgnn bench --tuned uses what was found.",
+        "credalgnn bench --tuned uses what was chosen.",
     )
     tune.add_argument("-m", "--methods", nargs="+", required=True, metavar="METHOD", help="names, or all")
     add_work_options(tune)
-    tune.add_argument("--trials", type=count, default=30, metavar="N", help="trials per method (default: %(default)s)")
+    tune.add_argument(
+        "--trials", type=count, default=30, metavar="N", help="trials per method, at most 10,000 (default: %(default)s)"
+    )
     tune.add_argument("--storage", metavar="URL", help="an Optuna database instead of a journal file in --out")
     tune.set_defaults(run=_tune)
     _add_scale(tune, "log")
@@ -58,8 +65,10 @@ def add_commands(commands: Any) -> None:
 
 
 def _add_scale(parser: argparse.ArgumentParser, default: str) -> None:
-    words = "draw learning rate and weight decay evenly, as the paper does, or evenly in their logarithms"
-    parser.add_argument("--scale", choices=("uniform", "log"), default=default, help=f"{words} (default: %(default)s)")
+    meaning = "draw learning rate and weight decay evenly, as the paper does, or evenly in their logarithms"
+    parser.add_argument(
+        "--scale", choices=("uniform", "log"), default=default, help=f"{meaning} (default: %(default)s)"
+    )
 
 
 def _tune(args: argparse.Namespace) -> int:
@@ -86,9 +95,9 @@ def _tune(args: argparse.Namespace) -> int:
                 Tuning(dataset, task, studies, methods, args.trials, args.split_seed, settings)
                 for (dataset, _), task in tasks.items()
             ]
-            bare = [name for part in parts for name, space in part.spaces.items() if not space]
-            if bare:
-                raise UserError(f"--set leaves nothing of {bare[0]} to tune")
+            empty = [name for part in parts for name, space in part.spaces.items() if not space]
+            if empty:
+                raise UserError(f"--set leaves nothing of {empty[0]} to tune")
             total = sum(part.total for part in parts)
             with engine_of(args, source, folder.models) as engine, Bar(total) as bar:
                 in_time = search_all(parts, studies, engine, deadline_of(args), bar.trial)
@@ -109,17 +118,15 @@ def _tune(args: argparse.Namespace) -> int:
 def _point(best: Best) -> str:
     if best.value is None:
         return "its defaults: the ID validation nodes are all right, or all wrong, so nothing tells points apart"
-    words = (
+    return ", ".join(
         f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in best.config.items()
     )
-    return ", ".join(words)
 
 
 def _reproduce(args: argparse.Namespace) -> int:
     need("optuna", "credalgnn reproduce")
     need("pyarrow", "credalgnn reproduce")
     with user_errors():
-        from ..bench.benchmark import benchmark
         from ..bench.folder import Folder
         from ..report.paper import write_beside
         from ..tuning import Budget, Reproduction, Studies, search_all
@@ -137,8 +144,7 @@ def _reproduce(args: argparse.Namespace) -> int:
                 in_time = search_all(parts, studies, engine, deadline, bar.trial)
             if in_time:
                 runs = sorted((run for part in parts for run in part.runs()), key=lambda run: run.seed)
-                with Bar(len(runs)) as bar:
-                    outcome = benchmark(folder, runs, tasks, engine, lambda run: run.seed == 0, deadline, bar.tell)
+                outcome = run_benchmark(folder, runs, tasks, engine, lambda run: run.seed == 0, deadline)
                 if not outcome.left:
                     tidy()
         if outcome is None or outcome.left:

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .._names import suggestion
 from .graph import Graph, GraphError
 from .sources import SOURCES, TEST, TRAIN, VAL
 from .storage import from_arrays, read_arrays, to_arrays, write_arrays
@@ -205,7 +206,7 @@ def _load(
     name: str, mirror: str | os.PathLike[str] | None, data_root: str | os.PathLike[str] | None
 ) -> tuple[Graph, NDArray[np.int8] | None]:
     if name not in DATASETS:
-        raise GraphError(f"there is no data set {name!r}; there are {', '.join(DATASETS)}")
+        raise GraphError(f"there is no data set {name!r}: {suggestion(name, DATASETS)}")
     make = DATASETS[name].make
     if make is not None:
         return make(), None

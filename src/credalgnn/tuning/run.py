@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, NamedTuple, Protocol
 
 from ..bench.engines import Engine
@@ -62,26 +63,33 @@ def run_searches(
 
     Returns:
         Whether there was time enough.
+
+    Raises:
+        FolderVanished: The folder with the trials was deleted meanwhile.
     """
-    busy: dict[int, tuple[Search, int]] = {}
-    while busy or not all(search.is_finished for search in searches):
-        if deadline is not None and time.monotonic() >= deadline:
-            return False
-        for search in searches:
-            if len(busy) < engine.slots:
-                for number, unit in search.next_trials(engine.slots - len(busy)):
-                    engine.start(unit)
-                    busy[id(unit)] = search, number
-        if not busy:
-            time.sleep(0.2)  # other processes do what is left
-            continue
-        for done in engine.finished(timeout=0.5):
-            if id(done.unit) not in busy:
-                continue  # of an earlier stage
-            search, number = busy.pop(id(done.unit))
-            result = {"error": done.error, "died": True} if done.error is not None else done.value
-            search.tell(number, result)
-            on_trial(sum(min(len(each.finished), each.trials) for each in searches), search, result)
+    with ExitStack() as stack:
+        checks = [stack.enter_context(search.guarded()) for search in searches]
+        busy: dict[int, tuple[Search, int]] = {}
+        while busy or not all(search.is_finished for search in searches):
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            for search in searches:
+                if len(busy) < engine.slots:
+                    for number, unit in search.next_trials(engine.slots - len(busy)):
+                        engine.start(unit)
+                        busy[id(unit)] = search, number
+            if not busy:
+                time.sleep(0.2)  # other processes do what is left
+            results = engine.finished(timeout=0.5) if busy else []
+            for check in checks:  # before the storage is written to, which would make it again
+                check()
+            for done in results:
+                if id(done.unit) not in busy:
+                    continue  # of an earlier stage
+                search, number = busy.pop(id(done.unit))
+                result = {"error": done.error, "died": True} if done.error is not None else done.value
+                search.tell(number, result)
+                on_trial(sum(min(len(each.finished), each.trials) for each in searches), search, result)
     return True
 
 

@@ -29,7 +29,8 @@ class Owners:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.me = folder, uuid.uuid4().hex
-        self._lock = Lock(folder / self.me)
+        self.path = folder / self.me
+        self._lock = Lock(self.path)
         self._lock.take()
 
     @property

@@ -1,7 +1,8 @@
 """One search: trials are asked for in rounds, told to a shared storage, and survive the death of who works on them.
 
 Points are drawn by Optuna's TPE in rounds of a fixed size, from a sampler seeded by the round: what is drawn depends
-neither on how many processes there are nor on whether they were stopped on the way.
+neither on how many processes there are nor on whether they were stopped on the way. No point of a finite space is
+tried twice, and one that has no more points than there are trials is tried point by point.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,7 @@ import numpy as np
 from .._files import locked
 from ..bench.engines import EngineError, Unit
 from ..bench.plan import Run
+from ..bench.vanished import guarded
 from ..graphs import Task
 from ..methods import find_method
 from ..methods.base import Protocol
@@ -27,7 +30,7 @@ from ..methods.search_space import Space
 from .best import Best
 from .objective import CHECKS, try_point
 from .space import Scale, draw, points, size
-from .storage import Owners, open_storage
+from .storage import JOURNAL, Owners, open_storage
 
 if TYPE_CHECKING:
     import optuna
@@ -49,7 +52,8 @@ class Search:
         name: The search's name, for people.
         digest: Stands for all that its trials depend on; with the name it identifies the study in the storage.
         space: What is searched.
-        trials: How many trials are to be finished; at most as many as the space has points.
+        trials: How many trials are to be finished. If a finite space has no more points, each of them is tried: once,
+            but for points that an older version has tried twice.
         plan: ``plan(point, seed)`` makes a run of a point of the space.
         storage: Where trials are kept.
         owners: Who works on them.
@@ -70,12 +74,14 @@ class Search:
     def __post_init__(self) -> None:
         import optuna
 
-        self.is_finite = size(self.space) <= self.trials
-        self.trials = int(min(self.trials, size(self.space)))
         self.study = optuna.create_study(
             study_name=f"{self.name} {self.digest}", storage=self.storage, direction="maximize", load_if_exists=True
         )
         self._failed_before: set[int] = set()
+        self.is_exhaustive = size(self.space) <= self.trials
+        if self.is_exhaustive:
+            repeated = len(self.finished) - len({_key(_point(trial)) for trial in self.finished})
+            self.trials = int(size(self.space)) + repeated
         if not self.is_finished or all(trial.value is None for trial in self.finished):
             self._failed_before = {trial.number for trial in self.study.get_trials(deepcopy=False) if _has_died(trial)}
 
@@ -102,8 +108,12 @@ class Search:
         states = {trial.user_attrs["seed"]: trial.state for trial in self._trials}
         todo = [seed for seed in self._seeds(number) if states.get(seed) in (None, TrialState.WAITING)]
         if any(seed not in states for seed in todo):
+            taken = {_key(_point(trial)) for trial in self._trials}
             for seed, point in zip(self._seeds(number), self._points(number, before), strict=True):
                 if seed not in states:
+                    if math.isfinite(size(self.space)):
+                        point = self._untried(point, taken)
+                        taken.add(_key(point))
                     self.study.enqueue_trial(point, user_attrs={"seed": seed})
         thresholds = self._thresholds(before) if self.prune else {}
         units = []
@@ -125,15 +135,25 @@ class Search:
         return range(TRIAL_SEED + min(first, self.trials), TRIAL_SEED + min(first + ROUND, self.trials))
 
     def _points(self, number: int, before: Sequence[optuna.trial.FrozenTrial]) -> list[dict[str, Any]]:
-        """The points of a round: a function of the results of the rounds before it, and of nothing else."""
+        """The points to try in a round: a function of the results of the rounds before it, and of nothing else."""
         import optuna
 
-        if self.is_finite:  # every point once, in order
-            return list(points(self.space))[number * ROUND : (number + 1) * ROUND]
+        if self.is_exhaustive:  # the first one and, as that is tried, those after it
+            return [next(points(self.space)) for _ in self._seeds(number)]
         sampler = optuna.samplers.TPESampler(seed=number, n_startup_trials=STARTUP, constant_liar=True)
         scratch = optuna.create_study(direction="maximize", sampler=sampler)
         scratch.add_trials(before)
         return [draw(self.space, scratch.ask()) for _ in self._seeds(number)]
+
+    def _untried(self, point: dict[str, Any], taken: set[str]) -> dict[str, Any]:
+        """The point of a finite space, or the next one in its order that is not taken: a neighbour, where there is one.
+
+        It does not matter whether the points of a round are found at once or, after a kill, some of them later: whoever
+        lacks one finds it again, as all others are taken.
+        """
+        after = itertools.dropwhile(lambda each: each != point, points(self.space))
+        free = (each for each in itertools.chain(after, points(self.space)) if _key(each) not in taken)
+        return next(free, point)
 
     def tell(self, number: int, result: Mapping[str, Any]) -> None:
         """Keep the result of a trial, unless its owner was taken for dead and another process has it now.
@@ -207,6 +227,14 @@ class Search:
         complete.sort(key=lambda trial: (-(trial.value or 0.0), trial.user_attrs["seed"]))
         return [Best(dict(t.params), float(t.value or 0.0), t.user_attrs["seed"]) for t in complete[:count]]
 
+    def guarded(self) -> AbstractContextManager[Callable[[], None]]:
+        """Work on this search; what it yields raises ``FolderVanished`` if the folder with the trials was deleted."""
+        folder = self.owners.folder.parent
+        names = [str(self.owners.path.relative_to(folder))]
+        if (folder / JOURNAL).exists():  # and no database
+            names.append(JOURNAL)
+        return guarded(folder, *names)
+
     def _mark_lost_trials(self) -> None:
         """Trials whose process died are marked as lost; their round then lacks them, and they are tried again."""
         from optuna.trial import TrialState
@@ -222,6 +250,15 @@ class Search:
         curves = [{int(epoch): best for epoch, best in trial.user_attrs.get("seen", {}).items()} for trial in before]
         values = {check: [curve[check] for curve in curves if check in curve] for check in CHECKS}
         return {check: float(np.quantile(seen, 0.75)) for check, seen in values.items() if len(seen) >= FEWEST}
+
+
+def _point(trial: optuna.trial.FrozenTrial) -> dict[str, Any]:
+    """The point of a trial, also of one that waits in the queue and has no parameters yet."""
+    return trial.params or dict(trial.system_attrs.get("fixed_params", {}))
+
+
+def _key(point: Mapping[str, Any]) -> str:
+    return json.dumps(point, sort_keys=True)
 
 
 def _has_died(trial: optuna.trial.FrozenTrial) -> bool:
