@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch_geometric.data import Data, InMemoryDataset
 
-from .graph import GraphError, csr_from_scipy
+from ._checks import csr_from_scipy
+from .errors import GraphError
 from .sources import SOURCES, even_quantiles
 
 

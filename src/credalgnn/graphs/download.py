@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 
 from .._files import atomic
-from .graph import GraphError
+from .errors import GraphError
 
 BLOCK = 1 << 20
 TIMEOUT = 60.0  # seconds without a byte

@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .graph import Graph, GraphError
+from .errors import GraphError
+from .graph import Graph
 from .sources import SOURCES, TEST, TRAIN, VAL
 from .storage import from_arrays, read_arrays, to_arrays, write_arrays
 from .synthetic import csbm, digits

@@ -17,7 +17,8 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .graph import Graph, GraphError
+from .errors import GraphError
+from .graph import Graph
 
 T = TypeVar("T")
 

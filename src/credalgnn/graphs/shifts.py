@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .graph import GraphError
+from .errors import GraphError
 from .task import Split, Task, seeded
 
 
@@ -91,7 +91,7 @@ def rewired(task: Task, share: float, seed: int) -> Task:
         edges[end] = torch.where(moved & (task.graph.edge_index[other] == kept), drawn, edges[end])
     loops = moved & (task.graph.edge_index[0] == task.graph.edge_index[1])
     edges[0] = torch.where(loops, kept, edges[0])
-    graph = task.graph.replace(edge_index=edges)
+    graph = task.graph.replace(edge_index=edges, edge_weight=task.graph.edge_weight)
     return task.shifted(f"rewired({share}, seed={seed})", graph=graph, shifted_nodes=_union(task, nodes))
 
 

@@ -23,7 +23,8 @@ from torch import Tensor
 
 from .._files import write
 from .download import DownloadError, fetch
-from .graph import Graph, GraphError
+from .errors import GraphError
+from .graph import Graph
 from .planetoid import read_planetoid
 
 GEOM_GCN = "https://raw.githubusercontent.com/graphdml-uiuc-jlu/geom-gcn/f1fc0d14b3b019c562737240d06ec83b07d16a8f"

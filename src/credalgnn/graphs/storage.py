@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from .._files import atomic
-from .graph import Graph, GraphError
+from .errors import GraphError
+from .graph import Graph
 
 FORMAT = 1  # of saved files
 
@@ -33,6 +34,10 @@ def to_arrays(graph: Graph) -> dict[str, NDArray[Any]]:
         arrays["features"] = graph.features.numpy()
     if graph.node_ids is not None:
         arrays["node_ids"] = graph.node_ids
+    if graph.feature_names is not None:
+        arrays["feature_names"] = np.array(graph.feature_names, dtype=np.str_)
+    if graph.edge_weight is not None:
+        arrays["edge_weight"] = graph.edge_weight.numpy()
     return arrays
 
 
@@ -68,8 +73,15 @@ def from_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> Graph:
             starts, columns, values = (torch.from_numpy(arrays[name]) for name in ("starts", "columns", "values"))
             shape = [int(n) for n in arrays["shape"]]
             features = torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=True)
+        names = arrays.get("feature_names")
         return Graph(
-            features, arrays["edge_index"], arrays["labels"], arrays.get("node_ids"), arrays["class_names"].tolist()
+            features,
+            arrays["edge_index"],
+            arrays["labels"],
+            arrays.get("node_ids"),
+            arrays["class_names"].tolist(),
+            feature_names=None if names is None else names.tolist(),
+            edge_weight=arrays.get("edge_weight"),
         )
     except (KeyError, RuntimeError) as error:
         raise GraphError(f"{path}: not a saved graph ({error})") from None

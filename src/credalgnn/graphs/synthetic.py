@@ -7,7 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .graph import Graph, GraphError
+from .errors import GraphError
+from .graph import Graph
 
 
 def digits(neighbours: int = 5) -> Graph:

@@ -16,7 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .graph import Graph, GraphError
+from ._checks import check_mask, node_numbers
+from .errors import GraphError
+from .graph import Graph
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,16 +69,6 @@ def seeded(seed: int) -> torch.Generator:
     if not 0 <= seed < 2**32:
         raise GraphError(f"a seed must be between 0 and {2**32 - 1}, not {seed}")
     return torch.Generator().manual_seed(seed)
-
-
-def check_mask(mask: Tensor, name: str, nodes: int | None = None) -> None:
-    """A mask is a boolean tensor [N]; anything else is a frequent and silent mistake."""
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-        raise GraphError(f"the {name} mask must be a boolean tensor, not {kind}: e.g. mask.bool()")
-    if mask.dim() != 1 or (nodes is not None and len(mask) != nodes):
-        wanted = f"[{nodes}]" if nodes is not None else "[nodes]"
-        raise GraphError(f"the {name} mask has shape {list(mask.shape)}, but {wanted} is wanted (one split at a time)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,28 +303,6 @@ class Task:
     def shifted(self, words: str, **changes: object) -> Task:
         """A changed copy that records the change."""
         return replace(self, shifts=(*self.shifts, words), **changes)  # type: ignore[arg-type]
-
-
-def node_numbers(nodes: Tensor, name: str, count: int) -> Tensor:
-    """A mask or a tensor of node numbers as node numbers, in the order given."""
-    try:
-        nodes = torch.as_tensor(nodes).detach().cpu()
-    except (TypeError, ValueError, RuntimeError):
-        raise GraphError(f"{name} must be a boolean mask or a tensor of node numbers") from None
-    if nodes.numel() == 0:
-        return torch.empty(0, dtype=torch.int64)
-    if nodes.dtype == torch.uint8 or (nodes.dim() == 1 and len(nodes) == count > 2 and int(nodes.max()) <= 1):
-        check_mask(nodes, name, count)  # zeros and ones for every node are a mask of another type
-    if nodes.dtype == torch.bool:
-        check_mask(nodes, name, count)
-        return nodes.nonzero().squeeze(-1)
-    if nodes.dim() != 1 or nodes.is_floating_point() or nodes.is_complex():
-        raise GraphError(
-            f"{name} must be a boolean mask or a tensor of node numbers, not {nodes.dtype} {list(nodes.shape)}"
-        )
-    if len(nodes) and not 0 <= int(nodes.min()) <= int(nodes.max()) < count:
-        raise GraphError(f"{name} names a node that does not exist: the graph has the nodes 0..{count - 1}")
-    return nodes.long()
 
 
 def _renumber(graph: Graph, left_out: tuple[int, ...]) -> Tensor:

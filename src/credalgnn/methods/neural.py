@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..graphs import Graph
 from ..nn import Classifier, CredalHead, Monitor, Schedule, TrainingError, dro_loss, make_backbone, train
-from ..nn.backbones import BackboneFactory, Features, pyg_model, widths_of
+from ..nn.backbones import BackboneError, BackboneFactory, Features, pyg_model, widths_of
 from ..nn.credal import HALF_LENGTHS, MIDPOINTS, Activation, check_delta
 from ..nn.training import Epoch, Output, at
 from ..sets import IntervalSet, interval_softmax, log_interval_softmax, uncertainty
@@ -103,6 +103,8 @@ class Neural(Method):
                 )  # fmt: skip
             except TrainingError as error:
                 raise TrainingError(f"{self.name}, seed {self.seed}: {error}") from None
+            except BackboneError as error:
+                raise MethodError(str(error)) from None
         self.module_ = module
 
     def _own_draws(self) -> AbstractContextManager[None]:
@@ -143,7 +145,10 @@ class Neural(Method):
 
     def _output(self, graph: Graph, nodes: Tensor) -> Output:
         x, edges = inputs(graph, self.device)
-        output = at(self.module_(x, edges), nodes.to(self.device))
+        try:
+            output = at(self.module_(x, edges), nodes.to(self.device))
+        except BackboneError as error:
+            raise MethodError(str(error)) from None
         return output.cpu() if isinstance(output, Tensor) else tuple(part.cpu() for part in output)
 
     @abstractmethod
