@@ -196,7 +196,13 @@ def checked_weights(value: Any, edges: int) -> Tensor | None:
 
 
 def check_mask(mask: Tensor, name: str, nodes: int | None = None) -> None:
-    """A mask is a boolean tensor [N]; anything else is a frequent and silent mistake."""
+    """A mask is a boolean tensor [N]; anything else is a frequent and silent mistake.
+
+    Args:
+        mask: What should be one.
+        name: What it is called in messages.
+        nodes: How many nodes there are, if known.
+    """
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise GraphError(f"the {name} mask must be a boolean tensor, not {kind}: e.g. mask.bool()")
@@ -206,7 +212,13 @@ def check_mask(mask: Tensor, name: str, nodes: int | None = None) -> None:
 
 
 def node_numbers(nodes: Tensor, name: str, count: int) -> Tensor:
-    """A mask or a tensor of node numbers as node numbers, in the order given."""
+    """A mask or a tensor of node numbers as node numbers, in the order given.
+
+    Args:
+        nodes: The mask or the numbers.
+        name: What they are called in messages.
+        count: How many nodes there are.
+    """
     try:
         nodes = torch.as_tensor(nodes).detach().cpu()
     except (TypeError, ValueError, RuntimeError):

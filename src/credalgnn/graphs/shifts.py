@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from .errors import GraphError
-from .task import Split, Task, seeded
+from .split import Split, seeded
+from .task import Task
 
 
 def fewer_labels(task: Task, share: float, seed: int) -> Task:
@@ -31,6 +32,8 @@ def label_noise(task: Task, share: float, seed: int) -> Task:
 
 
 def fewer_strangers(task: Task, share: float, seed: int) -> Task:
+    if not task.ood_classes:
+        raise GraphError("no class is left out of this task, so there is no stranger to take out of its graph")
     strange = torch.isin(task.graph.labels, torch.tensor(task.ood_classes))
     nodes = strange.nonzero().squeeze(-1)
     order, _ = _order(len(nodes), share, seed)
@@ -43,9 +46,9 @@ def fewer_strangers(task: Task, share: float, seed: int) -> Task:
     number[chosen] = torch.arange(len(chosen))
     parts = (number[part] for part in (task.split.train, task.split.val, task.split.test))
     split = Split(*(part[part >= 0] for part in parts))
-    words = f"fewer_strangers({share}, seed={seed})"
+    shift = f"fewer_strangers({share}, seed={seed})"
     shifted = number[task.shifted_nodes]
-    return task.shifted(words, graph=task.graph.subgraph(chosen), split=split, shifted_nodes=shifted[shifted >= 0])
+    return task.shifted(shift, graph=task.graph.subgraph(chosen), split=split, shifted_nodes=shifted[shifted >= 0])
 
 
 def feature_noise(task: Task, share: float, std: float, seed: int) -> Task:
@@ -59,12 +62,12 @@ def feature_noise(task: Task, share: float, std: float, seed: int) -> Task:
 
 def feature_removal(task: Task, share: float, seed: int) -> Task:
     nodes, _ = _test_nodes(task, share, seed)
-    words = f"feature_removal({share}, seed={seed})"
+    shift = f"feature_removal({share}, seed={seed})"
     matrix = task.graph.features
     if matrix.layout != torch.sparse_csr:
         features = matrix.clone()
         features[nodes] = 0.0
-        return _with_features(task, features, nodes, words)
+        return _with_features(task, features, nodes, shift)
     rows = torch.repeat_interleave(torch.arange(matrix.shape[0]), matrix.crow_indices().diff())
     gone = torch.zeros(matrix.shape[0], dtype=torch.bool)
     gone[nodes] = True
@@ -72,7 +75,7 @@ def feature_removal(task: Task, share: float, seed: int) -> Task:
     emptied = torch.sparse_csr_tensor(
         matrix.crow_indices(), matrix.col_indices(), values, matrix.shape, check_invariants=False
     )
-    return _with_features(task, emptied, nodes, words)
+    return _with_features(task, emptied, nodes, shift)
 
 
 def rewired(task: Task, share: float, seed: int) -> Task:
@@ -118,8 +121,8 @@ def _dense(task: Task) -> Tensor:
     return matrix.to_dense() if matrix.layout == torch.sparse_csr else matrix.clone()
 
 
-def _with_features(task: Task, features: Tensor, nodes: Tensor, words: str) -> Task:
-    return task.shifted(words, graph=task.graph.replace(features=features), shifted_nodes=_union(task, nodes))
+def _with_features(task: Task, features: Tensor, nodes: Tensor, shift: str) -> Task:
+    return task.shifted(shift, graph=task.graph.replace(features=features), shifted_nodes=_union(task, nodes))
 
 
 def _union(task: Task, nodes: Tensor) -> Tensor:
