@@ -98,10 +98,12 @@ class Graph:
 
     @property
     def num_nodes(self) -> int:
+        """How many nodes there are."""
         return self.features.shape[0]
 
     @property
     def num_edges(self) -> int:
+        """How many directed edges there are."""
         return self.edge_index.shape[1]
 
     @property
@@ -112,10 +114,12 @@ class Graph:
 
     @property
     def num_features(self) -> int:
+        """How many features a node has."""
         return self.features.shape[1]
 
     @property
     def num_classes(self) -> int:
+        """How many classes there are, whether a node is of them or not."""
         return len(self.class_names)
 
     @cached_property
@@ -263,7 +267,7 @@ class Graph:
         return self.replace(features=_part(self.features, columns=columns), feature_names=names)
 
     def describe(self) -> Description:
-        """Counts that tell at a glance whether this is the graph one meant."""
+        """Counts of nodes, edges, features and classes, to see at a glance whether it is the right graph."""
         return describe(self)
 
     @classmethod

@@ -11,6 +11,13 @@ from .task import Task
 
 
 def fewer_labels(task: Task, share: float, seed: int) -> Task:
+    """See ``Task.fewer_labels``.
+
+    Args:
+        task: What to change.
+        share: The share of training nodes that stay.
+        seed: Which of them.
+    """
     order, _ = _order(len(task.split.train), share, seed)
     labels = task.train_labels[order]
     wanted = max(1, round(share * len(order)))
@@ -24,6 +31,13 @@ def fewer_labels(task: Task, share: float, seed: int) -> Task:
 
 
 def label_noise(task: Task, share: float, seed: int) -> Task:
+    """See ``Task.label_noise``.
+
+    Args:
+        task: What to change.
+        share: The share of training nodes that are changed.
+        seed: Which of them.
+    """
     chosen, generator = _chosen(len(task.split.train), share, seed)
     labels = task.train_labels.clone()
     step = torch.randint(1, task.num_classes, (len(chosen),), generator=generator)
@@ -32,14 +46,21 @@ def label_noise(task: Task, share: float, seed: int) -> Task:
 
 
 def fewer_strangers(task: Task, share: float, seed: int) -> Task:
+    """See ``Task.fewer_strangers``.
+
+    Args:
+        task: What to change.
+        share: The share of OOD nodes that stay.
+        seed: Which of them.
+    """
     if not task.ood_classes:
-        raise GraphError("no class is left out of this task, so there is no stranger to take out of its graph")
-    strange = torch.isin(task.graph.labels, torch.tensor(task.ood_classes))
-    nodes = strange.nonzero().squeeze(-1)
+        raise GraphError("no class is left out of this task, so there are no OOD nodes to take out of its graph")
+    is_ood = torch.isin(task.graph.labels, torch.tensor(task.ood_classes))
+    nodes = is_ood.nonzero().squeeze(-1)
     order, _ = _order(len(nodes), share, seed)
     tested = torch.isin(nodes[order], task.split.test)
     order = torch.cat([order[tested], order[~tested]])  # those that detection is judged by go last
-    kept = ~strange
+    kept = ~is_ood
     kept[nodes[order[: max(1, round(share * len(order)))]]] = True
     chosen = kept.nonzero().squeeze(-1)
     number = torch.full((task.graph.num_nodes,), -1)
@@ -52,6 +73,14 @@ def fewer_strangers(task: Task, share: float, seed: int) -> Task:
 
 
 def feature_noise(task: Task, share: float, std: float, seed: int) -> Task:
+    """See ``Task.feature_noise``.
+
+    Args:
+        task: What to change.
+        share: The share of test nodes that are changed.
+        std: The standard deviation of the noise.
+        seed: Which of them.
+    """
     if not 0.0 < std < float("inf"):
         raise GraphError(f"std must be a positive number, not {std}")
     nodes, generator = _test_nodes(task, share, seed)
@@ -61,6 +90,13 @@ def feature_noise(task: Task, share: float, std: float, seed: int) -> Task:
 
 
 def feature_removal(task: Task, share: float, seed: int) -> Task:
+    """See ``Task.feature_removal``.
+
+    Args:
+        task: What to change.
+        share: The share of test nodes that are changed.
+        seed: Which of them.
+    """
     nodes, _ = _test_nodes(task, share, seed)
     shift = f"feature_removal({share}, seed={seed})"
     matrix = task.graph.features
@@ -79,6 +115,13 @@ def feature_removal(task: Task, share: float, seed: int) -> Task:
 
 
 def rewired(task: Task, share: float, seed: int) -> Task:
+    """See ``Task.rewired``.
+
+    Args:
+        task: What to change.
+        share: The share of test nodes that are changed.
+        seed: Which of them.
+    """
     nodes, generator = _test_nodes(task, share, seed)
     count = task.graph.num_nodes
     chosen = torch.zeros(count, dtype=torch.bool)

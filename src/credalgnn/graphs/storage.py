@@ -19,7 +19,11 @@ FORMAT = 1  # of saved files
 
 
 def to_arrays(graph: Graph) -> dict[str, NDArray[Any]]:
-    """The graph as plain arrays; what is hashed and what is saved."""
+    """The graph as plain arrays; what is hashed and what is saved.
+
+    Args:
+        graph: The graph.
+    """
     arrays: dict[str, NDArray[Any]] = {
         "edge_index": graph.edge_index.numpy(),
         "labels": graph.labels.numpy(),
@@ -42,13 +46,22 @@ def to_arrays(graph: Graph) -> dict[str, NDArray[Any]]:
 
 
 def write_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    """Write an npz file, so that a reader sees all of it or nothing."""
+    """Write an npz file, so that a reader sees all of it or nothing.
+
+    Args:
+        path: Where to.
+        arrays: What ``to_arrays`` gave, and perhaps more.
+    """
     with atomic(path) as file:
         np.savez(file, format=np.array(FORMAT), **arrays)  # type: ignore[arg-type]
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a saved graph; never a pickle."""
+    """The arrays of a saved graph; never a pickle.
+
+    Args:
+        path: The file.
+    """
     if not path.is_file():
         raise GraphError(f"{path}: no such file")
     try:
@@ -65,7 +78,12 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def from_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> Graph:
-    """The graph that ``to_arrays`` took apart, checked like any other."""
+    """The graph that ``to_arrays`` took apart, checked like any other.
+
+    Args:
+        arrays: The arrays.
+        path: Where they come from, for messages.
+    """
     try:
         if "features" in arrays:
             features = torch.from_numpy(arrays["features"])

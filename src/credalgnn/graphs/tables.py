@@ -24,7 +24,16 @@ INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # what pandas calls an
 
 
 class Columns(NamedTuple):
-    """Which columns are what; see ``Graph.from_tables``."""
+    """Which columns are what; see ``Graph.from_tables``.
+
+    Args:
+        id: What a node is called.
+        label: Its class.
+        features: Its features.
+        source: The id of the node that an edge comes from.
+        target: The id of the node that it goes to.
+        weight: Its weight.
+    """
 
     id: str = "id"
     label: str | None = "label"
@@ -35,7 +44,14 @@ class Columns(NamedTuple):
 
 
 def read_graph(nodes: Any, edges: Any, columns: Columns, delimiter: str | None = None) -> Graph:
-    """See ``Graph.from_tables``."""
+    """See ``Graph.from_tables``.
+
+    Args:
+        nodes: A file or a table with a row for each node.
+        edges: A file or a table with a row for each edge.
+        columns: Which columns are what.
+        delimiter: What stands between the fields of a text file; None: found in the header.
+    """
     _, pc = _pyarrow()
     id, label, features, source, target, weight = columns
     node_table, node_name = _table(nodes, "nodes", [id], delimiter)

@@ -44,10 +44,10 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class TrainingView:
-    """All that a method sees: a graph to train on, and the one in which the nodes ``val`` to stop by are.
+    """All that a method sees: a graph to train on, and the graph in which the nodes ``val`` to stop by are.
 
     Of a transductive task both are the whole graph, with the labels of training and ID validation nodes and no others.
-    Of an inductive one ``graph`` holds the training nodes alone, ``val_graph`` these and behind them the ID validation
+    Of an inductive task ``graph`` holds the training nodes alone, ``val_graph`` these and behind them the ID validation
     nodes, each with the edges among its nodes; ``train`` has the same numbers in both.
 
     Args:
@@ -147,7 +147,7 @@ class Task:
         *,
         source: str = "",
     ) -> Task:
-        """Make the nodes of ``ood_classes`` strangers: dropped from training, to be recognised in validation and test.
+        """Take some classes for out of distribution: dropped from training, to be recognised in validation and test.
 
         ID classes are numbered anew, 0..C-1 in their order. Nodes without a label stay in the graph, in no part of it.
 
@@ -187,6 +187,7 @@ class Task:
 
     @property
     def id_classes(self) -> tuple[int, ...]:
+        """The numbers that the ID classes have in the graph."""
         return tuple(k for k in range(self.graph.num_classes) if k not in self.ood_classes)
 
     @property

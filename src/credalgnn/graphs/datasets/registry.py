@@ -157,8 +157,6 @@ def _outside(name: str, path: str, source: str) -> Dataset:
         value = import_object(path)
     except ImportError as error:
         raise GraphError(f"{source}: {error}") from None
-    if isinstance(value, type) and issubclass(value, Dataset):
-        value = value()
     short = dataset_name(name)
     if isinstance(value, Dataset):
         return replace(value, name=short, source=source)
@@ -181,4 +179,5 @@ def _read_folder(folder: Path) -> Graph:
             problem = f"{there[0].name} and {there[1].name}" if there else f"no {role} table"
             raise GraphError(f"{folder}: {problem} in this folder; one of {', '.join(names)} is wanted")
         tables.append(there[0])
-    return Graph.from_tables(*tables)
+    nodes, edges = tables
+    return Graph.from_tables(nodes, edges)
