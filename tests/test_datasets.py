@@ -43,8 +43,7 @@ from credalgnn.graphs import (
     load_task,
     paper_table,
 )
-from credalgnn.graphs.download import DownloadError, fetch
-from credalgnn.graphs.sources import SOURCES
+from credalgnn.graphs.datasets.download import DownloadError, fetch
 from pyg import Coauthor, WikipediaNetwork
 from raw_planetoid import write_gnn_benchmark, write_planetoid
 
@@ -52,6 +51,7 @@ MIRROR = Path(os.environ.get("CREDALGNN_MIRROR") or Path(__file__).parents[2] / 
 needs_mirror = pytest.mark.skipif(not MIRROR.is_dir(), reason="needs the raw files: set CREDALGNN_MIRROR")
 WIKIPEDIA = {"chameleon": (647, 438, 291, 276, 180), "squirrel": (1515, 982, 682, 622, 419)}
 COUNTS = ("train_id", "val_id", "val_ood", "test_id", "test_ood")
+WITH_FILES = [name for name, dataset in DATASETS.items() if dataset.files]
 PAPER = {row["dataset"]: row for row in paper_table()}
 
 
@@ -86,7 +86,7 @@ def test_the_table_is_the_papers() -> None:
         header, *lines = (line.split(",") for line in source.read_text().splitlines())
         assert [[str(row[key]) for key in header] for row in paper_table()] == lines
     assert list(DATASETS) == [*PAPER, "cora", "citeseer", "pubmed", "computers", "digits", "csbm"]
-    assert {name for name, one in DATASETS.items() if one.published or one.make} == set(DATASETS) - set(PAPER)
+    assert {name for name, dataset in DATASETS.items() if dataset.paper} == set(PAPER)
 
 
 @needs_mirror
@@ -227,10 +227,12 @@ def test_mirror_and_data_root_come_from_the_environment(tmp_path: Path, monkeypa
     assert {path: path.stat().st_mtime_ns for path in MIRROR.rglob("*")} == before  # nothing is written to the mirror
 
 
-def test_unknown_names_list_the_known() -> None:
+def test_unknown_names_get_the_nearest_or_all() -> None:
     for load in (load_graph, load_task):
-        with pytest.raises(GraphError, match=r"karate.*chameleon"):
+        with pytest.raises(GraphError, match=r"karate.*chameleon.*package\.module:name"):
             load("karate")
+        with pytest.raises(GraphError, match=r"no data set 'Camelon': did you mean chameleon\?"):
+            load("Camelon")
 
 
 # tiny files of the genuine formats
@@ -467,7 +469,7 @@ def test_a_failed_download_keeps_the_older_file(server: tuple[str, type[Handler]
 
 
 def redirect(monkeypatch: pytest.MonkeyPatch, name: str, base: str) -> None:
-    files = SOURCES[name].files
+    files = DATASETS[name].files
     for relative, file in list(files.items()):
         monkeypatch.setitem(files, relative, replace(file, url=f"{base}/{relative}", size=None, sha256=None))
 
@@ -491,7 +493,7 @@ def test_graphs_are_downloaded_once(
     redirect(monkeypatch, name, base)
     graph = load_graph(name, data_root=tmp_path / "data")
     asked = len(handler.asked)
-    assert asked == len(SOURCES[name].files)
+    assert asked == len(DATASETS[name].files)
     assert load_graph(name, data_root=tmp_path / "data").fingerprint == graph.fingerprint
     assert len(handler.asked) == asked
     mirrored = load_graph(name, mirror=tmp_path / "origin", data_root=tmp_path / "other")
@@ -510,7 +512,7 @@ def test_arxiv_is_downloaded_as_one_archive(
         for path in sorted((tmp_path / "origin").rglob("*.gz")):
             packed.write(path, str(path.relative_to(tmp_path / "origin")))
     handler.files["/arxiv.zip"] = archive.getvalue()
-    files = SOURCES["arxiv"].files
+    files = DATASETS["arxiv"].files
     for relative, file in list(files.items()):
         monkeypatch.setitem(files, relative, replace(file, url=f"{base}/arxiv.zip", size=None, sha256=None))
     graph = load_graph("arxiv", data_root=tmp_path / "data")
@@ -519,7 +521,7 @@ def test_arxiv_is_downloaded_as_one_archive(
     assert mirrored.fingerprint == graph.fingerprint
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", WITH_FILES)
 def test_without_network_the_files_and_their_place_are_named(
     name: str, dead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -527,16 +529,15 @@ def test_without_network_the_files_and_their_place_are_named(
     with pytest.raises(GraphError) as caught:
         load_graph(name, data_root=tmp_path)
     text = str(caught.value)
-    assert all(Path(relative).name in text for relative in SOURCES[name].files)
+    assert all(Path(relative).name in text for relative in DATASETS[name].files)
     assert dead in text
     assert str(tmp_path) in text or "CREDALGNN_MIRROR" in text
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_sources_name_real_places() -> None:
-    for name, source in SOURCES.items():
-        assert source.files, name
-        for relative, file in source.files.items():
+    for name in WITH_FILES:
+        for relative, file in DATASETS[name].files.items():
             assert "/raw/" in relative
             assert file.url.startswith(("https://", "http://"))
             assert file.sha256 is None or re.fullmatch("[0-9a-f]{64}", file.sha256)
@@ -545,7 +546,7 @@ def test_sources_name_real_places() -> None:
 @needs_mirror
 def test_mirrored_files_are_those_the_sources_name() -> None:
     for name in (*WIKIPEDIA, "coauthor", "cora", "citeseer", "pubmed", "computers"):
-        for relative, file in SOURCES[name].files.items():
+        for relative, file in DATASETS[name].files.items():
             content = (MIRROR / relative).read_bytes()
             assert file.size == len(content)
             assert file.sha256 == hashlib.sha256(content).hexdigest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -1249,6 +1250,28 @@ def test_a_part_fitted_elsewhere_since_is_noticed() -> None:
     with pytest.raises(MethodError, match="fit"):
         method.predict()
     method.fit(second).predict()
+
+
+@pytest.mark.parametrize("backbone", ["gcn", "sage"])
+@pytest.mark.parametrize("batch_size", [None, 32])
+def test_edge_weights_are_used(backbone: str, batch_size: int | None) -> None:
+    task = small_task()
+    heavy = torch.linspace(0, 3, task.graph.num_edges)
+    weighted = replace(task, graph=task.graph.replace(edge_weight=heavy))
+    options = SHORT | {"backbone": backbone, "batch_size": batch_size}
+    plain, other = (Vanilla(**options).fit(t).predict().probabilities for t in (task, weighted))
+    assert not torch.allclose(plain, other, atol=1e-3)
+
+
+def test_edge_weights_that_a_backbone_cannot_use_are_refused() -> None:
+    task = small_task()
+    weighted = task.graph.replace(edge_weight=torch.ones(task.graph.num_edges))
+    with pytest.raises(MethodError, match=r"GAT takes no edge weights.*graph\.unweighted\(\)$"):
+        Vanilla(**SHORT | {"backbone": "gat"}).fit(replace(task, graph=weighted))
+    fitted = Vanilla(**SHORT | {"backbone": "gat"}).fit(task)
+    with pytest.raises(MethodError, match=r"GAT takes no edge weights.*graph\.unweighted\(\)$"):
+        fitted.predict(weighted)
+    fitted.predict(weighted.unweighted())
 
 
 @pytest.mark.parametrize("kind", ["mean", "normalized"])

@@ -191,10 +191,60 @@ def test_bad_splits_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("ood", "words"),
-    [([], ["ood"]), ([7], ["7"]), ([-1], ["-1"]), ([0, 1, 2, 3, 4], ["all"]), ([0, 1, 2, 3], ["one", "2"])],
+    [
+        ([7], ["7", "classes 0..4"]),
+        ([-1], ["-1"]),
+        ([0, 1, 2, 3, 4], ["all"]),
+        ([0, 1, 2, 3], ["one", "2"]),
+        (["cta"], ["'cta'", "did you mean cat?"]),
+        ("zebra", ["'zebra'", "choose from ant, bee, cat, dog, owl"]),
+        (["7"], ["'7'", "classes 0..4"]),
+        ([1.0], ["1.0", "numbers or names"]),
+        ([True], ["True", "classes 0..4"]),
+        (None, ["None", "numbers or names"]),
+        ([None], ["None", "numbers or names"]),
+    ],
 )
-def test_bad_classes_are_refused(ood: list[int], words: list[str]) -> None:
+def test_bad_classes_are_refused(ood: Any, words: list[str]) -> None:
     raises(lambda: Task.leave_out(toy(), ood), *words)
+
+
+@pytest.mark.parametrize(
+    "ood",
+    [[1, 3], ["dog", "bee"], ("bee", 3), ["1", "3"], np.array([3, 1]), torch.tensor([1, 3]), {1, 3}, range(1, 4, 2)],
+)
+def test_classes_by_number_or_name(ood: Any) -> None:
+    task = Task.leave_out(toy(), ood)
+    assert task.ood_classes == (1, 3)
+    assert task.fingerprint == task_of().fingerprint
+
+
+def test_a_single_class_and_names_that_are_numbers() -> None:
+    assert {Task.leave_out(toy(), ood).ood_classes for ood in (1, "bee", "1", np.int64(1))} == {(1,)}
+    years = toy().replace(class_names=["1", "2", "3", "4", "5"])
+    assert Task.leave_out(years, "1").ood_classes == (0,)  # text is a name first
+    assert Task.leave_out(years, 1).ood_classes == (1,)
+
+
+@pytest.mark.parametrize("inductive", [False, True])
+def test_a_task_without_left_out_classes(inductive: bool) -> None:
+    task = Task.leave_out(toy(), (), inductive=inductive)
+    assert task.ood_classes == ()
+    assert task.class_names == tuple(NAMES)
+    assert task.counts == {"train_id": 120, "val_id": 40, "val_ood": 0, "test_id": 40, "test_ood": 0}
+    assert not task.test.is_ood.any()
+    assert torch.equal(task.test.labels, task.graph.labels[task.test.nodes])
+    assert task.training.num_classes == CLASSES
+    assert len(task.training.train) == 120
+    assert task.fingerprint != Task.leave_out(toy(), 0, inductive=inductive).fingerprint
+    assert len(task.fewer_labels(0.5).split.train) == 60
+    raises(lambda: task.fewer_strangers(0.5), "no class is left out")
+
+
+def test_the_source_is_told_and_not_part_of_the_task() -> None:
+    task = Task.leave_out(toy(), 1, source="file: toy.npz")
+    assert task.source == task.fewer_labels(0.5).source == "file: toy.npz"
+    assert task.fingerprint == Task.leave_out(toy(), 1).fingerprint
 
 
 def test_a_graph_without_labels_makes_no_task() -> None:

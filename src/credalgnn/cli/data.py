@@ -17,53 +17,44 @@ def add_commands(commands: Any) -> None:
     """
     listing = commands.add_parser("datasets", help="the graphs that have a name, and whether they are on this disk")
     listing.set_defaults(run=_datasets)
-    describe = commands.add_parser("describe", help="a named graph and its task, next to the paper's counts")
-    describe.add_argument("name", metavar="NAME")
-    describe.add_argument("--split-seed", type=int, default=0, metavar="K", help="public split, or seed (default: 0)")
-    describe.set_defaults(run=_describe)
-    for command in (listing, describe):
+    telling = commands.add_parser("describe", help="a graph and its task, next to the paper's counts")
+    telling.add_argument(
+        "name", metavar="NAME", help="or a file of Graph.save, a folder with tables, package.module:name"
+    )
+    telling.add_argument("--ood-classes", nargs="*", metavar="CLASS", help="left out, by number or name")
+    telling.add_argument("--split-seed", type=int, default=0, metavar="K", help="public split, or seed (default: 0)")
+    telling.set_defaults(run=_describe)
+    for command in (listing, telling):
         command.add_argument("--mirror", type=Path, metavar="DIR", help="raw files in PyG's layout, looked at first")
         command.add_argument("--data-root", type=Path, metavar="DIR", help="where graphs are kept once read")
 
 
 def _datasets(args: argparse.Namespace) -> None:
-    from ..graphs import GraphError
-    from ..graphs.named import DATASETS, in_mirror, paper_table, summary
+    from ..graphs import DATASETS, GraphError
 
+    print(f"{'name':10s} {'nodes':>10s} {'edges':>11s} {'classes':>7s} {'homophily':>9s}  on disk")
     try:
-        mirrored = {name for name, dataset in DATASETS.items() if dataset.make is None and in_mirror(name, args.mirror)}
+        for name, dataset in DATASETS.items():
+            size, place = dataset.summary(args.data_root), dataset.place(args.mirror, args.data_root)
+            numbers = " " * 40
+            if size is not None:
+                share = size.homophily if isinstance(size.homophily, str) else f"{size.homophily:.3f}"
+                numbers = f"{size.nodes:10,d} {size.edges:11,d} {size.classes:7d} {share:>9s}"
+            print(f"{name:10s} {numbers}  {place:24s} {dataset.description}")
     except GraphError as error:
         raise UserError(error) from None
-    paper = {row["dataset"]: row for row in paper_table()}
-    print(f"{'name':10s} {'nodes':>10s} {'edges':>11s} {'classes':>7s} {'homophily':>9s}  on disk")
-    for name, dataset in DATASETS.items():
-        cached = summary(name, args.data_root)
-        if cached is not None:
-            numbers = f"{cached[0]:10,d} {cached[1]:11,d} {cached[2]:7d} {cached[3]:9.3f}"
-            where = "yes" if dataset.make is None else "embedded"
-        else:
-            nodes, edges, classes, homophily = dataset.published or _of_paper(paper[name])
-            numbers = f"{nodes:10,d} {edges:11,d} {classes:7d} {homophily:>9s}"
-            where = "raw files in the mirror" if name in mirrored else "no"
-        print(f"{name:10s} {numbers}  {where:24s} {dataset.about}")
     print("\nWhat is not on disk yet is shown with published numbers; credalgnn describe NAME fetches and reads it.")
-
-
-def _of_paper(row: dict[str, str | int]) -> tuple[int, int, int, str]:
-    """Nodes, edges, classes and homophily in the paper's table."""
-    nodes, edges, classes = (int(row[key]) for key in ("nodes", "edges", "classes"))
-    return nodes, edges, classes, {"He": "low", "Ho": "high"}[str(row["homophily"])]
 
 
 def _describe(args: argparse.Namespace) -> None:
     from ..graphs import GraphError, load_task, paper_table
 
     try:
-        task = load_task(args.name, args.split_seed, mirror=args.mirror, data_root=args.data_root)
+        task = load_task(args.name, args.split_seed, args.ood_classes, mirror=args.mirror, data_root=args.data_root)
     except GraphError as error:
         raise UserError(error) from None
     print(task.graph.describe())
-    left_out = ", ".join(task.graph.class_names[k] for k in task.ood_classes)
+    left_out = ", ".join(task.graph.class_names[k] for k in task.ood_classes) or "none"
     print(f"{'left out':15s} {left_out}\n{'fingerprint':15s} {task.fingerprint}\n")
     paper = next((row for row in paper_table() if row["dataset"] == args.name), None)
     ours = {

@@ -406,6 +406,7 @@ def inputs(graph: Graph, device: str = "cpu") -> tuple[Features, Adjacency]:
         x: Features = graph.features
         if graph.features.layout == torch.sparse_csr:
             x = SparseMatrix.from_torch(graph.features)
-        graph.derived[key] = x.to(device), Adjacency(graph.edge_index.to(device), graph.num_nodes)
+        weights = None if graph.edge_weight is None else graph.edge_weight.to(device)
+        graph.derived[key] = x.to(device), Adjacency(graph.edge_index.to(device), graph.num_nodes, weights)
     made: tuple[Features, Adjacency] = graph.derived[key]
     return made

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..graphs import Graph
 from ..nn import Classifier, Monitor, Schedule, Supervision, TrainingError, make_backbone, train
-from ..nn.backbones import NATIVE, BackboneFactory, Features, pyg_model, widths_of
+from ..nn.backbones import NATIVE, BackboneError, BackboneFactory, Features, pyg_model, widths_of
 from ..nn.training import Output, at
 from . import scores
 from .base import Given, Method, Objective, Outputs, Protocol, inputs
@@ -128,6 +128,8 @@ class Network(Method):
                 )  # fmt: skip
             except TrainingError as error:
                 raise TrainingError(f"{self.name}, seed {self.seed}: {error}") from None
+            except BackboneError as error:
+                raise MethodError(str(error)) from None
         self.module_ = module
 
     def _own_draws(self) -> AbstractContextManager[None]:
@@ -168,7 +170,10 @@ class Network(Method):
 
     def _output(self, graph: Graph, nodes: Tensor) -> Output:
         x, edges = inputs(graph, self.device)
-        output = at(self.module_(x, edges), nodes.to(self.device))
+        try:
+            output = at(self.module_(x, edges), nodes.to(self.device))
+        except BackboneError as error:
+            raise MethodError(str(error)) from None
         return output.cpu() if isinstance(output, Tensor) else tuple(part.cpu() for part in output)
 
     def outputs(self, graph: Graph | None = None) -> Outputs:

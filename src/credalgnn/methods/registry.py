@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from difflib import get_close_matches
 from functools import cache
-from importlib import import_module
 from importlib.metadata import entry_points
 
+from .._imports import import_object
+from .._names import suggestion
 from .base import Method
 from .baselines import Degree, FeatureSum
 from .coverage import CredalCoverage
@@ -53,10 +53,8 @@ def find_method(name: str) -> type[Method]:
     plugins = _plugins()
     if name in plugins:
         return _checked(_imported(plugins[name]), name)
-    known = [*METHODS, *plugins]
-    near = get_close_matches(name, known, 1)
-    hint = f"did you mean {near[0]}? There are" if near else "choose from"
-    raise MethodError(f"unknown method {name!r}: {hint} {', '.join(known)}, or give an import path, package.module:Class")
+    hint = suggestion(name, [*METHODS, *plugins])
+    raise MethodError(f"unknown method {name!r}: {hint}; or give an import path, package.module:Class")
 
 
 def method_path(kind: type[Method]) -> str:
@@ -94,16 +92,10 @@ def _plugins() -> dict[str, str]:
 
 
 def _imported(path: str) -> object:
-    module, _, name = path.partition(":")
     try:
-        found: object = import_module(module)
+        return import_object(path)
     except ImportError as error:
-        raise MethodError(f"{path}: {module} cannot be imported ({error}): is it installed, or in this folder?") from None
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise MethodError(f"{path}: {module} has no {name}")
-        found = getattr(found, part)
-    return found
+        raise MethodError(f"{path}: {error}") from None
 
 
 def _checked(found: object, path: str) -> type[Method]:

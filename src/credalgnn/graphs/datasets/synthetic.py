@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .graph import Graph, GraphError
+from ..errors import GraphError
+from ..graph import Graph
+from .base import Dataset
 
 
 def digits(neighbours: int = 5) -> Graph:
     """Scikit-learn's 1,797 handwritten digits, each joined in both directions to its nearest neighbours by pixels.
 
     Distances are whole numbers, and ties go to the smaller index: the graph is the same on every machine.
+
+    Args:
+        neighbours: How many nearest neighbours each is joined to.
     """
     from sklearn.datasets import load_digits
 
@@ -45,6 +52,15 @@ def csbm(
     A node's class is uniform. Its features are normal with unit variance around the class's mean, a random direction of
     length ``signal`` times sqrt(2). Of ``nodes * degree / 2`` undirected edges a share ``homophily`` joins nodes of one
     class, the others nodes of two; both ends uniform. ``csbm_posterior`` has what the features alone can tell.
+
+    Args:
+        nodes: How many nodes.
+        classes: How many classes.
+        homophily: The share of edges between nodes of one class.
+        degree: The average number of undirected edges at a node.
+        features: How many features.
+        signal: How far apart the means of the classes are.
+        seed: Of all that is drawn.
     """
     for name, value, good in (
         ("nodes", nodes, nodes >= 2 * classes),
@@ -92,6 +108,15 @@ def csbm_posterior(
     """The true probability [N, C] of each class given a node's own features, for ``csbm`` with the same arguments.
 
     The edges, and so homophily and degree, play no part in it.
+
+    Args:
+        nodes: How many nodes.
+        classes: How many classes.
+        homophily: The share of edges between nodes of one class.
+        degree: The average number of undirected edges at a node.
+        features: How many features.
+        signal: How far apart the means of the classes are.
+        seed: Of all that is drawn.
     """
     _, matrix, means = _contextual(nodes, classes, features, signal, seed)
     distance = ((matrix[:, None, :].astype(np.float64) - means) ** 2).sum(-1)
@@ -109,3 +134,17 @@ def _contextual(
     means *= signal * np.sqrt(2.0) / np.linalg.norm(means, axis=1, keepdims=True)
     matrix = means[labels] + rng.normal(size=(nodes, features))
     return labels, matrix.astype(np.float32), means
+
+
+DIGITS = Dataset(
+    "digits",
+    digits,
+    ood_classes=(8, 9),
+    description="handwritten digits joined to their nearest neighbours (embedded)",
+)
+CSBM = Dataset(
+    "csbm",
+    partial(csbm, classes=4),
+    ood_classes=(0,),
+    description="contextual stochastic block model (generated)",
+)

@@ -9,8 +9,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from .._files import atomic
-from .graph import GraphError
+from ..._files import atomic
+from ..errors import GraphError
 
 BLOCK = 1 << 20
 TIMEOUT = 60.0  # seconds without a byte
@@ -21,7 +21,14 @@ class DownloadError(GraphError):
 
 
 def fetch(url: str, path: Path, size: int | None = None, sha256: str | None = None) -> None:
-    """Download ``url`` to ``path``; a reply that is cut short or not the expected file is removed and said."""
+    """Download a file; a reply that is cut short or not the expected one is removed and said.
+
+    Args:
+        url: Where from.
+        path: Where to.
+        size: The expected number of bytes, if known.
+        sha256: The expected sum, if known.
+    """
     digest = hashlib.sha256()
     received = 0
     print(f"downloading {url}", file=sys.stderr, flush=True)
