@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         load_method,
     )
     from .sets import (
+        CredalSet,
         HullSet,
         IntervalSet,
         e_admissibility,
@@ -58,6 +59,7 @@ __all__ = [
     "CredalEnsemble",
     "CredalFinal",
     "CredalLJ",
+    "CredalSet",
     "CredalWarning",
     "Degree",
     "Energy",

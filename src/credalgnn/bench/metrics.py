@@ -13,8 +13,7 @@ from torch import Tensor
 
 from ..graphs import Part, Task
 from ..methods import Prediction
-from ..methods.prediction import intervals_of
-from ..sets import HullSet, IntervalSet, e_admissibility, interval_dominance, maximality, u65, u80
+from ..sets import CredalSet, e_admissibility, interval_dominance, maximality, u65, u80
 from .marks import MARKS, diagnose
 
 Numbers: TypeAlias = dict[str, float | None]
@@ -23,7 +22,7 @@ Array: TypeAlias = NDArray[Any]
 ROC_GRID = np.linspace(0.0, 1.0, 101)
 REJECTION_STEPS = 50
 BINS = 30
-RULES: dict[str, Callable[[IntervalSet | HullSet], Tensor]] = {
+RULES: dict[str, Callable[[CredalSet], Tensor]] = {
     "interval_dominance": interval_dominance,
     "maximality": maximality,
     "e_admissibility": e_admissibility,
@@ -149,11 +148,9 @@ def _classification(probabilities: Tensor, labels: Tensor) -> Numbers:
     }
 
 
-def _credal(
-    prediction: Prediction, credal: IntervalSet | HullSet, rows: Tensor, known: Tensor, labels: Tensor
-) -> Numbers:
+def _credal(prediction: Prediction, credal: CredalSet, rows: Tensor, known: Tensor, labels: Tensor) -> Numbers:
     """Widths over all nodes of the part, and of a typical ID and OOD node; all else over its ID nodes."""
-    chosen, width = rows[known], intervals_of(credal).width[rows]
+    chosen, width = rows[known], credal.width[rows]
     widest = width.amax(-1)
     numbers: Numbers = {
         **{f"accuracy_{by}": _share(prediction.classify(by)[chosen] == labels) for by in ("lower", "upper")},
@@ -162,7 +159,7 @@ def _credal(
         "widest_id": _median(widest[known]),
         "widest_ood": _median(widest[~known]),
     }
-    sets = take(credal, chosen)
+    sets = credal.take(chosen)
     kept = {name: rule(sets) for name, rule in RULES.items()}
     for name, classes in kept.items():
         numbers[f"size_{name}"] = classes.sum(-1).double().mean().item()
@@ -178,13 +175,6 @@ def _median(values: Tensor) -> float | None:
 
 def _share(yes: Tensor) -> float:
     return yes.double().mean().item()
-
-
-def take(credal: IntervalSet | HullSet, rows: Tensor) -> IntervalSet | HullSet:
-    """The credal sets of some rows."""
-    if isinstance(credal, HullSet):
-        return HullSet(credal.members[:, rows])
-    return IntervalSet(credal.lower[rows], credal.upper[rows])
 
 
 def _rejection(score: Array, wrong: Array) -> tuple[Numbers, list[float]]:

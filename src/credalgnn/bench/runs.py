@@ -32,7 +32,6 @@ from ..methods import (
 from ..methods.base import Protocol
 from ..methods.detectors import PostHoc
 from ..methods.neural import CredalFinal, Neural
-from ..methods.prediction import intervals_of
 from ..nn.training import Epoch
 from ..sets import HullSet, IntervalSet, uncertainty
 from .files import locked, write
@@ -288,9 +287,8 @@ def columns(prediction: Prediction, task: Task, method: Method | None = None) ->
         table["prediction"] = prediction.classes[rows].numpy()
         table.update({f"p_{k}": p.numpy() for k, p in enumerate(prediction.probabilities[rows].unbind(-1))})
     if prediction.credal is not None:
-        intervals = intervals_of(prediction.credal)
         for side in ("lower", "upper"):
-            each = getattr(intervals, side)[rows].double().unbind(-1)
+            each = getattr(prediction.credal, side)[rows].double().unbind(-1)
             table.update({f"{side}_{k}": bound.numpy() for k, bound in enumerate(each)})
     if method is not None and len(nodes) <= REASONS and (reasons := method.why(nodes)) is not None:
         table["why"] = list(reasons)

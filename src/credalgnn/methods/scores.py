@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..sets.entropy import Uncertainty
+from ..sets import Uncertainty
 from .neighbours import Latents, NeighbourBank
 
 ROWS = 1 << 16  # nodes whose distances are computed at a time
