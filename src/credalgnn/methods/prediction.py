@@ -1,4 +1,4 @@
-"""What a method says about nodes: classes, credal sets, and scores whose orientation is fixed here."""
+"""Predictions of nodes: classes, credal sets, and scores whose orientation is fixed here."""
 
 from __future__ import annotations
 
@@ -17,10 +17,16 @@ class MethodError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """Predictions for ``nodes``, one row each. Every score is higher where the method is less certain.
+    """Predictions for nodes, a row each. Every score is higher where the method is less certain.
 
-    ``probabilities`` is None for methods that do not classify; ``credal`` and ``gap`` (a bound in bits of the error of
-    either entropy) are there for credal methods only.
+    Args:
+        nodes: The nodes ``[N]``.
+        scores: The scores ``[N]`` by name.
+        headline: The name of the score that the method is judged by.
+        class_names: The names of the classes.
+        probabilities: Class probabilities ``[N, C]``; None for methods that do not classify.
+        credal: The credal sets ``[N, C]``, for credal methods only.
+        gap: A bound in bits of the error of either entropy, total or aleatoric, for credal methods only.
     """
 
     nodes: Tensor

@@ -17,9 +17,13 @@ Backend: TypeAlias = Literal["numba", "torch"]
 
 
 class Optimum(NamedTuple):
-    """An entropy in bits, a distribution of the set that has it, and a bound of the distance to the optimum.
+    """An extreme entropy of a credal set, with a certificate.
 
-    The gap is float64 and that of the float64 solution; storing the entropy in a narrower dtype rounds it once more.
+    Args:
+        entropy: The entropy in bits.
+        distribution: A distribution of the set that has it.
+        gap: A bound of the distance to the optimum in bits, float64. It is that of the float64 solution; storing the
+            entropy in a narrower dtype rounds it once more.
     """
 
     entropy: Tensor
@@ -167,29 +171,51 @@ class CredalSet(ABC):
 
 
 def check_credal(credal: object) -> None:
-    """Refuse what is no credal set."""
+    """Refuse what is no credal set.
+
+    Args:
+        credal: What a caller gave for it.
+    """
     if not isinstance(credal, CredalSet):
         raise TypeError(f"expected a credal set, such as an IntervalSet or a HullSet, not {type(credal).__name__}")
 
 
 def undominated(lower: Tensor, upper: Tensor) -> Tensor:
-    """Classes whose upper probability reaches every lower probability, of attained bounds in float64."""
+    """Classes whose upper probability reaches every lower probability; boolean ``[..., C]``.
+
+    Args:
+        lower: Lower probabilities ``[..., C]`` that some distribution of the set attains, float64.
+        upper: Upper probabilities, likewise.
+    """
     return upper >= lower.amax(-1, keepdim=True) - tie(lower.shape[-1])
 
 
 def tie(classes: int) -> float:
-    """A difference of float64 probabilities that rounding explains: a tie, which keeps the class."""
+    """A difference of float64 probabilities that rounding explains: a tie, which keeps the class.
+
+    Args:
+        classes: The number of classes.
+    """
     return 4.0 * classes * torch.finfo(torch.float64).eps
 
 
 def rounding(classes: int) -> float:
-    """What float64 may cost an entropy: in the terms and their sum, and through mass lost to the rounding of sums."""
+    """What float64 may cost an entropy: in the terms and their sum, and through mass lost to the rounding of sums.
+
+    Args:
+        classes: The number of classes.
+    """
     eps = torch.finfo(torch.float64).eps
     return classes * (math.log2(classes) + 3.0) * eps + 50.0 * slack(classes)
 
 
 def onto_simplex(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-    """Scale rows whose bounds miss the simplex by rounding so that they touch it."""
+    """Scale rows whose bounds miss the simplex by rounding so that they touch it.
+
+    Args:
+        lower: Lower probabilities ``[..., C]``.
+        upper: Upper probabilities ``[..., C]``.
+    """
     floor, ceiling = lower.sum(-1, keepdim=True), upper.sum(-1, keepdim=True)
     if bool((floor > 1.0).any()):
         lower = lower / floor.clamp_min(1.0)

@@ -20,7 +20,13 @@ BUDGET = 20_000  # bound evaluations a row before the first search for its lower
 
 
 class Uncertainty(NamedTuple):
-    """Total, aleatoric and epistemic uncertainty in bits."""
+    """Total, aleatoric and epistemic uncertainty.
+
+    Args:
+        total: The upper entropy, in bits.
+        aleatoric: The lower entropy, in bits.
+        epistemic: Their difference.
+    """
 
     total: Tensor
     aleatoric: Tensor
@@ -28,7 +34,15 @@ class Uncertainty(NamedTuple):
 
 
 class CertifiedUncertainty(NamedTuple):
-    """The three uncertainties, and the optima behind the first two."""
+    """The three uncertainties, and the optima behind the first two.
+
+    Args:
+        total: The upper entropy, in bits.
+        aleatoric: The lower entropy, in bits.
+        epistemic: Their difference.
+        upper: The optimum behind the total uncertainty.
+        lower: The optimum behind the aleatoric uncertainty.
+    """
 
     total: Tensor
     aleatoric: Tensor
