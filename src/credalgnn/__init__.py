@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from .metrics import Evaluation, evaluate
     from .sets import (
+        CredalSet,
         HullSet,
         IntervalSet,
         e_admissibility,
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 # Where the public names are; what is not public to users stays in its package.
 _NAMES = {
     "graphs": "Graph Task load_graph load_task",
-    "sets": "HullSet IntervalSet e_admissibility interval_dominance interval_softmax log_interval_softmax lower_entropy "
+    "sets": "CredalSet HullSet IntervalSet e_admissibility interval_dominance interval_softmax log_interval_softmax lower_entropy "
     "maximality u65 u80 uncertainty upper_entropy widen",
     "methods": "KNN KNNLJ METHODS ClassicalEnsemble CredalCoverage CredalEnsemble CredalFinal CredalLJ CredalWarning "
     "Degree Energy FeatureSum GNNSafe InputWarning Mahalanobis Method MethodError Odin Prediction Vanilla load_method",

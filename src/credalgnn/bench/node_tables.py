@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from ..graphs import Task
 from ..methods import Method, Prediction
-from ..methods.prediction import intervals_of
 from ..metrics.evaluation import rows_of_part
 
 Columns: TypeAlias = dict[str, NDArray[Any] | list[Any]]
@@ -37,9 +36,8 @@ def columns(prediction: Prediction, task: Task, method: Method | None = None) ->
         table["prediction"] = prediction.classes[rows].numpy()
         table.update({f"p_{k}": p.numpy() for k, p in enumerate(prediction.probabilities[rows].unbind(-1))})
     if prediction.credal is not None:
-        intervals = intervals_of(prediction.credal)
         for side in ("lower", "upper"):
-            each = getattr(intervals, side)[rows].double().unbind(-1)
+            each = getattr(prediction.credal, side)[rows].double().unbind(-1)
             table.update({f"{side}_{k}": bound.numpy() for k, bound in enumerate(each)})
     if method is not None and len(nodes) <= REASONS and (reasons := method.why(nodes)) is not None:
         table["why"] = list(reasons)

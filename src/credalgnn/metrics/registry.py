@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..methods import Prediction
-from ..methods.prediction import intervals_of
-from ..sets import HullSet, IntervalSet, e_admissibility, interval_dominance, maximality, u65, u80
+from ..sets import CredalSet, e_admissibility, interval_dominance, maximality, u65, u80
 
 Array: TypeAlias = NDArray[Any]
 CALIBRATION_BINS = 15
-RULES: dict[str, Callable[[IntervalSet | HullSet], Tensor]] = {
+RULES: dict[str, Callable[[CredalSet], Tensor]] = {
     "interval_dominance": interval_dominance,
     "maximality": maximality,
     "e_admissibility": e_admissibility,
@@ -83,13 +82,13 @@ class CredalNodes:
     labels: Tensor
 
     @cached_property
-    def credal(self) -> IntervalSet | HullSet:
+    def credal(self) -> CredalSet:
         assert self.prediction.credal is not None
         return self.prediction.credal
 
     @cached_property
     def width(self) -> Tensor:
-        return intervals_of(self.credal).width[self.rows]
+        return self.credal.width[self.rows]
 
     @cached_property
     def widest(self) -> Tensor:
@@ -98,7 +97,7 @@ class CredalNodes:
     @cached_property
     def in_question(self) -> dict[str, Tensor]:
         """The classes of ID nodes that each decision rule leaves in question."""
-        sets = take(self.credal, self.rows[self.known])
+        sets = self.credal.take(self.rows[self.known])
         return {name: rule(sets) for name, rule in RULES.items()}
 
     def accuracy(self, by: Literal["lower", "upper"]) -> float:
@@ -129,13 +128,6 @@ class Metric(Generic[Nodes]):
     better: Literal[-1, 0, 1] = 1
     percent: bool = True
     shown: bool = True
-
-
-def take(credal: IntervalSet | HullSet, rows: Tensor) -> IntervalSet | HullSet:
-    """The credal sets of some rows."""
-    if isinstance(credal, HullSet):
-        return HullSet(credal.members[:, rows])
-    return IntervalSet(credal.lower[rows], credal.upper[rows])
 
 
 def _share(yes: Tensor) -> float:

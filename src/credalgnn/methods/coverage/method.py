@@ -16,7 +16,7 @@ from ...sets import IntervalSet, widen
 from .. import scores
 from ..base import Given
 from ..posthoc import OnModel, check_positive
-from ..prediction import MethodError, Prediction, intervals_of
+from ..prediction import MethodError, Prediction
 from .descriptions import Array, Describer
 from .explain import NAMED, RELEVANT, SIMILAR, Explanation, Reason, most_similar, neighbours_of, reasons_for
 from .model import FOLDS, Coverage, Diagnosis, StoredModels, estimate
@@ -121,7 +121,7 @@ class CredalCoverage(OnModel):
         return Explanation(
             node=node,
             predicted=self.class_names[int(prediction.classes[0])],
-            width=float(intervals_of(prediction.credal).width.amax()),
+            width=float(prediction.credal.width.amax()),
             coverage=min(1.0, math.exp(relative[node])),
             labels_near=self.labels_ * covered**STEEPNESS,
             trust=coverage.diagnosis.trust,
