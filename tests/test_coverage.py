@@ -432,17 +432,36 @@ def test_classes_are_those_of_the_vanilla_and_the_probabilities_are_in_the_set()
         torch.testing.assert_close(found.probabilities, scaled, rtol=0, atol=1e-12)
 
 
-def test_the_temperature_fits_the_validation_labels() -> None:
-    """No worse there than without; and near 1 where one node is all that says something."""
-    task, fitted = load_task("digits"), fitted_digits()
-    val, graph = task.training.val, task.training.graph
+@cache
+def overlapping() -> Task:
+    return Task.leave_out(csbm(nodes=600, classes=4, features=8, signal=0.5, seed=3), [0])
+
+
+def test_the_temperature_takes_back_confidence() -> None:
+    """A network that was trained for too long, on classes that overlap: no other temperature fits better."""
+    task = overlapping()
+    long = Vanilla(hidden=32, epochs=150, patience=150, weight_decay=0.0, monitor="id_f1")
+    fitted = CredalCoverage(vanilla=long).fit(task)
+    val, labels = task.training.val, task.training.graph.labels
     logits = fitted.vanilla.outputs(fitted.graph_).logits.double()[val]
     losses = {
-        t: float(torch.nn.functional.cross_entropy(logits / t, graph.labels[val], reduction="sum"))
-        + 2.0 * float(np.log(t)) ** 2
-        for t in (0.25, 0.5, 0.9, 1.0, 1.1, 2.0, 4.0, fitted.temperature_)
+        t: float(torch.nn.functional.cross_entropy(logits / t, labels[val], reduction="sum")) + 2.0 * np.log(t) ** 2
+        for t in (1.0, *(fitted.temperature_ * np.array([0.8, 0.95, 1.0, 1.05, 1.25])))
     }
+    assert fitted.temperature_ > 1.2
     assert min(losses, key=losses.__getitem__) == fitted.temperature_
+
+
+def test_the_temperature_never_sharpens_what_noise_has_flattened() -> None:
+    """Validation labels are clean and would have it so: AU must rise with the noise of training labels all the same."""
+    aleatoric = []
+    for share in (0.0, 0.2, 0.4):
+        task = load_task("digits")
+        task = task.label_noise(share) if share else task
+        fitted = CredalCoverage(vanilla=Vanilla(hidden=32, epochs=40)).fit(task)
+        aleatoric.append(float(fitted.predict(nodes=task.test.nodes).scores["AU"].mean()))
+        assert fitted.temperature_ == 1.0 or not share
+    assert aleatoric[0] + 0.1 < aleatoric[1] < aleatoric[2] - 0.1
 
 
 @pytest.mark.parametrize("kind", ["credal-lj", "classical-ensemble", "energy"])

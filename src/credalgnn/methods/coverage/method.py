@@ -299,11 +299,15 @@ def _hashed(graph: Graph) -> Tensor:
 
 
 def _temperature(logits: Tensor, labels: Tensor) -> float:
-    """What to divide logits by so that they fit the labels (Guo et al. 2017); near 1 where labels are few."""
+    """What to divide logits by so that they fit the labels (Guo et al. 2017); near 1 where labels are few.
+
+    Never below 1: it takes back confidence that new nodes do not bear out. What noisy training labels have taught a
+    network to doubt is not its to sharpen, even if the labels it is fitted on are clean.
+    """
     from scipy.optimize import minimize_scalar
 
     def loss(log_temperature: float) -> float:
         fit = torch.nn.functional.cross_entropy(logits / math.exp(log_temperature), labels, reduction="sum")
         return fit.item() + CAUTION * log_temperature**2
 
-    return math.exp(float(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x))
+    return math.exp(max(0.0, float(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x)))
