@@ -20,9 +20,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save
+from scipy.stats import multivariate_normal
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
+from sklearn.neighbors import NearestNeighbors
+from sklearn.preprocessing import normalize
 from torch import Tensor
 
 import references as ref
@@ -38,10 +41,11 @@ from credalgnn.methods import (
     Vanilla,
     load_method,
 )
-from credalgnn.methods.coverage import learners, model
+from credalgnn.methods.coverage import learners, model, strangeness
 from credalgnn.methods.coverage.descriptions import STATISTICS, Describer, labelled_shares
 from credalgnn.methods.coverage.learners import Forest, Logistic, arrays_of, learner_of, stack
 from credalgnn.methods.coverage.model import estimate
+from credalgnn.methods.coverage.strangeness import Strangeness
 from credalgnn.nn import SparseMatrix
 
 pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
@@ -351,9 +355,11 @@ def test_labels_at_random_earn_no_trust(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_without_trust_width_is_entropy_and_nothing_else() -> None:
-    """Nodes of equal midpoints are equally wide, and wider ones have a higher entropy."""
+    """Nodes of equal midpoints are equally wide, and wider ones have a higher entropy: with two classes there is no
+    other evidence."""
     for seed in range(4):
         graph, labelled = noise(seed)
+        graph = graph.replace(labels=graph.labels.clamp_max(1), class_names=("a", "b"))  # neither can be left out
         order = (~labelled).nonzero().squeeze(-1)
         fitted = quick().fit(graph, train=labelled.nonzero().squeeze(-1), val=order[:30])
         if fitted.diagnosis["trust"] == 0.0:
@@ -364,8 +370,7 @@ def test_without_trust_width_is_entropy_and_nothing_else() -> None:
     entropy = np.array([ref.bits(p) for p in found.probabilities.numpy()])
     by_entropy = found.score.numpy()[np.argsort(entropy)]
     assert bool((np.diff(by_entropy) > -1e-8).all())
-    least = np.log2(3) * 10 / (10 + fitted.labels_)
-    assert by_entropy.min() >= least - 1e-6
+    assert by_entropy.min() >= 10 / (10 + fitted.labels_) - 1e-6
 
 
 def test_strangers_are_wide_and_known_nodes_are_not() -> None:
@@ -399,13 +404,92 @@ def test_the_diagnosis_is_that_of_its_estimates() -> None:
 
 
 # ---------------------------------------------------------------------------------------------
+# Strangeness, where coverage has nothing to say
+# ---------------------------------------------------------------------------------------------
+
+
+def described(classes: int, size: float, direction: float, count: int = 400, seed: int = 0) -> tuple[np.ndarray, ...]:
+    """Descriptions in which classes differ in how much their features hold, or in what is two steps away."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, count)
+    rows = rng.normal(size=(count, len(STATISTICS) + 3 * 8)).astype(np.float32)
+    rows[:, :2] += size * labels[:, None]
+    rows[np.arange(count), len(STATISTICS) + 16 + labels] += direction
+    return rows, labels
+
+
+def strangeness_of(rows: np.ndarray, labels: np.ndarray, seed: int = 0) -> Strangeness | None:
+    half = len(rows) // 2
+    return Strangeness.fit(rows[:half], labels[:half], rows[half:], np.linspace(0.0, 1.0, len(rows) - half), seed)
+
+
+def test_the_evidence_is_that_of_scipy_and_scikit_learn() -> None:
+    rows, _ = described(4, 2.0, 3.0)
+    entropy = np.random.default_rng(1).random(50)
+    typical, new = rows[:150].astype(float), rows[350:].astype(float)
+    rows[0, :2] = 100.0  # far beyond all others: its density is zero in floating point
+    far = rows[:1].astype(float)
+    found = strangeness._evidence(typical, np.concatenate([new, far]), np.append(entropy, 0.0))
+    assert np.array_equal(found[0], np.append(entropy, 0.0))
+    kernel = (np.cov(typical[:, :2].T) + 0.01 * np.eye(2)) * 150 ** (-1 / 3)
+    density = np.mean([multivariate_normal(centre, kernel).pdf(new[:, :2]) for centre in typical[:, :2]], 0)
+    rare = -np.log(density)
+    np.testing.assert_allclose(found[1][:-1] - rare, (found[1][:-1] - rare).mean(), rtol=0, atol=1e-9)
+    assert found[1][:-1].max() < found[1][-1] < np.inf
+    away, known = (normalize(part[:, len(STATISTICS) + 16 :]) for part in (new, typical))
+    distance = NearestNeighbors(n_neighbors=10).fit(known).kneighbors(away)[0].mean(1)
+    np.testing.assert_allclose(found[2][:-1], distance, rtol=0, atol=1e-7)
+
+
+def test_pretended_strangers_say_which_evidence_counts() -> None:
+    by_size = strangeness_of(*described(4, 3.0, 0.0))
+    by_direction = strangeness_of(*described(4, 0.0, 6.0))
+    assert by_size is not None
+    assert by_direction is not None
+    assert by_size.weights[1] > 3.0 * by_size.weights[2]
+    assert by_direction.weights[2] > 3.0 * by_direction.weights[1]
+    rows, labels = described(5, 0.0, 6.0, seed=1)  # a class that neither has seen
+    stranger = by_direction(rows, np.full(len(rows), 0.5))
+    assert float(roc_auc_score(labels == 4, stranger)) > 0.9
+    assert bool(((stranger > 0.0) & (stranger < 1.0)).all())
+
+
+def test_classes_that_nothing_tells_leave_it_to_the_entropy() -> None:
+    nothing = [strangeness_of(*described(4, 0.0, 0.0, seed=seed), seed=seed) for seed in range(20)]
+    assert sum(one is None for one in nothing) >= 16
+    assert strangeness_of(*described(2, 3.0, 6.0)) is None  # two classes: none can be left out
+    assert strangeness_of(*described(4, 3.0, 6.0, count=18)) is None
+    rows, labels = described(4, 3.0, 6.0)
+    assert Strangeness.fit(rows, labels, rows[:5], np.ones(5), 0) is None
+
+
+def test_many_nodes_are_compared_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, labels = described(4, 3.0, 6.0)
+    fitted = strangeness_of(rows, labels)
+    assert fitted is not None
+    whole = fitted(rows, np.linspace(0.0, 1.0, len(rows)))
+    monkeypatch.setattr(strangeness, "PIECE", 37)
+    np.testing.assert_allclose(fitted(rows, np.linspace(0.0, 1.0, len(rows))), whole, rtol=0, atol=1e-12)
+
+
+def test_nodes_that_come_after_training_are_as_strange_as_they_look() -> None:
+    """Nodes with features of no known class, to which training has seen nothing alike; loaded, they are as strange."""
+    task = Task.leave_out(csbm(nodes=600, classes=5, features=16, signal=2.0, seed=4), [0, 1], inductive=True)
+    fitted = quick(reestimate=False).fit(task)
+    assert fitted.diagnosis["trust"] == 0.0  # type: ignore[index]
+    assert fitted.strangeness_ is not None
+    found = fitted.predict()
+    assert auroc(found.score, task) > auroc(fitted.model_.predict().scores["entropy"], task) - 0.02
+
+
+# ---------------------------------------------------------------------------------------------
 # What it says
 # ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strength", [0.5, 10.0, 200.0])
 def test_epistemic_uncertainty_is_that_of_the_definition(strength: float) -> None:
-    """s / (s + n) bits of log2 C, and the entropy of the prediction as far as coverage is not trusted."""
+    """s / (s + n) bits of log2 C, and how strange the node is as far as coverage is not trusted."""
     fitted = CredalCoverage(model=fitted_small().model_, strength=strength).fit(small_task())
     found, task = fitted.predict(), small_task()
     q = fitted.coverage().numpy()
@@ -413,7 +497,9 @@ def test_epistemic_uncertainty_is_that_of_the_definition(strength: float) -> Non
     assert 0.1 < trust < 1.0
     n = q**4 / (1 + q**4) * len(task.split.train) / 3
     share = strength / (strength + n)
-    doubt = (1 - trust) * np.array([ref.bits(p) for p in found.probabilities.numpy()]) / np.log2(3)
+    entropy = np.array([ref.bits(p) for p in found.probabilities.numpy()]) / np.log2(3)
+    assert fitted.strangeness_ is not None
+    doubt = (1 - trust) * fitted.strangeness_(fitted.describer_(task.training.graph), entropy)
     expected = np.minimum(1 - (1 - share) * (1 - doubt), 1 - 1e-6) * np.log2(3)
     np.testing.assert_allclose(found.score.numpy(), expected, rtol=0, atol=1e-7)
     np.testing.assert_allclose(found.scores["coverage"].numpy(), -np.log(q), rtol=0, atol=1e-9)
@@ -432,17 +518,36 @@ def test_classes_are_those_of_the_vanilla_and_the_probabilities_are_in_the_set()
         torch.testing.assert_close(found.probabilities, scaled, rtol=0, atol=1e-12)
 
 
-def test_the_temperature_fits_the_validation_labels() -> None:
-    """No worse there than without; and near 1 where one node is all that says something."""
-    task, fitted = load_task("digits"), fitted_digits()
-    val, graph = task.training.val, task.training.graph
+@cache
+def overlapping() -> Task:
+    return Task.leave_out(csbm(nodes=600, classes=4, features=8, signal=0.5, seed=3), [0])
+
+
+def test_the_temperature_takes_back_confidence() -> None:
+    """A network that was trained for too long, on classes that overlap: no other temperature fits better."""
+    task = overlapping()
+    long = Vanilla(hidden=32, epochs=150, patience=150, weight_decay=0.0, monitor="id_f1")
+    fitted = CredalCoverage(model=long).fit(task)
+    val, labels = task.training.val, task.training.graph.labels
     logits = fitted.model_.outputs(fitted.graph_).logits.double()[val]
     losses = {
-        t: float(torch.nn.functional.cross_entropy(logits / t, graph.labels[val], reduction="sum"))
-        + 2.0 * float(np.log(t)) ** 2
-        for t in (0.25, 0.5, 0.9, 1.0, 1.1, 2.0, 4.0, fitted.temperature_)
+        t: float(torch.nn.functional.cross_entropy(logits / t, labels[val], reduction="sum")) + 2.0 * np.log(t) ** 2
+        for t in (1.0, *(fitted.temperature_ * np.array([0.8, 0.95, 1.0, 1.05, 1.25])))
     }
+    assert fitted.temperature_ > 1.2
     assert min(losses, key=losses.__getitem__) == fitted.temperature_
+
+
+def test_the_temperature_never_sharpens_what_noise_has_flattened() -> None:
+    """Validation labels are clean and would have it so: AU must rise with the noise of training labels all the same."""
+    aleatoric = []
+    for share in (0.0, 0.2, 0.4):
+        task = load_task("digits")
+        task = task.label_noise(share) if share else task
+        fitted = CredalCoverage(model=Vanilla(hidden=32, epochs=40)).fit(task)
+        aleatoric.append(float(fitted.predict(nodes=task.test.nodes).scores["AU"].mean()))
+        assert fitted.temperature_ == 1.0 or not share
+    assert aleatoric[0] + 0.1 < aleatoric[1] < aleatoric[2] - 0.1
 
 
 @pytest.mark.parametrize("kind", ["credal-lj", "classical-ensemble", "energy"])
@@ -802,7 +907,7 @@ def test_digits_that_come_after_training() -> None:
     stored = CredalCoverage(model=fitted.model_, reestimate=False).fit(task)
     found = stored.predict()
     entropy = torch.tensor([ref.bits(p) for p in found.probabilities.numpy()])
-    assert abs(auroc(found.score, task) - auroc(entropy, task)) < 0.02
+    assert auroc(found.score, task) > auroc(entropy, task) + 0.02
     assert torch.equal(found.classes, fitted.predict().classes)
 
 

@@ -20,12 +20,13 @@ from ..prediction import MethodError, Prediction
 from .descriptions import Array, Describer
 from .explain import NAMED, RELEVANT, SIMILAR, Explanation, Reason, most_similar, neighbours_of, reasons_for
 from .model import FOLDS, Coverage, Diagnosis, StoredModels, estimate
+from .strangeness import Strangeness
 
 FEW = 50  # new nodes that are too few to estimate coverage anew
 STEEPNESS = 4.0  # power of the relative coverage in the number of labels near a node
 MOST = 1.0 - 1e-6  # the largest share of log2 C that EU may be; at 1 all classes would become alike
 CAUTION = 2.0  # penalty that keeps the temperature near 1 where the validation nodes say little
-TYPICAL = 2_000  # descriptions of training nodes that are kept, to say what is usual
+TYPICAL = 2_000  # descriptions of training nodes that are kept, to say what is usual and what is strange
 LOOKED_AT = 10_000  # nodes whose widths are part of the diagnosis
 
 
@@ -39,8 +40,9 @@ class CredalCoverage(OnModel):
     number of a class's labels, and ``s / (s + n)`` (Walley's imprecise
     Dirichlet model) the share of log2 C bits that its epistemic uncertainty is. The half-length of the interval softmax
     (Equation 3) is the one that gives the credal set just this epistemic uncertainty. As far as coverage is not to be
-    trusted, because it has no skill on nodes it was not told about, the entropy of the point prediction widens the set
-    in its place. Classes are those of the vanilla GNN.
+    trusted, because it has no skill on nodes it was not told about, what else makes a node strange widens the set: the
+    entropy of the point prediction, and other evidence if that tells known classes that are pretended to be strangers
+    (``strangeness``). Classes are those of the vanilla GNN.
 
     Of validation nodes only the labels are read, for early stopping and temperature of the midpoints; for coverage they
     are unlabelled, like test nodes.
@@ -84,9 +86,14 @@ class CredalCoverage(OnModel):
             self.coverage_, self.models_ = estimate(rows, labelled, self.seed, graph, given.progress)
         kept = view.train[:: len(view.train) // TYPICAL + 1]
         self.rows_ = torch.from_numpy(rows[kept.numpy()])
+        entropy, val = self._entropy(graph), view.val.numpy()
+        self.strangeness_ = Strangeness.fit(
+            self.rows_.numpy(), graph.labels[kept].numpy(), rows[val], entropy[val], self.seed
+        )
+        self.doubt_ = entropy if self.strangeness_ is None else self.strangeness_(rows, entropy)
         self.ids_ = _hashed(graph)[view.train] if graph.node_ids is not None else torch.empty(0, dtype=torch.int64)
         self.train_, self.content_ = view.train, graph.content
-        self._anew: tuple[tuple[str, bytes | None, bool], Coverage] | None = None
+        self._forget()
         others = (~labelled).nonzero().squeeze(-1)
         widest = self._credal(graph, others[:: len(others) // LOOKED_AT + 1], self.coverage_).width.amax(-1)
         self.widths_ = widest.quantile(torch.tensor([0.1, 0.5, 0.9], dtype=widest.dtype))
@@ -108,7 +115,7 @@ class CredalCoverage(OnModel):
         graph = self._graph(graph)
         if not isinstance(node, int | np.integer) or not 0 <= node < graph.num_nodes:
             raise MethodError(f"there is no node {node}: the graph has the nodes 0..{graph.num_nodes - 1}")
-        coverage, rows = self._coverage(graph), self.describer_(graph)
+        coverage, rows = self._coverage(graph), self._rows(graph)
         chosen = torch.tensor([node])
         prediction = self._predict(graph, chosen)
         assert prediction.credal is not None
@@ -148,7 +155,7 @@ class CredalCoverage(OnModel):
             raise MethodError(str(error)) from None
         return [
             "; ".join(str(reason) for reason in reasons if reason.effect <= -RELEVANT)
-            for reasons in (found[:NAMED] for found in self._reasons(self.describer_(graph)[chosen]))
+            for reasons in (found[:NAMED] for found in self._reasons(self._rows(graph)[chosen]))
         ]
 
     def _reasons(self, rows: Array) -> list[tuple[Reason, ...]]:
@@ -210,8 +217,36 @@ class CredalCoverage(OnModel):
         covered = torch.from_numpy(coverage.covered)[nodes]
         uncovered = self.strength / (self.strength + self.labels_ * covered**STEEPNESS)
         most = math.log2(len(self.class_names))
-        doubt = (1.0 - coverage.diagnosis.trust) * scores.entropy(midpoints) / most
+        doubt = (1.0 - coverage.diagnosis.trust) * torch.from_numpy(self._doubt(graph))[nodes]
         return widen(midpoints, (1.0 - (1.0 - uncovered) * (1.0 - doubt)).clamp(0.0, MOST) * most)
+
+    def _forget(self) -> None:
+        """Nothing is known of graphs other than the fitted one."""
+        self._anew: tuple[tuple[str, bytes | None, bool], Coverage] | None = None
+        self._described: tuple[str, Array] | None = None
+        self._doubted: tuple[str, Array] | None = None
+
+    def _rows(self, graph: Graph) -> Array:
+        """The descriptions of a graph's nodes; those of the last graph are kept."""
+        if self._described is None or self._described[0] != graph.content:
+            self._described = graph.content, self.describer_(graph)
+        return self._described[1]
+
+    def _entropy(self, graph: Graph) -> Array:
+        """Of the point predictions, as a share of log2 C."""
+        entropy = scores.entropy(self._logits(graph) / self.temperature_)
+        share: Array = entropy.numpy() / math.log2(len(self.class_names))
+        return share
+
+    def _doubt(self, graph: Graph) -> Array:
+        """What widens sets where coverage is not to be trusted: how strange nodes are, or the entropy."""
+        if graph.content == self.content_:
+            return self.doubt_
+        if self._doubted is None or self._doubted[0] != graph.content:
+            entropy = self._entropy(graph)
+            strange = self.strangeness_
+            self._doubted = graph.content, entropy if strange is None else strange(self._rows(graph), entropy)
+        return self._doubted[1]
 
     def _coverage(self, graph: Graph) -> Coverage:
         """Coverage of the nodes of a graph: as found in ``fit``, estimated anew, or by the models of ``fit``."""
@@ -223,7 +258,7 @@ class CredalCoverage(OnModel):
             return self._anew[1]
         found = self._estimated_anew(graph) if self.reestimate else None
         if found is None and self.models_ is not None:
-            found = self.models_(self.describer_(graph))
+            found = self.models_(self._rows(graph))
         elif found is None:
             found = Coverage(np.zeros(graph.num_nodes), self.coverage_.diagnosis)
         self._anew = key, found
@@ -245,6 +280,10 @@ class CredalCoverage(OnModel):
         if self.models_ is not None:
             arrays = self.models_.state()
             tensors.update({f"models.{name}": torch.from_numpy(array) for name, array in arrays.items()})
+        if self.strangeness_ is not None:
+            for name in Strangeness.FITTED:
+                tensors[f"strangeness.{name}"] = torch.from_numpy(getattr(self.strangeness_, name))
+        tensors["doubt"] = torch.from_numpy(self.doubt_)
         tensors["coverage"] = torch.from_numpy(self.coverage_.log_relative)
         tensors["diagnosis"] = torch.tensor(list(asdict(self.coverage_.diagnosis).values()), dtype=torch.float64)
         tensors["numbers"] = torch.tensor([self.temperature_, self.labels_], dtype=torch.float64)
@@ -260,7 +299,12 @@ class CredalCoverage(OnModel):
         self.temperature_, self.labels_ = tensors["numbers"].tolist()
         self.content_ = bytes(tensors["content"].tolist()).hex()
         self.train_, self.rows_ = tensors["train"], tensors["rows"]
-        self.ids_, self.widths_, self._anew = tensors["ids"], tensors["widths"], None
+        self.ids_, self.widths_, self.doubt_ = tensors["ids"], tensors["widths"], tensors["doubt"].numpy()
+        self.strangeness_ = None
+        if any(name.startswith("strangeness.") for name in tensors):
+            fitted = (tensors[f"strangeness.{name}"].numpy() for name in Strangeness.FITTED)
+            self.strangeness_ = Strangeness(self.rows_.numpy(), *fitted)
+        self._forget()
 
 
 def _enough(labelled: Tensor) -> bool:
@@ -291,11 +335,15 @@ def _hashed(graph: Graph) -> Tensor:
 
 
 def _temperature(logits: Tensor, labels: Tensor) -> float:
-    """What to divide logits by so that they fit the labels (Guo et al. 2017); near 1 where labels are few."""
+    """What to divide logits by so that they fit the labels (Guo et al. 2017); near 1 where labels are few.
+
+    Never below 1: it takes back confidence that new nodes do not bear out. What noisy training labels have taught a
+    network to doubt is not its to sharpen, even if the labels it is fitted on are clean.
+    """
     from scipy.optimize import minimize_scalar
 
     def loss(log_temperature: float) -> float:
         fit = torch.nn.functional.cross_entropy(logits / math.exp(log_temperature), labels, reduction="sum")
         return fit.item() + CAUTION * log_temperature**2
 
-    return math.exp(float(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x))
+    return math.exp(max(0.0, float(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x)))
