@@ -788,7 +788,7 @@ def test_tensors_that_are_missing_or_of_another_kind_are_refused(tmp_path: Path)
     fitted_small().save(tmp_path / "whole")
     names = list(load_file(tmp_path / "whole" / "model.safetensors"))
     assert not any(path.suffix in (".pkl", ".pt", ".pickle", ".joblib") for path in (tmp_path / "whole").iterdir())
-    own = [name for name in names if not name.startswith(("vanilla.", "models."))]
+    own = [name for name in names if not name.startswith(("model.", "models."))]
     own += ["models.weights", "models.scale", "models.diagnosis", "models.0.3.roots", "models.4.5.bias"]
     assert {*own} <= {*names}
     for number, name in enumerate(own):

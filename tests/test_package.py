@@ -179,7 +179,10 @@ def test_an_error_from_outside(tmp_path: Path) -> None:
     assert "no such file" in answer.stderr
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/coverage.md", "docs/methods.md", "docs/uncertainty.md"])
+DOCUMENTS = ["README.md", "docs/coverage.md", "docs/data.md", "docs/extend.md", "docs/methods.md", "docs/uncertainty.md"]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_code_in_documents_runs(document: str, tmp_path: Path) -> None:
     """Every Python block, one after the other."""
     readme = (Path(__file__).parent.parent / document).read_text()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from .api import benchmark, report, tune
     from .graphs import Graph, Task, load_graph, load_task
     from .methods import (
         KNN,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         load_method,
     )
     from .metrics import Evaluation, evaluate
+    from .report import Results
     from .sets import (
         CredalSet,
         HullSet,
@@ -59,6 +61,8 @@ _NAMES = {
     "methods": "KNN KNNLJ METHODS ClassicalEnsemble CredalCoverage CredalEnsemble CredalFinal CredalLJ CredalWarning "
     "Degree Energy FeatureSum GNNSafe InputWarning Mahalanobis Method MethodError Odin Prediction Vanilla load_method",
     "metrics": "Evaluation evaluate",
+    "report": "Results",
+    "api": "benchmark report tune",
 }
 _PACKAGE = {name: package for package, names in _NAMES.items() for name in names.split()}
 

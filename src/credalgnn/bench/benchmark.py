@@ -12,9 +12,10 @@ from ..graphs import Task
 from .engines import Engine, Unit
 from .._files import Lock
 from .execute import about, execute
-from .folder import Folder
+from .folder import EXPERIMENT, Folder
 from .node_tables import graph_columns
 from .plan import Run
+from .vanished import FolderVanished, guarded
 
 
 class Progress(NamedTuple):
@@ -35,7 +36,7 @@ class Outcome:
     left: int = 0
 
 
-def benchmark(
+def run_all(
     folder: Folder,
     runs: Sequence[Run],
     tasks: Mapping[tuple[str, int], Task],
@@ -46,11 +47,46 @@ def benchmark(
 ) -> Outcome:
     """Do all runs of which the folder has no finished record (or no predictions, where they are to be kept).
 
-    Those that failed before are tried again.
+    Those that failed before are tried again. Others may work in the same folder at the same time: a run is done by
+    whoever holds its lock. An error if the folder or records in it vanish meanwhile.
 
-    Others may work in the same folder at the same time: a run is done by whoever holds its lock. After ``deadline`` (as
-    ``time.monotonic`` counts) nothing is begun or waited for. ``tell`` hears of every run that begins or ends.
+    Args:
+        folder: Of the experiment.
+        runs: What to do.
+        tasks: By data set and split.
+        engine: Does the runs.
+        keep_nodes: Whether the predictions of a run are kept.
+        deadline: As ``time.monotonic`` counts; after it nothing is begun or waited for.
+        tell: Hears of every run that begins or ends.
     """
+    records = {path for run in runs if (path := folder.record(run.dataset, run.method, run.seed)).exists()}
+    with guarded(folder.path, EXPERIMENT) as check_folder:
+
+        def tell_and_check(progress: Progress) -> None:
+            check_folder()
+            if progress.record is not None:
+                records.add(folder.record(progress.run.dataset, progress.run.method, progress.run.seed))
+            tell(progress)
+
+        outcome = _run_all(folder, runs, tasks, engine, keep_nodes, deadline, tell_and_check)
+        missing = sum(not path.exists() for path in records)
+        if missing:  # a table of what is left would look like a whole one
+            raise FolderVanished(
+                f"{folder.path}: {missing} of {len(records)} records vanished during the work: the same command makes "
+                "them again"
+            )
+    return outcome
+
+
+def _run_all(
+    folder: Folder,
+    runs: Sequence[Run],
+    tasks: Mapping[tuple[str, int], Task],
+    engine: Engine,
+    keep_nodes: Callable[[Run], bool],
+    deadline: float | None,
+    tell: Callable[[Progress], None],
+) -> Outcome:
     outcome = Outcome()
     todo: deque[Run] = deque()
     for run in runs:  # a damaged record is found before any work is done

@@ -17,7 +17,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.util import find_spec
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -28,10 +27,11 @@ import torch
 from tqdm import tqdm
 
 from .._version import __version__
-from ..graphs import Task, load_task
+from ..graphs import Task
 from ..methods import CredalWarning
 from .model_cache import ModelCache
 from .plan import Run
+from .tasks import Source
 
 
 class EngineError(RuntimeError):
@@ -52,22 +52,6 @@ class Result(NamedTuple):
     unit: Unit
     value: Any
     error: str | None = None
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where tasks come from; each is read once per process."""
-
-    mirror: Path | None = None
-    data_root: Path | None = None
-
-    def task(self, run: Run) -> Task:
-        return _task(self, run.dataset, run.split_seed, run.inductive)
-
-
-@lru_cache(maxsize=4)
-def _task(source: Source, dataset: str, split_seed: int, inductive: bool) -> Task:
-    return load_task(dataset, split_seed, inductive=inductive, mirror=source.mirror, data_root=source.data_root)
 
 
 class Engine(ABC):

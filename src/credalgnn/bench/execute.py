@@ -108,7 +108,7 @@ def about(run: Run, task: Task) -> dict[str, Any]:
         task: Its task.
     """
     versions = {"credalgnn": __version__, "python": platform.python_version(), "torch": torch.__version__}
-    return {
+    described = {
         "format": FORMAT,
         "dataset": run.dataset,
         "method": run.method,
@@ -121,6 +121,9 @@ def about(run: Run, task: Task) -> dict[str, Any]:
         "versions": {**versions, "numpy": np.__version__},
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+    outside = {"method": run.path, "dataset": None if task.source.startswith("named: ") else task.source or "a Task"}
+    source = {name: place for name, place in outside.items() if place}
+    return {**described, "source": source} if source else described
 
 
 def judge(run: Run, task: Task, models: ModelCache, on_epoch: Callable[[Epoch], None] | None = None) -> Evaluation:

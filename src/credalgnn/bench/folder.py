@@ -113,8 +113,6 @@ class Folder:
 
     def write(self, run: Run, record: Mapping[str, Any], nodes: Columns | None = None) -> None:
         """Keep the result of a run: predictions first, so that a record never promises more than there is."""
-        if not self.experiment.exists():
-            raise RecordError(f"{self.path}: was deleted while the experiment was running; start it again")
         if nodes is not None:
             self.write_nodes(self.predictions(run.dataset, run.method, run.seed), nodes)
         write(self.record(run.dataset, run.method, run.seed), to_json(record))

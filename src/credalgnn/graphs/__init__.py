@@ -17,7 +17,7 @@ from .datasets import (
     paper_table,
 )
 from .description import Description
-from .errors import GraphError, GraphWarning
+from .errors import GraphError, GraphWarning, OwnTaskError
 from .graph import Graph
 from .split import Split
 from .task import Part, Task, TrainingView
@@ -31,6 +31,7 @@ __all__ = [
     "GraphError",
     "GraphWarning",
     "Loaded",
+    "OwnTaskError",
     "Part",
     "Split",
     "Summary",

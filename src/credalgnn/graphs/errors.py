@@ -7,3 +7,7 @@ class GraphError(ValueError):
 
 class GraphWarning(UserWarning):
     """Something given with a graph is not used; the message says what and why."""
+
+
+class OwnTaskError(GraphError):
+    """A data set that makes a task of its own cannot leave out other classes, or split its nodes otherwise."""

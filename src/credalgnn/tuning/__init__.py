@@ -3,7 +3,7 @@
 Knows the benchmark's runs and engines, and nothing of reports.
 """
 
-from .best import Best, tuned
+from .best import Best, tuned, tuned_alike
 from .reproduce import Budget, Reproduction
 from .run import Experiment, Progress, run_searches, search_all
 from .study import Search, Studies
@@ -21,4 +21,5 @@ __all__ = [
     "run_searches",
     "search_all",
     "tuned",
+    "tuned_alike",
 ]

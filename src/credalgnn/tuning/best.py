@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ from ..bench.folder import EXPERIMENT
 from ..bench.plan import SETTINGS
 from ..bench.records import RecordError, read_json
 from ..graphs import Task
+from ..methods import Method
 from ..methods.base import Protocol
 
 BEST = "best.json"
@@ -119,3 +120,40 @@ def _read_best(folder: Path) -> dict[str, Any]:
     except (LookupError, TypeError, ValueError, AttributeError):
         raise RecordError(f"{folder / BEST}: damaged; delete it, and credalgnn tune makes it again") from None
     return content
+
+
+def tuned_alike(
+    folder: Path, methods: Sequence[type[Method]], task: Task, protocol: Protocol
+) -> dict[str, dict[str, Any]]:
+    """What was tuned for a task, if a table may compare these methods.
+
+    Args:
+        folder: Of ``tune``.
+        methods: Those that are compared; one that could have been tuned and was not is refused, and so are two that
+            stand on models that were tuned apart.
+        task: What they are compared on.
+        protocol: Which must be that of the search.
+    """
+    table = tuned(folder, task, protocol)
+    kinds = {kind.name: kind for kind in methods if kind.search_space}
+    missing = [name for name in kinds if name not in table]
+    if missing:
+        raise RecordError(
+            f"{folder}: {', '.join(missing)} not tuned on {task.name}, and a table compares methods of one budget: "
+            "tune them too, or leave them out"
+        )
+    models: dict[str, dict[str, dict[str, Any]]] = {}  # hyper-parameters of what methods stand on, by kind and method
+    for name, kind in kinds.items():
+        if kind.components is not None:
+            models.setdefault(kind.components.kind.name, {})[name] = table[name]["components"]
+        elif kind.is_shared:
+            models.setdefault(name, {})[name] = table[name]["config"]
+    for below, configs in models.items():
+        first = next(iter(configs))
+        other = next((name for name, config in configs.items() if config != configs[first]), None)
+        if other is not None:
+            raise RecordError(
+                f"{folder}: {first} and {other} were tuned with different {below} GNNs on {task.name}: tune both "
+                f"again, {below} first or with them, or bench them apart"
+            )
+    return table

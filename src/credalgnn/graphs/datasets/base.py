@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from ..errors import GraphError
+from ..errors import GraphError, OwnTaskError
 from ..graph import Graph
 from ..split import Split
 from ..task import Classes, Task
@@ -138,7 +138,7 @@ class Dataset:
             defaults = {"split_seed": 0, "ood_classes": None, "inductive": made.inductive}
             ignored = [name for name, value in options.items() if name not in passed and value != defaults[name]]
             if ignored:
-                raise GraphError(
+                raise OwnTaskError(
                     f"{self.name} is made as a task with a split and classes of its own: to choose {ignored[0]}, let "
                     f"the function that makes it take {ignored[0]}= or return a graph"
                 )
