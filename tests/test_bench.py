@@ -30,13 +30,13 @@ import credalgnn.cli.bench as command
 from credalgnn import Graph, Prediction, Task, load_task
 from credalgnn.bench import runs as bench_runs
 from credalgnn.bench.engines import Engine, Processes, Result, Source, Unit
-from credalgnn.metrics.marks import MARKS
 from credalgnn.bench.folder import Folder
 from credalgnn.bench.model_cache import ModelCache
 from credalgnn.bench.node_tables import columns
 from credalgnn.bench.plan import Run, plan
 from credalgnn.cli import main
 from credalgnn.methods import ClassicalEnsemble, CredalEnsemble, CredalLJ, Degree, Energy, FeatureSum, Method, Vanilla
+from credalgnn.metrics.marks import MARKS
 
 Record = dict[str, Any]
 
@@ -191,7 +191,9 @@ class Inline(Engine):
     def finished(self, timeout: float) -> list[Result]:
         unit = self.waiting.pop()
         try:
-            return [Result(unit, unit.function(unit.run, self.source.task(unit.run), ModelCache(self.models), *unit.args))]
+            return [
+                Result(unit, unit.function(unit.run, self.source.task(unit.run), ModelCache(self.models), *unit.args))
+            ]
         except Exception as error:
             return [Result(unit, None, f"{type(error).__name__}: {error}")]
 
@@ -723,7 +725,7 @@ def test_a_killed_worker_costs_only_its_run(tmp_path: Path, monkeypatch: pytest.
     }  # fmt: skip
 
 
-def _nothing(run: Run, task: Task, models: Models) -> int:
+def _nothing(run: Run, task: Task, models: ModelCache) -> int:
     return os.getpid()
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from credalgnn.bench.runs import Models
 
 from credalgnn._names import suggestion
 from credalgnn.bench.engines import Engine, Processes, Result, Source, Unit
-from credalgnn.bench.runs import Models
 from credalgnn.cli import main
 from searches import SET, Instant, command, kill, until
 

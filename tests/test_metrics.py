@@ -19,9 +19,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from credalgnn import HullSet, IntervalSet, Prediction, Task
-from credalgnn.metrics.marks import MARKS, disqualifies
-from credalgnn.metrics.evaluation import Evaluation, evaluate
 from credalgnn.graphs import Graph, Split
+from credalgnn.metrics.evaluation import Evaluation, evaluate
+from credalgnn.metrics.marks import MARKS, disqualifies
 from oracles import Polytope, lp_e_admissibility, lp_interval_dominance, lp_maximality
 
 Scores = Mapping[str, Sequence[float]]

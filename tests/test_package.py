@@ -179,7 +179,14 @@ def test_an_error_from_outside(tmp_path: Path) -> None:
     assert "no such file" in answer.stderr
 
 
-DOCUMENTS = ["README.md", "docs/coverage.md", "docs/data.md", "docs/extend.md", "docs/methods.md", "docs/uncertainty.md"]
+DOCUMENTS = [
+    "README.md",
+    "docs/coverage.md",
+    "docs/data.md",
+    "docs/extend.md",
+    "docs/methods.md",
+    "docs/uncertainty.md",
+]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from credalgnn.bench.records import read_record
 from credalgnn.bench.plan import Run
-from credalgnn.tuning.space import size, space_of
+from credalgnn.bench.records import read_record
 from credalgnn.methods import METHODS
 from credalgnn.tuning.reproduce import Budget, Reproduction
 from credalgnn.tuning.run import Progress, search_all
+from credalgnn.tuning.space import size, space_of
 from credalgnn.tuning.study import Studies
 from searches import (
-    SPACES,
     ENSEMBLES,
     NETWORK,
     POST_HOC,
+    SPACES,
     Instant,
     Point,
     cells,

@@ -9,10 +9,10 @@ import numpy as np
 import optuna
 import pytest
 
+from credalgnn.methods import METHODS, MethodError
 from credalgnn.methods.search_space import Uniform
 from credalgnn.tuning.space import Scale, draw, points, size, space_of
-from credalgnn.methods import METHODS, MethodError
-from searches import SPACES, ENDLESS, ENSEMBLES, FINITE, NETWORK
+from searches import ENDLESS, ENSEMBLES, FINITE, NETWORK, SPACES
 
 
 @pytest.mark.parametrize("scale", ["uniform", "log"])

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from optuna.trial import TrialState
 
-from credalgnn.bench.records import RecordError, read_record
 from credalgnn.bench.model_cache import ModelCache
 from credalgnn.bench.plan import Run
+from credalgnn.bench.records import RecordError, read_record
 from credalgnn.cli import main
 from credalgnn.graphs import load_task
 from credalgnn.tuning.best import tuned

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from credalgnn.metrics.evaluation import Evaluation
 from credalgnn.bench.model_cache import ModelCache
 from credalgnn.bench.plan import Run, plan
 from credalgnn.graphs import Task
 from credalgnn.methods import METHODS
+from credalgnn.metrics.evaluation import Evaluation
 from credalgnn.nn.training import Epoch
 from credalgnn.tuning.objective import Pruned, PruningCallback, objective, try_point
-from searches import SPACES, ENSEMBLES, NETWORK, POST_HOC, PROTOCOLS, small_task
+from searches import ENSEMBLES, NETWORK, POST_HOC, PROTOCOLS, SPACES, small_task
 from strangers import disturbed
 
 # Networks that are trained for a few epochs have credal sets that say nothing, and warn of it, as they should.
@@ -92,7 +92,9 @@ def test_a_sealed_trial_does_not_depend_on_ood_nodes(method: str, tmp_path: Path
         other.validation.nodes[other.validation.is_ood].tolist()
     )
     values = {
-        protocol: [try_point(short_run(method, protocol), task, ModelCache(tmp_path), {})["value"] for task in (one, other)]
+        protocol: [
+            try_point(short_run(method, protocol), task, ModelCache(tmp_path), {})["value"] for task in (one, other)
+        ]
         for protocol in PROTOCOLS
     }
     assert values["sealed"][0] == values["sealed"][1]

@@ -15,17 +15,17 @@ from optuna.trial import FrozenTrial, TrialState
 
 from credalgnn.bench.engines import EngineError, Result
 from credalgnn.bench.plan import Run
-from credalgnn.tuning.space import points, size
 from credalgnn.tuning import storage as storage_module
 from credalgnn.tuning.best import Best
 from credalgnn.tuning.objective import CHECKS
+from credalgnn.tuning.space import points, size
 from credalgnn.tuning.storage import open_storage
 from credalgnn.tuning.study import FEWEST, Search, Studies
 from searches import (
-    SPACES,
     ENDLESS,
     FINITE,
     PROTOCOLS,
+    SPACES,
     Instant,
     Owned,
     a_run,

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from credalgnn.bench.plan import Run, plan
-from credalgnn.tuning.space import Scale
 from credalgnn.graphs import Task
 from credalgnn.methods import MethodError
 from credalgnn.tuning.best import Best
 from credalgnn.tuning.reproduce import Budget, Reproduction
 from credalgnn.tuning.run import Progress, search_all
+from credalgnn.tuning.space import Scale
 from credalgnn.tuning.study import Search, Studies
 from credalgnn.tuning.tune import Tuning
 from searches import Instant, Point, finish, kept, small_task, worth

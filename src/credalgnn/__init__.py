@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from .api import benchmark, report, tune
+    from .api import benchmark, tune
     from .graphs import Graph, Task, load_graph, load_task
     from .methods import (
         KNN,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         load_method,
     )
     from .metrics import Evaluation, evaluate
-    from .report import Results
+    from .report import Results, plot_ternary, report
     from .sets import (
         CredalSet,
         HullSet,
@@ -56,20 +56,70 @@ if TYPE_CHECKING:
 # Where the public names are; what is not public to users stays in its package.
 _NAMES = {
     "graphs": "Graph Task load_graph load_task",
-    "sets": "CredalSet HullSet IntervalSet e_admissibility interval_dominance interval_softmax log_interval_softmax lower_entropy "
-    "maximality u65 u80 uncertainty upper_entropy widen",
+    "sets": "CredalSet HullSet IntervalSet e_admissibility interval_dominance interval_softmax log_interval_softmax "
+    "lower_entropy maximality u65 u80 uncertainty upper_entropy widen",
     "methods": "KNN KNNLJ METHODS ClassicalEnsemble CredalCoverage CredalEnsemble CredalFinal CredalLJ CredalWarning "
     "Degree Energy FeatureSum GNNSafe InputWarning Mahalanobis Method MethodError Odin Prediction Vanilla load_method",
     "metrics": "Evaluation evaluate",
-    "report": "Results",
-    "api": "benchmark report tune",
+    "report": "Results plot_ternary",
+    "api": "benchmark tune",
 }
 _PACKAGE = {name: package for package, names in _NAMES.items() for name in names.split()}
 
-__all__ = ["__version__", *_PACKAGE]  # noqa: PLE0604
+__all__ = [
+    "KNN",
+    "KNNLJ",
+    "METHODS",
+    "ClassicalEnsemble",
+    "CredalCoverage",
+    "CredalEnsemble",
+    "CredalFinal",
+    "CredalLJ",
+    "CredalSet",
+    "CredalWarning",
+    "Degree",
+    "Energy",
+    "Evaluation",
+    "FeatureSum",
+    "GNNSafe",
+    "Graph",
+    "HullSet",
+    "InputWarning",
+    "IntervalSet",
+    "Mahalanobis",
+    "Method",
+    "MethodError",
+    "Odin",
+    "Prediction",
+    "Results",
+    "Task",
+    "Vanilla",
+    "__version__",
+    "benchmark",
+    "e_admissibility",
+    "evaluate",
+    "interval_dominance",
+    "interval_softmax",
+    "load_graph",
+    "load_method",
+    "load_task",
+    "log_interval_softmax",
+    "lower_entropy",
+    "maximality",
+    "plot_ternary",
+    "report",
+    "tune",
+    "u65",
+    "u80",
+    "uncertainty",
+    "upper_entropy",
+    "widen",
+]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "report":  # the package, which can be called
+        return import_module(".report", __name__)
     if name in _PACKAGE:
         return getattr(import_module(f".{_PACKAGE[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

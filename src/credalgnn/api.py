@@ -1,4 +1,4 @@
-"""The benchmark, tuning and reports from Python. The shell commands are a thin layer over these functions."""
+"""The benchmark and tuning from Python. The shell commands are a thin layer over these functions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from typing import Any, Literal, TypeAlias
 from .bench.benchmark import run_all
 from .bench.choices import Choice, MethodLike, choose
 from .bench.engines import Engine, Processes, Ray
-from .bench.folder import EXPERIMENT, PAGE, Folder
+from .bench.folder import Folder
 from .bench.plan import Run, plan
-from .bench.records import RecordError
 from .bench.tasks import Source, load_tasks
 from .graphs import Task
 from .methods import Method, MethodError
@@ -191,8 +190,7 @@ def tune(
         studies = Studies(folder.path, protocol, scale, storage)
         own = {each.path: (each.config, each.components) for each in chosen}
         parts = [
-            Tuning(dataset, task, studies, list(own), trials, split_seed, own)
-            for (dataset, _), task in loaded.items()
+            Tuning(dataset, task, studies, list(own), trials, split_seed, own) for (dataset, _), task in loaded.items()
         ]
         empty = [name for part in parts for name, space in part.spaces.items() if not space]
         if empty:
@@ -221,7 +219,7 @@ def reproduce(
     data_root: Place | None = None,
     progress: bool = True,
 ) -> Results | None:
-    """The paper's experiment: searches, a pool of vanilla GNNs, ensembles of its best, and runs with seeds of their own.
+    """The paper's experiment: searches, a pool of vanilla GNNs, ensembles of its best, and runs with other seeds.
 
     Args:
         tasks: Names of data sets.
@@ -261,26 +259,6 @@ def reproduce(
     return results
 
 
-def report(
-    folders: Place | Sequence[Place], out: Place | None = None, *, scores: Sequence[str] | None = None
-) -> Results:
-    """Tables and page again from records, without any training; several folders merge.
-
-    Args:
-        folders: Of benchmarks or reproductions.
-        out: Where tables and page go; None: nothing is written.
-        scores: Only these in the tables; None for all.
-    """
-    places = tuple(Path(folder) for folder in _listed(folders))
-    if out is not None:
-        _check_place(Path(out), places)
-    records = read_runs(places)
-    results = Results(records, places, len(records))
-    if out is not None:
-        results.report(out, "credalgnn report", scores)
-    return results
-
-
 def _runs(
     chosen: Sequence[Choice],
     tasks: Mapping[tuple[str, int], Task],
@@ -293,7 +271,7 @@ def _runs(
     """Everything to do, seed by seed, so that a benchmark that is stopped has compared what it has done."""
     datasets = list(dict.fromkeys(name for name, _ in tasks))
     kinds = [each.kind for each in chosen]
-    tables: dict[str, dict[str, dict[str, Any]]] = dict.fromkeys(datasets, {})
+    tables: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in datasets}
     if folder is not None:
         tables = {name: tuned_alike(Path(folder), kinds, tasks[name, split_seed], protocol) for name in datasets}
     runs = []
@@ -353,14 +331,3 @@ def _engine(name: str, address: str | None, jobs: int | None, source: Source, mo
 def _cores() -> int:
     """The cores that this process may use, where the system tells; macOS and Windows tell how many there are."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _check_place(out: Path, folders: Sequence[Path]) -> None:
-    """Refuse to write over another experiment's tables, or over a page that is not of this kind."""
-    if out.resolve() in [folder.resolve() for folder in folders]:
-        return
-    if (out / EXPERIMENT).exists():
-        raise RecordError(f"{out} holds another experiment: choose another --out")
-    page = out / PAGE
-    if page.exists() and b'name="generator" content="credalgnn"' not in page.read_bytes()[:4000]:
-        raise RecordError(f"{page} is not a page of credalgnn: choose another --out")

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from .._files import Lock
 from ..graphs import Task
 from .engines import Engine, Unit
-from .._files import Lock
 from .execute import about, execute
 from .folder import EXPERIMENT, Folder
 from .node_tables import graph_columns

@@ -84,7 +84,9 @@ def _template(method: MethodLike) -> Choice:
             {name: value for name, value in model.get_params(deep=False).items() if name != "seed"} for model in models
         ]
         if any(each != configs[0] for each in configs):
-            raise MethodError(f"{method.name}: its members differ in more than their seeds; a benchmark cannot repeat that")
+            raise MethodError(
+                f"{method.name}: its members differ in more than their seeds; a benchmark cannot repeat that"
+            )
         components = configs[0]
     return Choice(method_path(type(method)), config, components)
 

@@ -44,7 +44,9 @@ def fit(run: Run, task: Task, models: ModelCache, on_epoch: Callable[[Epoch], No
         config[kind.components.parameter] = fitted if kind.components.size else fitted[0]
     elif parts:
         return parts[0]
-    method = kind(**config, seed=run.seed) if kind.has_seed() else kind(**config)
+    if kind.has_seed():
+        config["seed"] = run.seed
+    method = kind(**config)
     begin = time.perf_counter()
     method.fit(task, protocol=run.protocol, progress=False, on_epoch=on_epoch)
     return Fitted(method, shared + time.perf_counter() - begin)

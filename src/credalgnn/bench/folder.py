@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._version import __version__
 from .._files import Lock, locked, to_json, write
+from .._version import __version__
 from .node_tables import Columns
 from .plan import Run
 from .records import FORMAT, REMEDY, RecordError, read_json, read_record

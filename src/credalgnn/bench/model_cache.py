@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .._files import locked, write
 from .._version import __version__
 from ..graphs import Task
 from ..methods import Method, MethodError, load_method
 from ..methods.base import Protocol
-from .._files import locked, write
 from .plan import Run
 
 

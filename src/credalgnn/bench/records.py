@@ -62,10 +62,11 @@ def _are_texts(values: list[Any]) -> bool:
 
 def _are_curves(curves: dict[str, Any]) -> bool:
     """Whether curves are as ``evaluate`` and the training make them; a task without OOD nodes has no ROC curve."""
-    kinds = [curves.get(name) for name in ("roc", "rejection", "histogram")]
-    if not all(isinstance(kind, dict) for kind in kinds) or not isinstance(curves.get("training"), list):
+    roc, rejection, histograms = kinds = tuple(curves.get(name, {}) for name in ("roc", "rejection", "histogram"))
+    if not {"roc", "rejection", "histogram"} <= set(curves) or not all(isinstance(kind, dict) for kind in kinds):
         return False
-    roc, rejection, histograms = kinds
+    if not isinstance(curves.get("training"), list):
+        return False
     return (
         all(_is_list(curve, len(ROC_GRID)) or curve == [] for curve in roc.values())
         and all(_is_list(curve, REJECTION_STEPS) for curve in rejection.values())
@@ -131,7 +132,8 @@ class Record(About):
         Field("what the method found out about itself, or null", lambda value: value is None or _is_full_table(value)),
     ]
     seconds: Annotated[
-        dict[str, float], Field("`fit` with all it stands on, `predict`", lambda value: _is_full_table(value) and "fit" in value)
+        dict[str, float],
+        Field("`fit` with all it stands on, `predict`", lambda value: _is_full_table(value) and "fit" in value),
     ]
     peak_mib: Annotated[float, Field("largest resident memory of the process, MiB", _is_number)]
 

@@ -62,9 +62,7 @@ def _load(
     data_root: Path | None,
 ) -> Task:
     try:
-        return load_task(
-            spec, split_seed, ood_classes, inductive=inductive, mirror=mirror, data_root=data_root
-        )
+        return load_task(spec, split_seed, ood_classes, inductive=inductive, mirror=mirror, data_root=data_root)
     except OwnTaskError:
         if ood_classes is None:
             raise

@@ -97,7 +97,7 @@ def _report(args: argparse.Namespace) -> int:
     if args.out is None and len(args.folders) > 1:
         raise UserError("several folders: say with --out where the tables and the page shall go")
     with user_errors():
-        from ..api import report
+        from ..report import report
         from ..report.paper import is_reproduction, write_beside
 
         out = args.out or args.folders[0]

@@ -319,7 +319,7 @@ class Method(Parameters, ABC):
             raise MethodError(f"{folder} holds a {type(method).__name__}, not a {cls.__name__}")
         return method
 
-    def _check(self) -> None:  # noqa: B027 - most methods have something to check, not all
+    def _check(self) -> None:
         """Refuse hyper-parameters that cannot work; at construction, and again before training."""
 
     def __post_init__(self) -> None:
@@ -353,7 +353,7 @@ class Method(Parameters, ABC):
         """The fitted methods this one is made of."""
         return {}
 
-    def _adopt(self, parts: Mapping[str, Method]) -> None:  # noqa: B027 - most are made of nothing else
+    def _adopt(self, parts: Mapping[str, Method]) -> None:
         """The inverse of ``_parts``."""
 
 

@@ -51,8 +51,8 @@ class FeatureRange:
             return ""
         worst = int(beyond.argmax())
         return (
-            f"{len(far)} of {len(width)} features lie far outside what was seen in training; feature {worst} has values "
-            f"from {low[worst]:g} to {high[worst]:g}, in training from {self.low[worst]:g} to {self.high[worst]:g}: "
+            f"{len(far)} of {len(width)} features lie far outside what was seen in training; feature {worst} has "
+            f"values from {low[worst]:g} to {high[worst]:g}, in training from {self.low[worst]:g} to {self.high[worst]:g}: "
             "scale them as they were scaled in training, or do not trust what is predicted"
         )
 

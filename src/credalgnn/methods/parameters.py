@@ -88,7 +88,7 @@ class Parameters:
 
     def _check_types(self) -> None:
         """Refuse values of another type than a plain number's or truth value's field has; NumPy's become Python's."""
-        for name, (plain, optional) in _plain_fields(type(self)).items():
+        for name, (plain, optional) in _plain_fields(type(self)).items():  # type: ignore[arg-type]
             value = getattr(self, name)
             if value is None and optional:
                 continue

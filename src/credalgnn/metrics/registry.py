@@ -221,7 +221,8 @@ OF_SCORES: tuple[Metric[ScoredNodes], ...] = (
     ),
     Metric(
         "aurc", "AURC",
-        "mean error rate of the i most certain ID nodes over all i; tied nodes share their mean error", _aurc, better=-1,
+        "mean error rate of the i most certain ID nodes over all i; tied nodes share their mean error", _aurc,
+        better=-1,
     ),
 )  # fmt: skip
 
@@ -242,8 +243,8 @@ OF_CREDAL_SETS: tuple[Metric[CredalNodes], ...] = (
         for by in ("lower", "upper")
     ),
     Metric(
-        "width", "width", "mean width of all probability intervals of the nodes", lambda nodes: nodes.width.mean().item(),
-        better=0, percent=False,
+        "width", "width", "mean width of all probability intervals of the nodes",
+        lambda nodes: nodes.width.mean().item(), better=0, percent=False,
     ),
     Metric(
         "widest", "widest", "widest interval of a typical (median) node", lambda nodes: _median(nodes.widest),
@@ -262,7 +263,8 @@ OF_CREDAL_SETS: tuple[Metric[CredalNodes], ...] = (
         for rule in RULES
         for metric in (
             Metric(
-                f"size_{rule}", f"classes ({rule})", "mean number of classes that the rule leaves in question, ID nodes",
+                f"size_{rule}", f"classes ({rule})",
+                "mean number of classes that the rule leaves in question, ID nodes",
                 _size(rule), better=-1, percent=False, shown=False,
             ),
             Metric(
@@ -281,7 +283,5 @@ OF_CREDAL_SETS: tuple[Metric[CredalNodes], ...] = (
     ),
 )  # fmt: skip
 
-# In the order of the columns of a table.
-METRICS: dict[str, Metric[Any]] = {
-    metric.key: metric for metric in (*OF_SCORES[:3], *OF_CLASSES, *OF_SCORES[3:], *OF_CREDAL_SETS)
-}
+_COLUMNS: tuple[Metric[Any], ...] = (*OF_SCORES[:3], *OF_CLASSES, *OF_SCORES[3:], *OF_CREDAL_SETS)  # in their order
+METRICS: dict[str, Metric[Any]] = {metric.key: metric for metric in _COLUMNS}

@@ -55,9 +55,15 @@ def write_page(
         "versions": _versions(records),
         "finished": max((str(record["finished"]) for record in records if record.get("finished")), default=None),
         "metrics": [
-            {"key": metric.key, "label": metric.label, "better": metric.better, "percent": metric.percent,
-             "meaning": metric.meaning}
-            for metric in METRICS.values() if metric.shown
+            {
+                "key": metric.key,
+                "label": metric.label,
+                "better": metric.better,
+                "percent": metric.percent,
+                "meaning": metric.meaning,
+            }
+            for metric in METRICS.values()
+            if metric.shown
         ],
         "marks": {name: {"meaning": mark.meaning, "advice": mark.advice} for name, mark in MARKS.items()},
     }

@@ -6,18 +6,20 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._names import suggestion
-from ..bench.folder import PAGE
+from ..bench.folder import EXPERIMENT, PAGE
 from ..bench.records import RecordError
 from .page import write_page
-from .summary import Row, make_rows
+from .summary import Row, make_rows, read_runs
 from .tables import terminal, write_tables
 
 if TYPE_CHECKING:
-    import pandas
+    import pandas  # type: ignore[import-untyped]
     import pyarrow
+
+Place: TypeAlias = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +76,7 @@ class Results:
         columns = dict.fromkeys(name for line in lines for name in line)
         return pyarrow.table({name: [line.get(name) for line in lines] for name in columns})
 
-    def report(self, out: str | os.PathLike[str], title: str = "credalgnn", scores: Sequence[str] | None = None) -> Path:
+    def report(self, out: Place, title: str = "credalgnn", scores: Sequence[str] | None = None) -> Path:
         """Write ``table.md``, ``table.csv``, ``table.tex`` and ``report.html``.
 
         Args:
@@ -105,3 +107,35 @@ class Results:
 
     def __str__(self) -> str:
         return terminal(self.rows) if self.records else "no run has ended yet"
+
+
+def report(
+    folders: Place | Sequence[Place], out: Place | None = None, *, scores: Sequence[str] | None = None
+) -> Results:
+    """Tables and page again from records, without any training; several folders merge.
+
+    Args:
+        folders: Of benchmarks or reproductions.
+        out: Where tables and page go; None: nothing is written.
+        scores: Only these in the tables; None for all.
+    """
+    listed = [folders] if isinstance(folders, str | os.PathLike) else list(folders)
+    places = tuple(Path(folder) for folder in listed)
+    if out is not None:
+        _check_place(Path(out), places)
+    records = read_runs(places)
+    results = Results(records, places, len(records))
+    if out is not None:
+        results.report(out, "credalgnn report", scores)
+    return results
+
+
+def _check_place(out: Path, folders: Sequence[Path]) -> None:
+    """Refuse to write over another experiment's tables, or over a page that is not of this kind."""
+    if out.resolve() in [folder.resolve() for folder in folders]:
+        return
+    if (out / EXPERIMENT).exists():
+        raise RecordError(f"{out} holds another experiment: choose another --out")
+    page = out / PAGE
+    if page.exists() and b'name="generator" content="credalgnn"' not in page.read_bytes()[:4000]:
+        raise RecordError(f"{page} is not a page of credalgnn: choose another --out")

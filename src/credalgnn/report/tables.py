@@ -15,7 +15,6 @@ from ..metrics.marks import MARKS, disqualifies
 from .summary import Row, Summary, TaskKey
 
 
-
 def write_tables(rows: Sequence[Row], folder: Path) -> None:
     """``table.md``, ``table.csv`` and ``table.tex`` in a folder."""
     for name, make in (("table.md", markdown), ("table.csv", tidy), ("table.tex", latex)):

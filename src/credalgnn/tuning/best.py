@@ -35,7 +35,8 @@ def write_best(folder: Path, protocol: Protocol, task: Task, methods: Mapping[st
         folder: The experiment's folder.
         protocol: By which the points were chosen.
         task: On which they were chosen.
-        methods: For each method a table with its ``config``, that of the models it stands on (``components``), and the ``value``.
+        methods: For each method a table with its ``config``, that of the models it stands on (``components``), and
+            the ``value``.
     """
     with locked(folder / ".best", wait=True):
         tables = _read_best(folder)["best"] if (folder / BEST).exists() else {}

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..bench.engines import EngineError
 from .._files import Lock
+from ..bench.engines import EngineError
 
 if TYPE_CHECKING:
     import optuna
