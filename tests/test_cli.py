@@ -60,7 +60,7 @@ TYPOS: dict[str, tuple[list[str], str]] = {
     "method": ([*BENCH, "-m", "credal-jl"], "unknown method 'credal-jl': did you mean credal-lj?"),
     "method in other letters": ([*BENCH, "-m", "Credal_LJ"], "unknown method 'Credal_LJ': did you mean credal-lj?"),
     "method to tune": (["tune", "-d", "digits", "-m", "gnnsave"], "did you mean gnnsafe?"),
-    "method that nothing is near": ([*BENCH, "-m", "xyz"], "choose from vanilla, credal-lj"),
+    "method that nothing is near": ([*BENCH, "-m", "xyz"], "choose from credal-coverage, vanilla, credal-lj"),
     "data set": (["bench", "-d", "digit"], "no data set 'digit': did you mean digits?"),
     "data set to describe": (["describe", "corra"], "no data set 'corra': did you mean cora?"),
     "hyper-parameter": ([*BENCH, "-m", "credal-lj", "--set", "delat=0.5"], "'delat'; did you mean delta?"),

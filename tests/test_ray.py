@@ -166,7 +166,7 @@ def test_runs_of_both_settings_get_their_own_task(tmp_path: Path) -> None:
         sent.append(task)
         return len(sent)
 
-    engine._ray, engine._do = SimpleNamespace(put=lambda task: task), SimpleNamespace(remote=take)
+    engine._ray, engine._remote = SimpleNamespace(put=lambda task: task), SimpleNamespace(remote=take)
     engine._source, engine._models, engine._tasks, engine._busy = Source(), tmp_path, {}, {}
     for inductive in (False, True, False):
         engine.start(Unit(print, plan("digits", "degree", 0, inductive=inductive)))

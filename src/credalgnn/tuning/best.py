@@ -18,9 +18,14 @@ BEST = "best.json"
 
 
 class Best(NamedTuple):
-    """A point that a search has chosen, its value on the validation nodes, and the seed of its trial.
+    """A point that a search has chosen.
 
     Where the validation nodes cannot tell points apart, there is no value, and the defaults stay.
+
+    Args:
+        config: Its hyper-parameters.
+        value: What it is worth on the validation nodes.
+        seed: Of its trial.
     """
 
     config: dict[str, Any]

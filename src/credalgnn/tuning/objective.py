@@ -47,6 +47,11 @@ class PruningCallback:
         self.seen: dict[int, float] = {}
 
     def __call__(self, line: Epoch) -> None:
+        """Raise ``Pruned`` if the best value so far is above the epoch's threshold.
+
+        Args:
+            line: Of the training curve.
+        """
         if line.epoch:  # the untrained weights are never kept
             self.best = min(self.best, line.monitor)
         if line.epoch in CHECKS:

@@ -1,7 +1,7 @@
 """The paper's experiment as its appendix "Model selection" describes it.
 
 The paper's 30 trials for the vanilla GNN are the first of the 100 that make its pool ("an extended Bayesian search").
-Where it is silent: the size of the ensembles is the one with which the classical one has the best validation F1, and a
+Where it is silent: the size of the ensembles is that with which the classical one has the best validation F1, and a
 run of an ensemble trains the best M points of the pool with seeds of its own.
 """
 
@@ -136,7 +136,7 @@ class Reproduction:
         return lambda point, _: plan(self.dataset, name, seed, self.studies.protocol, 0, point, [below])
 
     def _ensemble(self, point: dict[str, Any], seed: int) -> Run:
-        """The best M of the pool, each with the seed that made it one of them."""
+        """The best M of the pool, each with the seed of its trial."""
         members = self.pool[: point["size"]]
         below = [self._whole(member.config) for member in members]
         run = plan(self.dataset, ENSEMBLES[0], seed, self.studies.protocol, 0, point, below)

@@ -14,9 +14,13 @@ from .study import Search, Studies
 
 
 class Progress(NamedTuple):
-    """What to tell the person who waits: a trial is finished.
+    """A trial is finished.
 
-    ``result`` is what ``Search.tell`` was told; ``done`` of ``total`` trials of all searches are finished.
+    Args:
+        search: The name of its search.
+        result: As ``Search.tell`` takes it.
+        done: How many trials of all searches are finished.
+        total: How many there will be.
     """
 
     search: str

@@ -148,8 +148,8 @@ class Search:
     def _untried(self, point: dict[str, Any], taken: set[str]) -> dict[str, Any]:
         """The point of a finite space, or the next one in its order that is not taken: a neighbour, where there is one.
 
-        It does not matter whether the points of a round are found at once or, after a kill, some of them later: whoever
-        lacks one finds it again, as all others are taken.
+        It does not matter whether the points of a round are assigned at once or, after a kill, some of them later: a
+        trial that is missing gets the same point again, as all others are taken.
         """
         after = itertools.dropwhile(lambda each: each != point, points(self.space))
         free = (each for each in itertools.chain(after, points(self.space)) if _key(each) not in taken)
