@@ -5,10 +5,15 @@ The files that take longest come first, so that no process of the tests is left 
 
 from __future__ import annotations
 
+import http.server
+import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
 import torch
+
+from local_server import Handler
 
 LONGEST = ["test_bench", "test_ray", "test_tuning", "test_datasets", "test_methods"]
 
@@ -32,3 +37,21 @@ def _one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, type[Handler]]]:
+    handler = type("Local", (Handler,), {"files": {"/good": b"graph" * 5000}, "asked": []})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
+        thread = threading.Thread(target=running.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{running.server_address[1]}", handler
+        running.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def dead() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{probe.getsockname()[1]}"
