@@ -5,11 +5,16 @@ The files that take longest come first, so that no process of the tests is left 
 
 from __future__ import annotations
 
+import http.server
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+
+from local_server import Handler
 
 LONGEST = [
     "test_bench",
@@ -49,3 +54,21 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed")
     assert finish([search(folder)], Instant())
     return folder
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, type[Handler]]]:
+    handler = type("Local", (Handler,), {"files": {"/good": b"graph" * 5000}, "asked": []})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
+        thread = threading.Thread(target=running.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{running.server_address[1]}", handler
+        running.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def dead() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{probe.getsockname()[1]}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import pickle
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
@@ -263,48 +261,6 @@ def test_more_classes_than_nodes_need_names() -> None:
     complains(lambda: Graph(FEATURES, EDGES, [0, 1, 7, 1], class_names=list("abcdefg")), "7")
 
 
-def test_describe_counts_by_hand() -> None:
-    features = np.array([[1, 0], [0, 0], [1, 1], [0, 1], [1, 0], [0, 0]], dtype=np.float32)
-    edges = np.array([[0, 0, 2, 0, 3, 2], [1, 1, 2, 2, 1, 3]])  # 0->1 twice, loop at 2; nodes 4 and 5 stand alone
-    graph = Graph(features, edges, [0, 0, 1, 1, 0, -1], class_names=["cat", "dog", "owl"])
-    told = graph.describe()
-    assert (told.nodes, told.edges, told.features) == (6, 6, 2)
-    assert told.density == pytest.approx(5 / 12)
-    assert told.class_counts == {"cat": 3, "dog": 2, "owl": 0}
-    assert told.unlabelled == 1
-    assert (told.isolated, told.self_loops, told.duplicate_edges, told.empty_features) == (2, 1, 1, 2)
-    assert told.directed
-    text = str(told)
-    for word in ("cat", "dog", "isolated", "homophily", "self-loop", "duplicate"):
-        assert word in text.lower()
-
-
-@pytest.mark.parametrize(
-    ("edges", "labels", "homophily"),
-    [
-        ([[0, 1, 2, 0], [1, 2, 3, 3]], [0, 0, 1, 1], 0.5),
-        ([[0, 1], [1, 0]], [0, 0, 1, 1], 1.0),
-        ([[0, 1, 0], [2, 3, 1]], [0, 0, 1, 1], 1 / 3),
-        ([[0, 1, 2], [1, 2, 3]], [0, 0, -1, 1], 1.0),  # an edge counts when both ends are labelled
-    ],
-)
-def test_homophily_by_hand(edges: list[list[int]], labels: list[int], homophily: float) -> None:
-    assert make(edge_index=edges, labels=labels).describe().homophily == pytest.approx(homophily)
-
-
-def test_direction_is_told() -> None:
-    assert not make(edge_index=[[0, 1, 1, 2, 3], [1, 0, 2, 1, 3]]).describe().directed
-    assert make(edge_index=[[0, 1, 1], [1, 0, 2]]).describe().directed
-
-
-def test_an_unlabelled_graph_is_described() -> None:
-    told = make(labels=None).describe()
-    assert told.unlabelled == 4
-    assert told.class_counts == {}
-    assert told.homophily is None or np.isnan(told.homophily)
-    assert str(told)
-
-
 def test_pyg_and_back() -> None:
     data = Data(x=torch.tensor(FEATURES), edge_index=torch.tensor(EDGES), y=torch.tensor(LABELS))
     graph = Graph.from_pyg(data)
@@ -340,82 +296,6 @@ def test_sparse_features_survive_pyg() -> None:
 def test_pyg_data_without_parts_is_refused() -> None:
     complains(lambda: Graph.from_pyg(Data(edge_index=torch.from_numpy(EDGES), num_nodes=4)), "x")
     complains(lambda: Graph.from_pyg(Data(x=torch.from_numpy(FEATURES))), "edge_index")
-
-
-@pytest.mark.parametrize(
-    "extra",
-    [
-        {},
-        {"labels": None},
-        {"node_ids": ["a", "ü", "日本", ""], "class_names": ["Katze", "犬", ""]},
-        {"node_ids": np.array([2**62, -1, 0, 7])},
-        {"features": sp.random(4, 400, density=0.01, random_state=0, format="csr", dtype=np.float32)},
-    ],
-)
-def test_save_and_load_give_the_same_bits(tmp_path: Path, extra: dict[str, Any]) -> None:
-    graph, path = make(**extra), tmp_path / "graph.npz"
-    graph.save(path)
-    loaded = Graph.load(path)
-    same(graph, loaded)
-    if graph.node_ids is not None and loaded.node_ids is not None:
-        assert loaded.node_ids.dtype.kind == graph.node_ids.dtype.kind
-    assert [file.name for file in tmp_path.iterdir()] == ["graph.npz"]
-    np.load(path, allow_pickle=False).close()
-
-
-def test_saving_over_a_file_into_a_new_folder_and_where_it_cannot_be(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "folder" / "graph.npz"
-    make().save(path)
-    make(labels=None).save(path)
-    same(Graph.load(path), make(labels=None))
-    with pytest.raises(GraphError, match=r"graph\.npz.*cannot be written.*another place"):
-        make().save(path / "graph.npz")  # a file is no folder
-    with pytest.raises(GraphError, match=r"cannot be written \(Is a directory\)"):
-        make().save(path.parent)
-    assert [file.name for file in path.parent.iterdir()] == ["graph.npz"]
-
-
-class Bomb:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (Path.touch, (Path("exploded"),))
-
-
-def test_load_runs_no_pickle_and_refuses_foreign_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "graph.npz"
-    make().save(path)
-    good = path.read_bytes()
-    with np.load(path) as arrays:
-        content = dict(arrays)
-    bomb = np.empty((), dtype=object)
-    bomb[()] = Bomb()
-    for name in content:
-        np.savez(path, **content | {name: bomb})  # type: ignore[arg-type]
-        complains(lambda: Graph.load(path), "graph.npz")
-    path.write_bytes(pickle.dumps(Bomb()))
-    complains(lambda: Graph.load(path), "graph.npz")
-    torch.save({"x": 1}, path)
-    complains(lambda: Graph.load(path), "graph.npz")
-    np.savez(path, a=np.zeros(3))
-    complains(lambda: Graph.load(path), "graph.npz")
-    for cut in (0, 10, len(good) // 2, len(good) - 30):
-        path.write_bytes(good[:cut])
-        complains(lambda: Graph.load(path), "graph.npz")
-    complains(lambda: Graph.load(tmp_path / "none.npz"), "none.npz")
-    assert not (tmp_path / "exploded").exists()
-    gc.collect()  # a file left open would warn here
-
-
-def test_a_loaded_file_is_checked_again(tmp_path: Path) -> None:
-    path = tmp_path / "graph.npz"
-    make().save(path)
-    with np.load(path) as arrays:
-        content = dict(arrays)
-    edges = next(name for name, array in content.items() if array.shape == EDGES.shape and array.dtype == np.int64)
-    content[edges] = content[edges] + 10
-    np.savez(path, **content)  # type: ignore[arg-type]
-    with pytest.raises(GraphError):
-        Graph.load(path)
 
 
 # names of features, weights of edges
