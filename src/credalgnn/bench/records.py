@@ -127,9 +127,13 @@ class Record(About):
     scores: Annotated[dict[str, dict[str, float | None]], Field("metrics of each score", _are_scores)]
     curves: Annotated[dict[str, Any], Field("`roc`, `rejection`, `histogram` by score; `training`", _are_curves)]
     marks: Annotated[list[str], Field("what the diagnostics say", _are_texts)]
-    diagnosis: Annotated[
-        dict[str, float] | None,
-        Field("what the method found out about itself, or null", lambda value: value is None or _is_full_table(value)),
+    diagnosis: NotRequired[
+        Annotated[
+            dict[str, float] | None,
+            Field(
+                "what `fit` found out about the method, or null", lambda value: value is None or _is_full_table(value)
+            ),
+        ]
     ]
     seconds: Annotated[
         dict[str, float],
@@ -138,8 +142,8 @@ class Record(About):
     peak_mib: Annotated[float, Field("largest resident memory of the process, MiB", _is_number)]
 
 
-def fields_of(schema: type) -> dict[str, tuple[Any, Field]]:
-    """The type and the meaning of each field of ``Record`` or ``FailedRecord``, by name.
+def fields_of(schema: type) -> dict[str, tuple[Any, Field, bool]]:
+    """The type and the meaning of each field of ``Record`` or ``FailedRecord``, and whether it may be missing, by name.
 
     Args:
         schema: One of the two.
@@ -147,9 +151,9 @@ def fields_of(schema: type) -> dict[str, tuple[Any, Field]]:
     hints = get_type_hints(schema, include_extras=True)
     table = {}
     for name, hint in hints.items():
-        annotated = get_args(hint)[0] if get_origin(hint) is NotRequired else hint
-        kind, field = get_args(annotated)
-        table[name] = kind, field
+        optional = get_origin(hint) is NotRequired
+        kind, field = get_args(get_args(hint)[0] if optional else hint)
+        table[name] = kind, field, optional
     return table
 
 
@@ -162,8 +166,7 @@ def wrong_field(record: Mapping[str, Any]) -> str | None:
     if record.get("status") not in ("done", "failed"):
         return "status"
     schema = Record if record["status"] == "done" else FailedRecord
-    for name, (kind, field) in fields_of(schema).items():
-        optional = name in schema.__optional_keys__ or name == "diagnosis"  # which older records lack
+    for name, (kind, field, optional) in fields_of(schema).items():
         if name not in record and optional:
             continue
         if name not in record or not isinstance(record[name], _plain(kind)) or not field.is_valid(record[name]):
