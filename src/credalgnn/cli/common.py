@@ -182,7 +182,7 @@ def _reach(kind: Any) -> set[str]:
 def _value(text: str) -> Any:
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, MemoryError, RecursionError):  # the latter two: thousands of brackets
         return text
 
 
@@ -323,6 +323,7 @@ class Bar:
         if self._before is None:
             self._before = done - 1
             self._bar.n = self._bar.initial = done - 1
+        self._total = self._bar.total = max(self._total, done)  # an older search may have repeated some points
         if important or self._bar.disable:
             rate = (time.monotonic() - self._begin) / max(done - self._before, 1)
             left = f", {_clock(rate * (self._total - done))} left" if done < self._total else ""
