@@ -72,6 +72,7 @@ TYPOS: dict[str, tuple[list[str], str]] = {
         [*BENCH, "-m", "credal-lj", "--set", "credal-jl.delta=0.5"],
         "'credal-jl' is not among the methods; did you mean credal-lj?",
     ),
+    "value that cannot be parsed": ([*BENCH, "-m", "vanilla", "--set", f"lr={'(' * 5000}"], "lr"),
     "too much": ([*BENCH[:1], "surplus", *BENCH[1:]], "unexpected argument 'surplus'"),
 }
 
