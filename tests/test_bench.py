@@ -28,7 +28,7 @@ from sklearn.metrics import roc_auc_score
 
 import credalgnn.cli.bench as command
 from credalgnn import Graph, Prediction, Task, load_task
-from credalgnn.bench import runs as bench_runs
+from credalgnn.bench import node_tables
 from credalgnn.bench.engines import Engine, Processes, Result, Source, Unit
 from credalgnn.bench.folder import Folder
 from credalgnn.bench.model_cache import ModelCache
@@ -423,7 +423,7 @@ def test_reasons_are_kept_with_the_predictions_of_a_method_that_gives_them(
     kept = pq.read_table(folder.nodes("digits/degree/seed-000"))
     assert pa.types.is_string(kept.schema.field("why").type)
     assert kept["why"].to_pylist() == table["why"]
-    monkeypatch.setattr(bench_runs, "REASONS", len(table["node"]) - 1)
+    monkeypatch.setattr(node_tables, "REASONS", len(table["node"]) - 1)
     assert "why" not in columns(found, task, telling)  # of large graphs they would take too long
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from credalgnn.bench.runs import Models
+from credalgnn.bench.model_cache import ModelCache
 
 from credalgnn._names import suggestion
 from credalgnn.bench.engines import Engine, Processes, Result, Source, Unit
@@ -149,7 +149,7 @@ class Deleting(Engine):
 
     def finished(self, timeout: float) -> list[Result]:
         unit = self._waiting.pop()
-        value = unit.function(unit.run, self._source.task(unit.run), Models(self._models), *unit.args)
+        value = unit.function(unit.run, self._source.task(unit.run), ModelCache(self._models), *unit.args)
         self._after -= 1
         if self._after == 0:
             self._delete()
