@@ -419,8 +419,9 @@ def test_reasons_are_kept_with_the_predictions_of_a_method_that_gives_them(
     table = columns(found, task, telling)
     assert table["why"] == [f"it is {node}" if node % 2 else "" for node in table["node"]]
     folder = Folder(tmp_path)
-    folder.write_nodes("digits/degree/seed-000", table)
-    kept = pq.read_table(folder.nodes("digits/degree/seed-000"))
+    path = folder.predictions("digits", "degree", 0)
+    folder.write_nodes(path, table)
+    kept = pq.read_table(path)
     assert pa.types.is_string(kept.schema.field("why").type)
     assert kept["why"].to_pylist() == table["why"]
     monkeypatch.setattr(node_tables, "REASONS", len(table["node"]) - 1)

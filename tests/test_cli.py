@@ -172,10 +172,10 @@ def test_a_benchmark_whose_folder_vanishes_is_an_error(
     """Of nine runs; if records that were there vanish with the last one, too."""
     out = tmp_path / "out"
 
-    def engine_of(args: Any, source: Source, models: Path) -> Engine:
+    def engine(name: str, address: Any, jobs: Any, source: Source, models: Path) -> Engine:
         return Deleting(source, models, after, lambda: delete(out / part))
 
-    monkeypatch.setattr("credalgnn.cli.bench.engine_of", engine_of)
+    monkeypatch.setattr("credalgnn.api._engine", engine)
     line = said(["bench", *WORK, "--seeds", "3", "--predictions", "none", "--out", str(out)], capsys, code=1)
     assert str(out) in line
     assert "vanished" in line
@@ -189,10 +189,10 @@ def test_a_search_whose_folder_vanishes_is_an_error(
 ) -> None:
     out = tmp_path / "out"
 
-    def engine_of(args: Any, source: Source, models: Path) -> Engine:
+    def engine(name: str, address: Any, jobs: Any, source: Source, models: Path) -> Engine:
         return Deleting(source, models, after, lambda: delete(out / part))
 
-    monkeypatch.setattr("credalgnn.cli.search.engine_of", engine_of)
+    monkeypatch.setattr("credalgnn.api._engine", engine)
     line = said(["tune", *WORK, "--trials", "7", "--out", str(out)], capsys, code=1)
     assert str(out) in line
     assert "vanished" in line

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from credalgnn.bench.runs import columns
+from credalgnn.bench.node_tables import columns
 
 import credalgnn as cg
 from credalgnn.cli import main
