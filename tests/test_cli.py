@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from credalgnn.bench.model_cache import ModelCache
 
 from credalgnn._names import suggestion
 from credalgnn.bench.engines import Engine, Processes, Result, Source, Unit
+from credalgnn.bench.model_cache import ModelCache
 from credalgnn.cli import main
 from searches import SET, Instant, command, kill, until
 

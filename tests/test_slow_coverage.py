@@ -58,7 +58,7 @@ def test_strangers_that_were_never_in_the_graph(name: str, gain: float, tmp_path
     gains = []
     for seed in range(3):
         vanilla = Vanilla(seed=seed).fit(task)
-        fitted = CredalCoverage(vanilla=vanilla, seed=seed, reestimate=False).fit(task)
+        fitted = CredalCoverage(model=vanilla, seed=seed, reestimate=False).fit(task)
         entropy = vanilla.predict().scores["entropy"][task.test.nodes]
         gains.append(percent(task, fitted.predict()) - 100.0 * float(roc_auc_score(task.test.is_ood, entropy)))
     print(name, np.round(gains, 2))
