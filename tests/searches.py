@@ -157,7 +157,7 @@ def until(condition: Callable[[], Any], what: str, timeout: float = 300) -> None
 
 
 def as_found(**configs: Point) -> dict[str, dict[str, Any]]:
-    return {name: {"config": config, "vanilla": {}, "value": 0.5} for name, config in configs.items()}
+    return {name: {"config": config, "components": {}, "value": 0.5} for name, config in configs.items()}
 
 
 def tuned_by_hand(folder: Path, task: Task, **configs: Point) -> Path:

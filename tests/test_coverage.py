@@ -558,9 +558,10 @@ def test_midpoints_of_any_method_that_classifies(kind: str, tmp_path: Path) -> N
         "classical-ensemble": lambda: ClassicalEnsemble(members=[Vanilla(seed=k, **SHORT) for k in range(2)]),
         "energy": lambda: Energy(model=Vanilla(**SHORT)),
     }[kind]()
-    with pytest.raises(MethodError, match="fit it first"):
-        CredalCoverage(model=made)
+    template = CredalCoverage(model=made).fit(task)
+    assert not made.is_fitted
     fitted = CredalCoverage(model=made.fit(task)).fit(task)
+    assert torch.equal(template.predict().score, fitted.predict().score)
     found = fitted.predict()
     assert torch.equal(found.classes, made.predict().classes)
     assert torch.equal(fitted.coverage(), fitted_small().coverage())  # knows nothing of the midpoints

@@ -581,6 +581,7 @@ def with_strangers(graph: Graph) -> Graph:
     return Graph(torch.cat([dense, extra]), graph.edge_index, labels)
 
 
+@pytest.mark.filterwarnings("ignore::credalgnn.InputWarning")
 @pytest.mark.parametrize("method", [Mahalanobis, KNN, KNNLJ])
 def test_a_far_node_is_more_uncertain(method: type) -> None:
     task, vanilla = small_task(), small_vanilla()
@@ -589,6 +590,7 @@ def test_a_far_node_is_more_uncertain(method: type) -> None:
     assert float(found[-2:].max()) > 3 * float(found[:-4].max())
 
 
+@pytest.mark.filterwarnings("ignore::credalgnn.InputWarning")
 @pytest.mark.parametrize("method", [CredalLJ, CredalFinal])
 def test_a_wide_interval_is_more_uncertain(method: type) -> None:
     """All midpoints are made 0 and half-lengths to grow with the latent: the larger it is, the wider the intervals."""
@@ -647,6 +649,7 @@ def test_members_that_disagree_are_more_uncertain(method: type) -> None:
     assert torch.equal(found.score, found.scores["EU"])
 
 
+@pytest.mark.filterwarnings("ignore::credalgnn.InputWarning")
 @pytest.mark.parametrize("method", [Vanilla, Energy, Odin, GNNSafe])
 def test_a_node_of_large_logits_is_less_uncertain(method: type) -> None:
     """The head is made to say class 0, the louder the larger the latent."""
@@ -1217,11 +1220,30 @@ def test_a_member_fitted_on_another_task_is_refused(method: type) -> None:
         method(members=[small_vanilla(), Vanilla(**SHORT)]).fit(other)
 
 
-def test_what_is_no_vanilla_is_refused() -> None:
-    with pytest.raises((MethodError, TypeError), match=r"(?i)vanilla"):
-        Energy(model=CredalLJ(**SHORT)).fit(small_task())
-    with pytest.raises((MethodError, TypeError), match=r"(?i)vanilla|member"):
-        ClassicalEnsemble(members=[CredalLJ(**SHORT)]).fit(small_task())
+def test_a_model_without_what_is_needed_of_it_is_refused() -> None:
+    with pytest.raises(MethodError, match="logits and latents, which ClassicalEnsemble has not"):
+        Energy(model=ClassicalEnsemble())
+    with pytest.raises(MethodError, match="a method, fitted or not, not str"):
+        Energy(model="vanilla")  # type: ignore[arg-type]
+    with pytest.raises(MethodError, match="methods that classify"):
+        ClassicalEnsemble(members=[FeatureSum(), FeatureSum()])
+
+
+def test_detectors_score_any_model_with_logits_and_latents() -> None:
+    """Of a credal network the midpoints are the logits, and the joint latent is the same backbone's."""
+    task = small_task()
+    credal = CredalLJ(**SHORT).fit(task)
+    outputs = credal.outputs()
+    lower, upper = credal._output(task.training.graph, torch.arange(task.graph.num_nodes))
+    close(outputs.logits, ((lower + upper) / 2).numpy())
+    close(Energy(model=credal).fit(task).predict().score, ref.energy(outputs.logits.double().numpy()))
+    assert KNN(model=credal).fit(task).predict().score.shape == (task.graph.num_nodes,)
+
+
+def test_the_old_name_of_the_model_works_and_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="vanilla= is now model="):
+        old = Energy(vanilla=small_vanilla())
+    assert old.model is small_vanilla()
 
 
 def test_a_failed_fit_leaves_no_fitted_method() -> None:
@@ -1244,7 +1266,7 @@ def test_predictions_refuse_what_they_cannot_answer() -> None:
 
 def test_a_part_fitted_elsewhere_since_is_noticed() -> None:
     first, second = small_task(), small_task(seed=1)
-    vanilla = Vanilla(**SHORT)
+    vanilla = Vanilla(**SHORT).fit(first)
     method = Energy(model=vanilla).fit(first)
     vanilla.fit(second)
     with pytest.raises(MethodError, match="fit"):
@@ -1325,10 +1347,10 @@ def test_a_backbone_that_needs_more_than_widths_is_refused() -> None:
 
 def test_parts_of_a_loaded_method_predict_too(tmp_path: Path) -> None:
     task = small_task()
-    vanilla = Vanilla(**SHORT)
+    vanilla = Vanilla(**SHORT).fit(task)
     Energy(model=vanilla).fit(task).save(tmp_path)
     loaded = load_method(tmp_path, task)
-    assert torch.equal(loaded.vanilla.predict().score, vanilla.predict().score)
+    assert torch.equal(loaded.model_.predict().score, vanilla.predict().score)
 
 
 # ---------------------------------------------------------------------------------------------

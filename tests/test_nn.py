@@ -28,6 +28,7 @@ from credalgnn.nn import (
     PyGBackbone,
     Schedule,
     SparseMatrix,
+    Supervision,
     dro_loss,
     train,
 )
@@ -528,7 +529,8 @@ def trained(
 
     monitor = Monitor(torch.arange(30, 40), value, on)
     loss = torch.nn.functional.cross_entropy
-    return model, train(model, x, edges, torch.arange(30), target[:30], loss, monitor, schedule, progress=False)
+    data = Supervision(x, edges, torch.arange(30), target[:30])
+    return model, train(model, data, loss, monitor, schedule, progress=False)
 
 
 @pytest.mark.parametrize("batch_size", [None, 7])

@@ -430,7 +430,7 @@ def test_results_sort(page: Page, records: list[dict[str, Any]], way: str) -> No
         assert order() == expected
         assert shown() == sorted(means, key=lambda key: sign * means[key])
         assert page.driver.switch_to.active_element == button
-    button, order = page.header("#results-box", "Widest ID %")
+    button, order = page.header("#results-box", "widest ID")
     page.click(button)
     assert order() == "ascending"
     assert page.header("#results-box", "AUROC %")[1]() == "none"
@@ -757,7 +757,7 @@ def test_records_without_the_widths_of_strangers_show_the_mean_width(browser: Pa
         record.pop("diagnosis")
     write_page(records, [tmp_path], tmp_path / "x.html")
     browser.open(tmp_path / "x.html")
-    assert browser.header("#results-box", "Width %")[1]() == "none"
+    assert browser.header("#results-box", "width")[1]() == "none"
     assert "typical stranger" not in browser.one("#meet-rule").text
     assert browser.complaints() == []
 

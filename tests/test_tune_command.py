@@ -52,7 +52,7 @@ BAD: dict[str, tuple[list[str], str]] = {
     "unknown method": (["tune", "-m", "vanilla", "vanila"], "unknown method 'vanila'"),
     "unknown beside all": (["tune", "-m", "all", "vanila"], "unknown method 'vanila'"),
     "nothing to tune": (["tune", "-m", "vanilla", "degree"], "degree has nothing to tune"),
-    "nothing left": (["tune", "-m", "energy", "--set", "temperature=2"], "--set leaves nothing of energy to tune"),
+    "nothing left": (["tune", "-m", "energy", "--set", "temperature=2"], "leave nothing of energy to tune"),
 }
 
 
@@ -143,7 +143,7 @@ def test_tune_writes_what_was_best(tuned_folder: Path) -> None:
         assert 0.0 <= best["value"] <= 1.0
         own = {"epochs": 4, "hidden": 8} if name == "vanilla" else {}
         assert best["config"] == {**top.params, **own}
-        assert best["vanilla"] == ({} if name == "vanilla" else methods["vanilla"]["config"])
+        assert best["components"] == ({} if name == "vanilla" else methods["vanilla"]["config"])
     assert not (tuned_folder / "models").exists()
 
 

@@ -46,7 +46,7 @@ def test_where_the_validation_nodes_cannot_tell_the_defaults_stay(tmp_path: Path
     assert search_all([part], studies, Instant(answer=answer), None, lambda ended: None)
     assert part.best()["energy"] == Best({}, None, 1000)
     methods = json.loads((tmp_path / "best.json").read_text())["best"]["small"]["methods"]
-    assert methods["energy"] == {"config": {}, "vanilla": methods["vanilla"]["config"], "value": None}
+    assert methods["energy"] == {"config": {}, "components": methods["vanilla"]["config"], "value": None}
     assert methods["knn"]["config"]
 
 
@@ -105,8 +105,8 @@ def test_methods_stand_on_the_vanilla_that_was_found(tmp_path: Path) -> None:
     methods = kept_best["best"]["small"]["methods"]
     assert sorted(methods) == sorted(names)
     whole = {**best["vanilla"].config, "epochs": 9, "hidden": 8}
-    assert methods["vanilla"] == {"config": whole, "vanilla": {}, "value": best["vanilla"].value}
-    assert methods["energy"] == {"config": best["energy"].config, "vanilla": whole, "value": best["energy"].value}
+    assert methods["vanilla"] == {"config": whole, "components": {}, "value": best["vanilla"].value}
+    assert methods["energy"] == {"config": best["energy"].config, "components": whole, "value": best["energy"].value}
     assert methods["credal-lj"]["config"] == {**best["credal-lj"].config, "epochs": 9, "hidden": 8}
 
 
@@ -119,7 +119,7 @@ def test_methods_stand_on_the_vanilla_that_an_earlier_command_found(tmp_path: Pa
     for task, wanted in ((small_task(), first.best()["vanilla"].config), (small_task(1), {})):
         later = Tuning("small", task, studies, ["energy"], 3, settings={"energy": ({}, {"epochs": 5})})
         assert search_all([later], studies, engine, None, lambda ended: None)
-        assert later.results()["energy"]["vanilla"] == {**wanted, "epochs": 5}
+        assert later.results()["energy"]["components"] == {**wanted, "epochs": 5}
         assert {**wanted, "epochs": 5}.items() <= engine.units[-1].run.components[0].items()
 
 

@@ -11,18 +11,20 @@ import multiprocessing
 import os
 import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
 import traceback
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -182,7 +184,8 @@ class _Worker:
         resource_tracker.ensure_running()  # its start would unblock the signal again
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is the parent's to answer
         try:
-            self.process.start()
+            with _without_main():
+                self.process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         child_end.close()
@@ -197,6 +200,17 @@ class _Worker:
         code = self.process.exitcode or 0
         reason = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
         return f"the process that did it ended with {reason}" + ("; out of memory?" if code == -signal.SIGKILL else "")
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Hide the main module: a spawned process would run it again, and a script without a guard its benchmark."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _serve(pipe: Connection, source: Source, models: Path) -> None:
