@@ -48,7 +48,7 @@ BAD: dict[str, tuple[list[str], str]] = {
     "method not tuned": (["bench", "-m", "vanilla", "energy", "--tuned", "TUNED"], "energy not tuned on digits"),
     "other split": (["bench", "-m", "vanilla", "--tuned", "TUNED", "--split-seed", "1"], "another split"),
     "many splits": (["bench", "-m", "vanilla", "--tuned", "TUNED", "--vary-split"], "--vary-split"),
-    "vanillas apart": (["bench", "-m", "vanilla", "energy", "--tuned", "APART"], "energy and vanilla were tuned with"),
+    "vanillas apart": (["bench", "-m", "vanilla", "energy", "--tuned", "APART"], "vanilla and energy were tuned with"),
     "unknown method": (["tune", "-m", "vanilla", "vanila"], "unknown method 'vanila'"),
     "unknown beside all": (["tune", "-m", "all", "vanila"], "unknown method 'vanila'"),
     "nothing to tune": (["tune", "-m", "vanilla", "degree"], "degree has nothing to tune"),
