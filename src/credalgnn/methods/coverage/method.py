@@ -14,7 +14,7 @@ from torch import Tensor
 from ...graphs import Graph, GraphError, node_numbers
 from ...sets import IntervalSet, widen
 from .. import scores
-from ..base import Given
+from ..given import Given
 from ..posthoc import OnModel, check_positive
 from ..prediction import MethodError, Prediction
 from .descriptions import Array, Describer
