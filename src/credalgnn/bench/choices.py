@@ -74,6 +74,15 @@ def _template(method: MethodLike) -> Choice:
         return Choice(_importable(method))
     if not isinstance(method, Method):
         raise MethodError(f"a method's name, class or template is wanted, not {type(method).__name__}")
+    return Choice(_importable(type(method)), *parameters_of(method))
+
+
+def parameters_of(method: Method) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The hyper-parameters of a template, and those of the models it stands on, without any seeds.
+
+    Args:
+        method: The template.
+    """
     config, components = method.get_params(deep=False), {}
     config.pop("seed", None)
     declared = method.components
@@ -89,7 +98,7 @@ def _template(method: MethodLike) -> Choice:
                 f"{method.name}: its members differ in more than their seeds; a benchmark cannot repeat that"
             )
         components = configs[0]
-    return Choice(_importable(type(method)), config, components)
+    return config, components
 
 
 def _importable(kind: type) -> str:
@@ -98,7 +107,8 @@ def _importable(kind: type) -> str:
     interactive = kind.__module__ == "__main__" and not hasattr(sys.modules["__main__"], "__file__")
     if interactive or "<locals>" in path:
         raise MethodError(
-            f"{kind.__name__} cannot be imported by the processes that do the work: define it at the top level of a file"
+            f"{kind.__name__} cannot be imported by the processes that do the work: define it at the top level of a "
+            "file"
         )
     return path
 
