@@ -70,7 +70,7 @@ def check_method(method: type[Method] | Method, task: Task | None = None) -> Non
         if fitted.fit(task) is not fitted:
             _fail(kind, "fit does not return the method itself", "override _fit, and leave fit as it is")
         prediction = fitted.predict()
-        _check_prediction(kind, prediction, task)
+        check_prediction(kind, prediction, task)
         _check_some_nodes(fitted, prediction)
         _check_other_features(fitted, task)
         _check_seed(template, task, prediction)
@@ -119,6 +119,52 @@ def check_dataset(
     with _sandbox():
         model = Vanilla(epochs=2, patience=2, hidden=8).fit(task)
         evaluate(model.predict(), task)
+
+
+def check_prediction(kind: type[Method], prediction: Prediction, task: Task) -> None:
+    """Try what the package asks of a prediction of all nodes; silent if all is well.
+
+    Args:
+        kind: The class of the method that made it.
+        prediction: What ``predict()`` returned.
+        task: What the method was fitted on.
+    """
+    n, c = task.graph.num_nodes, task.num_classes
+    if not isinstance(prediction, Prediction):
+        _fail(kind, f"_predict returns {type(prediction).__name__}", "return a Prediction")
+    if not torch.equal(prediction.nodes, torch.arange(n)):
+        _fail(kind, "predict() is not of all nodes in their order", "hand on the nodes that _predict is given")
+    if prediction.class_names != task.class_names:
+        _fail(kind, "its classes are not those of the task", "hand self.class_names to the Prediction")
+    if set(prediction.scores) != set(kind.score_names):
+        _fail(
+            kind,
+            f"predicts the scores {', '.join(prediction.scores)}",
+            f"declare score_names = {(*prediction.scores,)}",
+        )
+    if prediction.headline != kind.score_names[0]:
+        _fail(kind, f"its headline is {prediction.headline}", "name that first in score_names")
+    for name, score in prediction.scores.items():
+        if score.shape != (n,):
+            _fail(kind, f"score {name} has the shape {list(score.shape)}", f"give one number for each node, [{n}]")
+        if score.dtype != torch.float64 or score.requires_grad or not bool(score.isfinite().all()):
+            _fail(kind, f"score {name} is not finite in float64 without gradients", "use .double() and .detach()")
+    p = prediction.probabilities
+    if p is not None:
+        if p.shape != (n, c) or p.dtype != torch.float64:
+            _fail(kind, f"probabilities are {list(p.shape)} in {p.dtype}", f"give [{n}, {c}] in float64")
+        if not bool((p >= 0).all()) or not bool(((p.sum(1) - 1).abs() < 1e-6).all()):
+            _fail(kind, "probabilities are no distributions", "make every row at least 0, with the sum 1")
+    credal = prediction.credal
+    if (credal is not None) != kind.is_credal:
+        has = "predicts" if credal is not None else "does not predict"
+        _fail(kind, f"{has} credal sets", f"declare is_credal = {credal is not None}")
+    if credal is not None:
+        if tuple(credal.shape) != (n, c) or prediction.gap is None or prediction.gap.shape != (n,):
+            _fail(kind, "its credal sets do not fit the nodes and classes", "use Prediction.of_credal")
+        low, high = credal.lower.double() - 1e-6, credal.upper.double() + 1e-6
+        if p is None or not bool(((low <= p) & (p <= high)).all()):
+            _fail(kind, "its probabilities lie outside its credal sets", "use Prediction.of_credal")
 
 
 def _fail(what: type | Dataset, problem: str, remedy: str) -> NoReturn:
@@ -253,45 +299,6 @@ def _check_unfitted(template: Method) -> None:
     _fail(type(template), "predicts before it was fitted", "override _predict, and leave predict as it is")
 
 
-def _check_prediction(kind: type[Method], prediction: Prediction, task: Task) -> None:
-    n, c = task.graph.num_nodes, task.num_classes
-    if not isinstance(prediction, Prediction):
-        _fail(kind, f"_predict returns {type(prediction).__name__}", "return a Prediction")
-    if not torch.equal(prediction.nodes, torch.arange(n)):
-        _fail(kind, "predict() is not of all nodes in their order", "hand on the nodes that _predict is given")
-    if prediction.class_names != task.class_names:
-        _fail(kind, "its classes are not those of the task", "hand self.class_names to the Prediction")
-    if set(prediction.scores) != set(kind.score_names):
-        _fail(
-            kind,
-            f"predicts the scores {', '.join(prediction.scores)}",
-            f"declare score_names = {(*prediction.scores,)}",
-        )
-    if prediction.headline != kind.score_names[0]:
-        _fail(kind, f"its headline is {prediction.headline}", "name that first in score_names")
-    for name, score in prediction.scores.items():
-        if score.shape != (n,):
-            _fail(kind, f"score {name} has the shape {list(score.shape)}", f"give one number for each node, [{n}]")
-        if score.dtype != torch.float64 or score.requires_grad or not bool(score.isfinite().all()):
-            _fail(kind, f"score {name} is not finite in float64 without gradients", "use .double() and .detach()")
-    p = prediction.probabilities
-    if p is not None:
-        if p.shape != (n, c) or p.dtype != torch.float64:
-            _fail(kind, f"probabilities are {list(p.shape)} in {p.dtype}", f"give [{n}, {c}] in float64")
-        if not bool((p >= 0).all()) or not bool(((p.sum(1) - 1).abs() < 1e-6).all()):
-            _fail(kind, "probabilities are no distributions", "make every row at least 0, with the sum 1")
-    credal = prediction.credal
-    if (credal is not None) != kind.is_credal:
-        has = "predicts" if credal is not None else "does not predict"
-        _fail(kind, f"{has} credal sets", f"declare is_credal = {credal is not None}")
-    if credal is not None:
-        if tuple(credal.shape) != (n, c) or prediction.gap is None or prediction.gap.shape != (n,):
-            _fail(kind, "its credal sets do not fit the nodes and classes", "use Prediction.of_credal")
-        low, high = credal.lower.double() - 1e-6, credal.upper.double() + 1e-6
-        if p is None or not bool(((low <= p) & (p <= high)).all()):
-            _fail(kind, "its probabilities lie outside its credal sets", "use Prediction.of_credal")
-
-
 def _arrays(prediction: Prediction) -> dict[str, Tensor]:
     """All numbers of a prediction by name."""
     arrays = {f"score {name}": score for name, score in prediction.scores.items()}
@@ -344,7 +351,7 @@ def _check_seed(template: Method, task: Task, prediction: Prediction) -> None:
         _fail(kind, f"{name} differs when it is fitted again", remedy)
     if kind.has_seed():
         seed = template.get_params(deep=False)["seed"]
-        _check_prediction(kind, template.clone().set_params(seed=seed + 1).fit(task).predict(), task)
+        check_prediction(kind, template.clone().set_params(seed=seed + 1).fit(task).predict(), task)
 
 
 def _check_hidden_labels(template: Method, task: Task, prediction: Prediction) -> None:

@@ -40,7 +40,13 @@ def save(method: Method, folder: str | os.PathLike[str]) -> None:
     config["weights"] = hashlib.blake2b(weights, digest_size=16).hexdigest()
     path = Path(folder)
     try:
-        for name, content in ((WEIGHTS, weights), (CONFIG, json.dumps(config, indent=1).encode())):
+        text = json.dumps(config, indent=1)
+    except TypeError as error:
+        raise MethodError(
+            f"{type(method).__name__} cannot be saved ({error}): use hyper-parameters that JSON can hold"
+        ) from None
+    try:
+        for name, content in ((WEIGHTS, weights), (CONFIG, text.encode())):
             write(path / name, content)
     except OSError as error:
         raise MethodError(f"{path}: cannot be written ({error.strerror})") from None
