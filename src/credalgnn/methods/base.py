@@ -207,7 +207,7 @@ class Method(Parameters, ABC):
             raise MethodError(hint)
         if graph is not self._examined:
             self._warn_of(prediction)
-        if graph is self.graph_:
+        if self.graph_ is not None and graph.content == self.graph_.content:  # it may have other labels or names
             return replace(prediction, train_nodes=self._train_nodes)
         if message := self.feature_range_.complaint_about(graph):
             warnings.warn(f"{self.name}: {message}", InputWarning, stacklevel=2)
