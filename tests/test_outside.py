@@ -145,7 +145,7 @@ def test_tune_and_bench_with_what_was_tuned(place: Path) -> None:
     words = ["-d", "pets.npz", "-m", "mymodels:Mine", "--ood-classes", "2", "--jobs", "2"]
     printed = credalgnn(place, "tune", *words, "--trials", "4", "--out", "tuned")
     best = json.loads((place / "tuned" / "best.json").read_text())
-    chosen = best["best"]["pets"]["methods"]["mymodels:Mine"]["config"]["temperature"]
+    chosen = best["best"]["pets"]["methods"]["mine"]["config"]["temperature"]
     assert 0.1 <= chosen <= 10.0
     assert f"temperature {chosen:.4g}" in printed
     credalgnn(place, "bench", *words, "--seeds", "1", "--tuned", "tuned", "--out", "with")
