@@ -68,10 +68,12 @@ class Machine:
         self.cluster.stdin.flush()
         assert self._line() == "killed"
 
-    def start(self, *words: str | Path) -> subprocess.Popen[str]:
+    def start(self, *words: str | Path, folder: Path | None = None) -> subprocess.Popen[str]:
+        """A command in a folder, in which it does not look for modules by itself: no installed command does."""
         command = [sys.executable, "-m", "credalgnn", *map(str, words)]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(command, env=self.environment, text=True, **pipes)
+        environment = {**self.environment, "PYTHONSAFEPATH": "1"}
+        return subprocess.Popen(command, env=environment, cwd=folder, text=True, **pipes)
 
     def stop(self) -> None:
         self.cluster.communicate("", timeout=60)
@@ -131,6 +133,24 @@ def test_a_lost_node_costs_only_what_it_was_doing(machine: Machine, tmp_path: Pa
     assert reachable("127.0.0.1", machine.address)
     assert own_address().startswith("127.") or not reachable(own_address(), machine.address)
     assert not list(machine.home.iterdir())  # no token, no cache
+
+
+def test_a_method_and_a_graph_from_the_working_folder(machine: Machine, tmp_path: Path) -> None:
+    """Workers of the cluster were started elsewhere."""
+    shutil.copy(Path(__file__).with_name("mymodels.py"), tmp_path)
+    (tmp_path / "mygraphs.py").write_text("from credalgnn.graphs import csbm\ndef make():\n    return csbm(90, 3)\n")
+    command = ["bench", "-d", "mygraphs:make", "--ood-classes", "0", "-m", "mymodels:Mine", "--seeds", "2"]
+    engines = {"ray": ["--engine", "ray", "--address", machine.address], "local": ["--jobs", "1"]}
+    found = {}
+    for name, options in engines.items():
+        process = machine.start(*command, *options, "--out", name, folder=tmp_path)
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+        found[name] = records(tmp_path / name)
+    assert len(found["ray"]) == 6
+    assert found["ray"] == found["local"]
+    sources = {json.dumps(record["source"]) for record in found["ray"].values() if record["method"] == "mine"}
+    assert sources == {'{"method": "mymodels:Mine", "dataset": "import: mygraphs:make"}'}
 
 
 @pytest.mark.slow

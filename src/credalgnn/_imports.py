@@ -7,6 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ._names import suggestion
+
 
 def import_object(path: str) -> Any:
     """What an import path leads to; an ``ImportError`` says in one line what is missing.
@@ -24,8 +26,11 @@ def import_object(path: str) -> Any:
         value: Any = import_module(module)
     except ImportError as error:
         raise ImportError(f"{module} cannot be imported ({error}): is it installed, or in this folder?") from None
+    except Exception as error:  # whatever a module from outside does when it is imported
+        raise ImportError(f"{module} cannot be imported ({type(error).__name__}: {error})") from error
     for part in name.split("."):
         if not hasattr(value, part):
-            raise ImportError(f"{module} has no {name!r}")
+            public = [each for each in vars(value) if not each.startswith("_")]
+            raise ImportError(f"{module} has no {name!r}: {suggestion(part, public)}")
         value = getattr(value, part)
     return value

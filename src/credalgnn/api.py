@@ -19,7 +19,7 @@ from .bench.plan import Run, plan
 from .bench.tasks import Source, load_tasks
 from .graphs import Task
 from .methods import Method, MethodError
-from .methods.base import Protocol
+from .methods.given import Protocol
 from .progress import Bar
 from .report.results import Results
 from .report.summary import read_runs

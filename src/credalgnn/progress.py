@@ -91,7 +91,7 @@ def _summary(record: Mapping[str, Any]) -> str:
     """The figures of a finished run that are worth a line."""
     headline = record["headline"]
     shown = {headline: record["scores"][headline]["auroc"], "accuracy": record["metrics"]["accuracy"]}
-    return ", ".join(f"{name} {100 * value:.1f}" for name, value in shown.items() if value is not None)
+    return ", ".join(f"{name} {100 * value:.1f}" for name, value in shown.items() if value is not None) or "done"
 
 
 def _clock(seconds: float) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from .._names import suggestion
-from ..methods import METHODS, Method, MethodError, find_method, method_path
+from ..methods import METHODS, Method, MethodError, check_declared, find_method, method_path
 from .plan import options
 
 MethodLike: TypeAlias = str | type[Method] | Method
@@ -70,9 +71,18 @@ def _template(method: MethodLike) -> Choice:
     if isinstance(method, str):
         return Choice(method_path(find_method(method)))
     if isinstance(method, type):
-        return Choice(method_path(method))
+        return Choice(_importable(method))
     if not isinstance(method, Method):
         raise MethodError(f"a method's name, class or template is wanted, not {type(method).__name__}")
+    return Choice(_importable(type(method)), *parameters_of(method))
+
+
+def parameters_of(method: Method) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The hyper-parameters of a template, and those of the models it stands on, without any seeds.
+
+    Args:
+        method: The template.
+    """
     config, components = method.get_params(deep=False), {}
     config.pop("seed", None)
     declared = method.components
@@ -88,7 +98,19 @@ def _template(method: MethodLike) -> Choice:
                 f"{method.name}: its members differ in more than their seeds; a benchmark cannot repeat that"
             )
         components = configs[0]
-    return Choice(method_path(type(method)), config, components)
+    return config, components
+
+
+def _importable(kind: type) -> str:
+    """The path of a class, refused where the processes that do the work could not import it."""
+    path = method_path(check_declared(kind, kind.__qualname__))
+    interactive = kind.__module__ == "__main__" and not hasattr(sys.modules["__main__"], "__file__")
+    if interactive or "<locals>" in path:
+        raise MethodError(
+            f"{kind.__name__} cannot be imported by the processes that do the work: define it at the top level of a "
+            "file"
+        )
+    return path
 
 
 def split_settings(

@@ -275,7 +275,8 @@ class Ray(Engine):
         key = unit.run.dataset, unit.run.split_seed, unit.run.inductive
         if key not in self._tasks:
             self._tasks[key] = self._ray.put(self._source.task(unit.run))
-        self._busy[self._remote.remote(unit, self._tasks[key], self._models, __version__)] = unit
+        path = [os.path.abspath(entry) for entry in sys.path]  # an empty entry is the working folder
+        self._busy[self._remote.remote(unit, self._tasks[key], self._models, __version__, path)] = unit
 
     def finished(self, timeout: float) -> list[Result]:
         if not self._busy:
@@ -307,10 +308,14 @@ def _check_port(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=5).close()
 
 
-def _do_remotely(unit: Unit, task: Task, models: Path, version: str) -> tuple[Any, str | None]:
-    """A unit on some machine; fitted models are shared through the experiment's folder where it is seen from there."""
+def _do_remotely(unit: Unit, task: Task, models: Path, version: str, path: list[str]) -> tuple[Any, str | None]:
+    """A unit on some machine; fitted models are shared through the experiment's folder where it is seen from there.
+
+    Modules are also looked for where the one that asks looks for them: a method may come from its working folder.
+    """
     if version != __version__:
         return None, f"credalgnn {__version__} is on this machine of the cluster, and {version} on the one that asks"
+    sys.path += [entry for entry in path if entry not in sys.path]
     one_thread()
     return _done(unit, lambda: task, models if models.parent.is_dir() else _own_models(models))
 

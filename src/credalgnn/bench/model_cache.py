@@ -14,7 +14,7 @@ from .._files import locked, write
 from .._version import __version__
 from ..graphs import Task
 from ..methods import Method, MethodError, load_method
-from ..methods.base import Protocol
+from ..methods.given import Protocol
 from .plan import Run
 
 

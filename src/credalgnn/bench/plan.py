@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from .._names import suggestion
 from ..methods import Method, MethodError, find_method, method_path
-from ..methods.base import Protocol
+from ..methods.given import Protocol
 
 SETTINGS = ("transductive", "inductive")
 
@@ -118,7 +118,14 @@ def options(kind: type[Method]) -> dict[str, Any]:
         kind: The method's class.
     """
     left_out = ("seed", kind.components.parameter if kind.components else None)
-    return {field.name: field.default for field in fields(kind) if field.name not in left_out}
+    defaults: dict[str, Any] = {}
+    for each in fields(kind):
+        if each.name in left_out:
+            continue
+        if each.default is MISSING and each.default_factory is MISSING:
+            raise MethodError(f"{kind.name}: hyper-parameter {each.name!r} needs a default")
+        defaults[each.name] = each.default if each.default_factory is MISSING else each.default_factory()
+    return defaults
 
 
 def complete(kind: type[Method], settings: Mapping[str, Any], protocol: Protocol) -> dict[str, Any]:

@@ -3,17 +3,18 @@
 Knows nothing of how results are stored or shown.
 """
 
-from .base import Components, Given, Method, Outputs
+from .base import Components, Method, Outputs
 from .baselines import Baseline, Degree, FeatureSum
 from .coverage import CredalCoverage
 from .credal import CredalFinal, CredalLJ
 from .diagnostics import CredalWarning
 from .ensembles import ClassicalEnsemble, CredalEnsemble
 from .feature_range import InputWarning
+from .given import Given
 from .network import Network, Vanilla
 from .posthoc import KNN, KNNLJ, Energy, GNNSafe, Mahalanobis, Odin, PostHoc
 from .prediction import MethodError, Prediction
-from .registry import METHODS, find_method, method_path
+from .registry import METHODS, check_declared, find_method, method_path
 from .search_space import Uniform
 from .storage import load_method
 
@@ -45,6 +46,7 @@ __all__ = [
     "Prediction",
     "Uniform",
     "Vanilla",
+    "check_declared",
     "find_method",
     "load_method",
     "method_path",

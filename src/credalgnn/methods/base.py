@@ -13,38 +13,18 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 import torch
 from torch import Tensor
 
-from ..graphs import Graph, GraphError, Part, Task, TrainingView, node_numbers
+from ..graphs import Graph, GraphError, Task, node_numbers
 from ..nn import Adjacency, SparseMatrix
 from ..nn.backbones import Features
 from ..nn.training import Epoch
 from .diagnostics import CredalWarning, complaint_about, sample
 from .feature_range import FeatureRange, InputWarning
+from .given import Given, Protocol, given_of
 from .parameters import Parameters
 from .prediction import MethodError, Prediction
 from .search_space import Space
 
-Protocol: TypeAlias = Literal["sealed", "paper"]
 Objective: TypeAlias = Literal["accuracy", "nll", "auroc", "misclassification_auroc"]
-
-
-class Given(NamedTuple):
-    """What a method learns from.
-
-    Attributes:
-        view: The graph to train on, with the labels of training and ID validation nodes and no others.
-        graph: What it will predict on: nothing is learnt from that.
-        validation: The validation part with its OOD nodes, under the paper's protocol only.
-        train_nodes: The training nodes as ``graph`` numbers them.
-        progress: Show a bar; None: on a terminal, when it takes more than a few seconds.
-        on_epoch: To be shown every line of the training curve.
-    """
-
-    view: TrainingView
-    graph: Graph
-    validation: Part | None
-    train_nodes: Tensor
-    progress: bool | None = None
-    on_epoch: Callable[[Epoch], None] | None = None
 
 
 class Outputs(NamedTuple):
@@ -178,7 +158,7 @@ class Method(Parameters, ABC):
             progress: Show a bar; None: on a terminal, when training takes more than a few seconds.
             on_epoch: Is shown every line of the training curve as it comes; what it raises ends the training.
         """
-        given = _given(data, train, val, protocol)._replace(progress=progress, on_epoch=on_epoch)
+        given = given_of(data, train, val, protocol)._replace(progress=progress, on_epoch=on_epoch)
         look = self.is_credal and not self._is_trained()
         self._learn(given)
         self._warned = False
@@ -195,6 +175,7 @@ class Method(Parameters, ABC):
         self.graph_: Graph | None = given.graph
         self.fingerprint, self.class_names = view.fingerprint, view.class_names
         self.num_features, self.feature_range_ = view.graph.num_features, FeatureRange.of(view.graph)
+        self.feature_names = view.graph.feature_names
         self._train_nodes: Tensor | None = given.train_nodes
         self.protocol: Protocol = "sealed" if given.validation is None else "paper"
 
@@ -205,7 +186,8 @@ class Method(Parameters, ABC):
         the range that they had in training are warned of (``InputWarning``).
 
         Args:
-            graph: By default the fitted one. Another one may have new nodes and edges; its features must be the same.
+            graph: By default the fitted one. Another one may have new nodes and edges; its features must be the same,
+                and in the same order if they have names.
             nodes: A mask or node numbers; by default all nodes.
         """
         graph = self._graph(graph)
@@ -225,7 +207,7 @@ class Method(Parameters, ABC):
             raise MethodError(hint)
         if graph is not self._examined:
             self._warn_of(prediction)
-        if graph is self.graph_:
+        if self.graph_ is not None and graph.content == self.graph_.content:  # it may have other labels or names
             return replace(prediction, train_nodes=self._train_nodes)
         if message := self.feature_range_.complaint_about(graph):
             warnings.warn(f"{self.name}: {message}", InputWarning, stacklevel=2)
@@ -268,6 +250,10 @@ class Method(Parameters, ABC):
             raise MethodError(
                 f"a credalgnn Graph is wanted, not {type(graph).__name__}: Graph.from_pyg(data) makes one"
             )
+        try:
+            graph.check_features(self.feature_names)
+        except GraphError as error:
+            raise MethodError(str(error)) from None
         if graph.num_features != self.num_features:
             raise MethodError(
                 f"the graph has {graph.num_features} features, but {self.num_features} were there in training: "
@@ -355,48 +341,6 @@ class Method(Parameters, ABC):
 
     def _adopt(self, parts: Mapping[str, Method]) -> None:
         """The inverse of ``_parts``."""
-
-
-def _given(data: Any, train: Tensor | None, val: Tensor | None, protocol: str) -> Given:
-    if protocol not in ("sealed", "paper"):
-        raise MethodError(f"unknown protocol {protocol!r}: choose 'sealed' or 'paper'")
-    if isinstance(data, Task):
-        if train is not None or val is not None:
-            raise MethodError("a task has its own split: give train and val with a graph only")
-        if data.inductive and protocol == "paper":
-            raise MethodError(
-                "the paper's protocol is transductive: it looks at OOD validation nodes, which the training of an "
-                "inductive task does not see; choose protocol='sealed', or a task with inductive=False"
-            )
-        view, graph = data.training, data.prediction_graph
-        validation = data.validation if protocol == "paper" else None
-        train_nodes = data.split.train
-    elif isinstance(data, Graph):
-        if train is None or val is None:
-            raise MethodError("fit(graph) needs train= and val=: masks or node numbers; val decides when to stop")
-        if protocol == "paper":
-            raise MethodError("the paper's protocol looks at OOD validation nodes, which only a task has: fit(task)")
-        try:
-            view, validation = TrainingView.of_graph(data, train, val), None
-        except GraphError as error:
-            raise MethodError(str(error)) from None
-        graph, train_nodes = view.graph, view.train
-    else:
-        hint = ": Graph.from_pyg(data) makes one" if hasattr(data, "edge_index") else ""
-        raise MethodError(f"a Task or a Graph is wanted, not {type(data).__name__}{hint}")
-    if view.num_classes < 2:
-        raise MethodError(f"there is {view.num_classes} known class; a classifier needs 2 or more")
-    counts = torch.bincount(view.graph.labels[view.train], minlength=view.num_classes)
-    if not bool((counts > 0).all()):
-        missing = view.class_names[int((counts == 0).nonzero()[0])]
-        raise MethodError(
-            f"class {missing!r} has no training node: add some, or make it an OOD class (Task.leave_out), or drop it"
-        )
-    if not len(view.val):
-        raise MethodError(
-            "the validation part has no node of a known class: early stopping needs some; change the split"
-        )
-    return Given(view, graph, validation, train_nodes)
 
 
 def inputs(graph: Graph, device: str = "cpu") -> tuple[Features, Adjacency]:

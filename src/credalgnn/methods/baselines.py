@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ..graphs import Graph
 from ..nn import SparseMatrix
-from .base import Given, Method, inputs
+from .base import Method, inputs
+from .given import Given
 from .prediction import Prediction
 
 

@@ -13,7 +13,8 @@ from ..nn import CredalHead, dro_loss
 from ..nn.credal import HALF_LENGTHS, MIDPOINTS, Activation, check_delta
 from ..nn.training import Output
 from ..sets import IntervalSet, interval_softmax, log_interval_softmax, uncertainty
-from .base import Objective, Protocol
+from .base import Objective
+from .given import Protocol
 from .network import NETWORK_SPACE, Network
 from .prediction import MethodError, Prediction
 from .search_space import Uniform

@@ -17,7 +17,8 @@ from ..nn import Classifier, Monitor, Schedule, Supervision, TrainingError, make
 from ..nn.backbones import NATIVE, BackboneError, BackboneFactory, Features, pyg_model, widths_of
 from ..nn.training import Output, at
 from . import scores
-from .base import Given, Method, Objective, Outputs, Protocol, inputs
+from .base import Method, Objective, Outputs, inputs
+from .given import Given, Protocol
 from .prediction import MethodError, Prediction
 from .search_space import Space, Uniform
 

@@ -16,7 +16,8 @@ from ..graphs import Graph
 from ..nn import SparseMatrix
 from ..nn.backbones import Features
 from . import scores
-from .base import Components, Given, Method, Outputs, inputs
+from .base import Components, Method, Outputs, inputs
+from .given import Given
 from .neighbours import NeighbourBank, check_search, rows_of
 from .network import Vanilla
 from .prediction import MethodError, Prediction

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
 from functools import cache
 from importlib.metadata import entry_points
@@ -49,10 +51,10 @@ def find_method(name: str) -> type[Method]:
     if name in METHODS:
         return METHODS[name]
     if ":" in name:
-        return _checked(_imported(name), name)
+        return check_declared(_imported(name), name)
     plugins = _plugins()
     if name in plugins:
-        return _checked(_imported(plugins[name]), name)
+        return check_declared(_imported(plugins[name]), name)
     hint = suggestion(name, [*METHODS, *plugins])
     raise MethodError(f"unknown method {name!r}: {hint}; or give an import path, package.module:Class")
 
@@ -80,8 +82,13 @@ def known_method(path: str, expected: type[Method] | None = None) -> type[Method
     if expected is not None and method_path(expected) == path:
         return expected
     module, _, name = path.partition(":")
-    if module in sys.modules or path in _plugins().values():
-        return _checked(_imported(path), path)
+    if module not in sys.modules:  # a plug-in may announce its class by a shorter path than the class itself has
+        package = module.partition(".")[0]
+        for plugin in _plugins().values():
+            if re.match(rf"{re.escape(package)}[.:]", plugin):
+                _imported(plugin)
+    if module in sys.modules:
+        return check_declared(_imported(path), path)
     raise MethodError(f"the method {path} is not built in: import {module} first, or load_method(.., method={name})")
 
 
@@ -98,9 +105,23 @@ def _imported(path: str) -> object:
         raise MethodError(f"{path}: {error}") from None
 
 
-def _checked(found: object, path: str) -> type[Method]:
+def check_declared(found: object, path: str) -> type[Method]:
+    """A class from outside, refused unless it is a method that declares what it has to.
+
+    Args:
+        found: What should be a method's class.
+        path: Where it was found, for the message.
+    """
     if not isinstance(found, type) or not issubclass(found, Method):
         raise MethodError(f"{path} is no class derived from credalgnn.Method")
-    if METHODS.get(getattr(found, "name", ""), found) is not found:
-        raise MethodError(f"{path}: the name {found.name!r} is that of a built-in method; give it another one")
+    if inspect.isabstract(found):
+        missing = ", ".join(sorted(found.__abstractmethods__))
+        raise MethodError(f"{path} does not override {missing}; docs/extend.md shows a whole method")
+    name, scores = getattr(found, "name", None), getattr(found, "score_names", None)
+    if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name) or name == "all":
+        raise MethodError(f"{path} needs a name of letters, digits, '.', '_' and '-', as in name = \"mine\"")
+    if not isinstance(scores, tuple) or not scores or not all(isinstance(score, str) for score in scores):
+        raise MethodError(f'{path} must declare its scores, the headline first, as in score_names = ("entropy",)')
+    if METHODS.get(name, found) is not found:
+        raise MethodError(f"{path}: the name {name!r} is that of a built-in method; give it another one")
     return found

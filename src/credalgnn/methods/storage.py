@@ -40,7 +40,13 @@ def save(method: Method, folder: str | os.PathLike[str]) -> None:
     config["weights"] = hashlib.blake2b(weights, digest_size=16).hexdigest()
     path = Path(folder)
     try:
-        for name, content in ((WEIGHTS, weights), (CONFIG, json.dumps(config, indent=1).encode())):
+        text = json.dumps(config, indent=1)
+    except TypeError as error:
+        raise MethodError(
+            f"{type(method).__name__} cannot be saved ({error}): use hyper-parameters that JSON can hold"
+        ) from None
+    try:
+        for name, content in ((WEIGHTS, weights), (CONFIG, text.encode())):
             write(path / name, content)
     except OSError as error:
         raise MethodError(f"{path}: cannot be written ({error.strerror})") from None
@@ -141,6 +147,7 @@ def _described(method: Method, prefix: str, tensors: dict[str, Tensor]) -> dict[
         "fingerprint": method.fingerprint,
         "protocol": method.protocol,
         "num_features": method.num_features,
+        "feature_names": method.feature_names,
         "class_names": method.class_names,
     }
     if method.history_:
@@ -165,6 +172,7 @@ def _made(config: Mapping[str, Any], prefix: str, tensors: Mapping[str, Tensor],
     method.protocol = config["protocol"]
     method.graph_, method._train_nodes, method.fingerprint = None, None, str(config["fingerprint"])
     method.num_features, method.class_names = int(config["num_features"]), tuple(config["class_names"])
+    method.feature_names = _names(config.get("feature_names"), method.num_features)
     parts = config.get("parts", {})
     own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
     method.feature_range_ = FeatureRange(own.pop(f"{_RANGE}low"), own.pop(f"{_RANGE}high"))
@@ -173,3 +181,12 @@ def _made(config: Mapping[str, Any], prefix: str, tensors: Mapping[str, Tensor],
     method._restore({name: tensor for name, tensor in own.items() if not name.startswith(inner)})
     method.history_ = [Epoch(*line) for line in config.get("history", ())]
     return method
+
+
+def _names(names: Any, count: int) -> tuple[str, ...] | None:
+    """Names of features, if the graph of training had some."""
+    if names is None:
+        return None
+    if not isinstance(names, list) or len(names) != count or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"feature_names are not {count} names")
+    return tuple(names)

@@ -31,9 +31,14 @@ BINS = 30
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics of a prediction (``metrics``) and of each of its scores (``scores``); undefined ones are None.
+    """What a prediction is worth on the nodes of a part; metrics that are undefined there are None.
 
-    ``curves`` holds what a page draws; ``marks`` what the diagnostics find (``bench.marks`` explains them).
+    Attributes:
+        headline: The score that the method is judged by.
+        metrics: Those of the prediction, by name.
+        scores: Those of each score.
+        curves: What a page draws.
+        marks: What the diagnostics find (``metrics.marks`` explains them).
     """
 
     headline: str

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ..graphs import Task
 from ..methods import Prediction
-from ..methods.base import Protocol
 from ..methods.diagnostics import FINDINGS, findings
+from ..methods.given import Protocol
 
 
 @dataclass(frozen=True)

@@ -171,8 +171,19 @@ class SAGELayer(nn.Module):
         return neighbours.add_(linear(x, self.lin_r.weight, self.lin_l.bias))
 
 
-class _Stack(nn.Module):
-    """Layers with ReLU and dropout after each. With ``out_channels`` the last layer gives bare logits, as PyG's do."""
+class Stack(nn.Module):
+    """Layers with ReLU and dropout after each: the base of native backbones, which name their ``layer``.
+
+    A layer is made with its widths, called with features (perhaps sparse) and an ``Adjacency``, and has
+    ``reset_parameters``.
+
+    Args:
+        in_channels: Features of a node.
+        hidden_channels: Units of a hidden layer.
+        num_layers: How many layers.
+        out_channels: Units of the last layer, which then gives bare logits, as PyG's do; None: it is like the others.
+        dropout: Probability of dropping a unit, in training.
+    """
 
     layer: Callable[[int, int], nn.Module]
 
@@ -215,13 +226,13 @@ class _Stack(nn.Module):
         return f"{type(self).__name__}(layers={len(self.convs)}, widths={list(self.widths)}, dropout={self.dropout})"
 
 
-class GCN(_Stack):
+class GCN(Stack):
     """Graph convolutional network, equal to ``torch_geometric.nn.models.GCN``."""
 
     layer = GCNLayer
 
 
-class SAGE(_Stack):
+class SAGE(Stack):
     """GraphSAGE with mean aggregation, equal to ``torch_geometric.nn.models.GraphSAGE``."""
 
     layer = SAGELayer
@@ -305,7 +316,7 @@ def make_backbone(
     except (TypeError, AssertionError) as error:
         words = "give a function of in_channels, hidden_channels, num_layers and dropout that makes it"
         raise ValueError(f"backbone {name!r} cannot be made ({error}): {words}") from None
-    return module if isinstance(module, _Stack) else PyGBackbone(module)
+    return module if isinstance(module, Stack) else PyGBackbone(module)
 
 
 def pyg_model(name: str) -> Callable[..., nn.Module]:
@@ -326,7 +337,7 @@ def pyg_model(name: str) -> Callable[..., nn.Module]:
 
 def widths_of(backbone: nn.Module, num_features: int) -> list[int]:
     """The widths of the latents z1 .. zL, found on a graph of two nodes where the backbone does not say them."""
-    if isinstance(backbone, _Stack):
+    if isinstance(backbone, Stack):
         return list(backbone.widths)
     was_training = backbone.training
     with torch.no_grad():

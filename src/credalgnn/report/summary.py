@@ -160,7 +160,8 @@ def make_rows(records: Iterable[Mapping[str, Any]]) -> list[Row]:
                 )
             for score in done[0]["scores"] if done else ():
                 row = _row(task, method, score, score == done[0]["headline"], done, failed)
-                made.append((row, {_seed(record): record["scores"][score]["auroc"] for record in done}))
+                aurocs = {_seed(record): record["scores"][score]["auroc"] for record in done}
+                made.append((row, {seed: value for seed, value in aurocs.items() if value is not None}))
         rows.extend(_ranked(made))
     return rows
 

@@ -19,6 +19,11 @@ def plot_ternary(credal: IntervalSet | HullSet, ax: Any, classes: Sequence[str] 
 
     Grey bands are the entropy, darker where it is larger. The filled polygon is the set; the marks are the
     distributions of largest (diamond) and smallest (circle) entropy in it.
+
+    Args:
+        credal: One set of three classes.
+        ax: Where to draw.
+        classes: The names of the corners.
     """
     if tuple(credal.shape) not in {(3,), (1, 3)}:
         raise ValueError(f"plot_ternary draws one set of three classes; this one has shape {list(credal.shape)}")

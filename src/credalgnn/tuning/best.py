@@ -12,7 +12,7 @@ from ..bench.plan import SETTINGS
 from ..bench.records import RecordError, read_json
 from ..graphs import Task
 from ..methods import Method
-from ..methods.base import Protocol
+from ..methods.given import Protocol
 
 BEST = "best.json"
 

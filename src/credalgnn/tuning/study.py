@@ -25,7 +25,7 @@ from ..bench.plan import Run
 from ..bench.vanished import guarded
 from ..graphs import Task
 from ..methods import find_method
-from ..methods.base import Protocol
+from ..methods.given import Protocol
 from ..methods.search_space import Space
 from .best import Best
 from .objective import CHECKS, try_point

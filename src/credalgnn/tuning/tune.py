@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from ..bench.plan import Run, plan
 from ..graphs import Task
-from ..methods import find_method
+from ..methods import Method, find_method, method_path
 from ..methods.search_space import Space
 from .best import Best, earlier_config
 from .space import size, space_of
@@ -25,7 +25,7 @@ class Tuning:
         dataset: The name of the data set.
         task: Its task.
         studies: Where trials are kept.
-        methods: The names of the methods.
+        methods: What ``find_method`` finds the methods by.
         trials: How many trials each has.
         split_seed: The split of the task.
         settings: Hyper-parameters that stay as they are, of a method and of the models it stands on.
@@ -68,15 +68,19 @@ class Tuning:
         return [self.searches[name] for name in names]
 
     def best(self) -> dict[str, Best]:
-        """The best point of each method."""
-        return {name: search.top(1)[0] for name, search in self.searches.items()}
+        """The best point of each method, by its name."""
+        return {find_method(path).name: search.top(1)[0] for path, search in self.searches.items()}
 
     def results(self) -> dict[str, dict[str, Any]]:
         """What ``bench --tuned`` needs: all that was set or chosen for a method, and for the networks below it."""
         table: dict[str, dict[str, Any]] = {}
-        for name, best in self.best().items():
-            own, _ = self.settings.get(name, ({}, {}))
-            table[name] = {"config": {**best.config, **own}, "components": self._components(name), "value": best.value}
+        for path, best in zip(self.searches, self.best().values(), strict=True):
+            own, _ = self.settings.get(path, ({}, {}))
+            table[find_method(path).name] = {
+                "config": {**best.config, **own},
+                "components": self._components(path),
+                "value": best.value,
+            }
         return table
 
     def _components(self, method: str) -> dict[str, Any]:
@@ -85,14 +89,15 @@ class Tuning:
         if declared is None:
             return {}
         _, settings = self.settings.get(method, ({}, {}))
-        return {**self._chosen(declared.kind.name), **settings}
+        return {**self._chosen(declared.kind), **settings}
 
-    def _chosen(self, method: str) -> dict[str, Any]:
+    def _chosen(self, kind: type[Method]) -> dict[str, Any]:
         """What was chosen for a method, by this command or by an earlier one in the same folder."""
-        if method in self.searches:
-            own, _ = self.settings.get(method, ({}, {}))
-            return {**self.searches[method].top(1)[0].config, **own}
-        return earlier_config(self.studies.folder, self.task, method)
+        path = method_path(kind)
+        if path in self.searches:
+            own, _ = self.settings.get(path, ({}, {}))
+            return {**self.searches[path].top(1)[0].config, **own}
+        return earlier_config(self.studies.folder, self.task, kind.name)
 
     def _plan(self, method: str) -> Callable[[dict[str, Any], int], Run]:
         own, _ = self.settings.get(method, ({}, {}))

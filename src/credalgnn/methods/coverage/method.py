@@ -14,7 +14,7 @@ from torch import Tensor
 from ...graphs import Graph, GraphError, node_numbers
 from ...sets import IntervalSet, widen
 from .. import scores
-from ..base import Given
+from ..given import Given
 from ..posthoc import OnModel, check_positive
 from ..prediction import MethodError, Prediction
 from .descriptions import Array, Describer
@@ -102,6 +102,9 @@ class CredalCoverage(OnModel):
         """Relative coverage q of all nodes of the fitted graph or of another one, float64 ``[N]``.
 
         About 1 where labels are as dense as where they are dense, about 0 where they never were.
+
+        Args:
+            graph: By default the fitted one.
         """
         return torch.from_numpy(self._coverage(self._graph(graph)).log_relative).exp()
 
