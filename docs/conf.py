@@ -33,6 +33,8 @@ autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True, "show-inheritance": True}
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True  # attributes once, with their meaning, not again as members
+strip_signature_backslash = True  # or napoleon shows history_ as history
+python_use_unqualified_type_names = True
 suppress_warnings = ["myst.header"]  # tables that a report wrote begin with its second heading
 
 html_theme = "furo"
@@ -67,7 +69,7 @@ def public_names() -> str:
 
 
 def keep_colons(app: Sphinx, what: str, name: str, value: object, options: object, lines: list[str]) -> None:
-    """Napoleon takes what is before a colon in the first line of a property for its type; types are annotations here."""
+    """Without an empty line napoleon takes what is before a colon in a property's first line for its type."""
     if what in ("attribute", "property"):
         lines.insert(0, "")
 

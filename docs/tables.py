@@ -1,20 +1,25 @@
-"""Write the tables of benchmark.md that the package itself defines: ``python docs/tables.py`` (``make docs`` runs it).
+"""Write the tables of these pages that the package itself defines: ``python docs/tables.py`` (``make docs`` runs it).
 
 Each stands between ``<!-- NAME: made by docs/tables.py -->`` and ``<!-- end of NAME -->``.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args
+from typing import Any, TypeAlias, get_args
 
+import credalgnn
 from credalgnn.bench.records import About, FailedRecord, Record, fields_of
 from credalgnn.metrics import MARKS, METRICS
 
-DOCUMENT = Path(__file__).with_name("benchmark.md")
+Rows: TypeAlias = Iterable[tuple[str, ...]]
+
+DOCS = Path(__file__).parent
+SOURCE = Path(credalgnn.__file__).parent
 BETTER = {1: "larger", -1: "smaller", 0: "neither"}
 
 
@@ -46,25 +51,42 @@ def _type(kind: Any) -> str:
     return "None" if kind is NoneType else str(kind).replace("typing.", "") if get_args(kind) else kind.__name__
 
 
-TABLES = {"metrics": metrics, "marks": marks, "record": record}
+def modules(package: str) -> Iterator[tuple[str, ...]]:
+    """The modules of a package, each with the first paragraph of its docstring."""
+    yield "module", "holds"
+    for path in sorted(SOURCE.joinpath(package).rglob("*.py")):
+        if path.name != "__init__.py":
+            docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+            summary = docstring.partition("\n\n")[0].replace("\n", " ").replace("``", "`")
+            yield f"`{path.relative_to(SOURCE / package)}`", summary
 
 
-def table(name: str) -> str:
-    """One of ``TABLES`` in Markdown."""
-    head, *rows = ([cell.replace("|", r"\|") for cell in row] for row in TABLES[name]())
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)).replace(" --- ", "---")
+PACKAGES = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
+TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
+    "benchmark.md": {"metrics": metrics, "marks": marks, "record": record},
+    "architecture.md": {f"modules of {package}": partial(modules, package) for package in PACKAGES},
+}
 
 
-def updated(text: str) -> str:
-    """A document with its tables as the package defines them."""
-    for name in TABLES:
+def in_markdown(rows: Rows) -> str:
+    head, *others = ([cell.replace("|", r"\|") for cell in row] for row in rows)
+    lines = (f"| {' | '.join(row)} |" for row in (head, *others))
+    return "\n".join([next(lines), "|---" * len(head) + "|", *lines])
+
+
+def updated(document: str) -> str:
+    """The text of a document with its tables as the package defines them."""
+    text = (DOCS / document).read_text()
+    for name, make in TABLES[document].items():
         begin, end = f"<!-- {name}: made by docs/tables.py -->", f"<!-- end of {name} -->"
-        block = f"{begin}\n{table(name)}\n{end}"
-        text, count = re.subn(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _, block=block: block, text, flags=re.S)
-        if count != 1:
-            raise ValueError(f"{DOCUMENT.name}: {count} places for the table {name!r}, and one is wanted")
+        before, found, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not (found and closed):
+            raise ValueError(f"{document}: no place for the table {name!r}: add {begin!r} and {end!r}")
+        text = f"{before}{begin}\n{in_markdown(make())}\n{end}{after}"
     return text
 
 
 if __name__ == "__main__":
-    DOCUMENT.write_text(updated(DOCUMENT.read_text()))
+    for document in TABLES:
+        (DOCS / document).write_text(updated(document))
