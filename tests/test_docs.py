@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -96,25 +97,31 @@ def test_packages_know_nothing_of_what_the_architecture_says() -> None:
             assert not chain, f"{package} imports {other}, if only through others"
 
 
-def public_callables() -> Iterator[tuple[str, object]]:
-    """Public functions, and public classes with their public methods."""
-    for module in (*REFERENCE, "api"):
-        package = importlib.import_module(f"credalgnn.{module}")
-        names = getattr(
-            package,
-            "__all__",
-            [name for name, value in vars(package).items() if getattr(value, "__module__", "") == package.__name__],
-        )
-        for name in names:
-            value = getattr(package, name)
-            if name.startswith("_") or not callable(value):
-                continue
-            yield f"{module}.{name}", value
-            if inspect.isclass(value):
-                for attribute, member in vars(value).items():
-                    function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
-                    if not attribute.startswith("_") and inspect.isfunction(function):
-                        yield f"{module}.{name}.{attribute}", function
+def public_callables() -> Iterator[tuple[str, Any, str]]:
+    """Functions and classes of the API reference and the methods of these classes, each with its docstring."""
+    for package in (*REFERENCE, "api"):
+        module = importlib.import_module(f"credalgnn.{package}")
+        own = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+        for name in getattr(module, "__all__", [name for name in own if not name.startswith("_")]):
+            value = getattr(module, name)
+            if inspect.isfunction(value):
+                yield f"{package}.{name}", value, value.__doc__ or ""
+            elif inspect.isclass(value) and not issubclass(value, Exception):
+                yield f"{package}.{name}", value, value.__doc__ or ""
+                for attribute in vars(value):
+                    method = getattr(value, attribute)
+                    if not attribute.startswith("_") and (inspect.isfunction(method) or inspect.ismethod(method)):
+                        yield f"{package}.{name}.{attribute}", method, inspect.getdoc(method) or ""
+
+
+def test_docstrings_name_every_parameter() -> None:
+    """ruff's D417 does so where there is an ``Args:`` section; this test asks for one, or for ``Attributes:``."""
+    missing = []
+    for name, value, docstring in public_callables():
+        for parameter in inspect.signature(value).parameters:
+            if parameter not in ("self", "cls") and not re.search(rf"^ +\*{{0,2}}{parameter}: ", docstring, flags=re.M):
+                missing.append(f"{name}({parameter})")
+    assert not missing
 
 
 def test_the_citation_is_of_this_version() -> None:

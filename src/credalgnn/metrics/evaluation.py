@@ -31,9 +31,14 @@ BINS = 30
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics of a prediction (``metrics``) and of each of its scores (``scores``); undefined ones are None.
+    """What a prediction is worth; metrics that are undefined are None.
 
-    ``curves`` holds what a page draws; ``marks`` what the diagnostics find (``bench.marks`` explains them).
+    Attributes:
+        headline: The score that was fixed beforehand to be judged by.
+        metrics: Of classes, probabilities and credal sets, by key (``METRICS``).
+        scores: Metrics of each score.
+        curves: What a page draws.
+        marks: What the diagnostics find (``MARKS`` explains them).
     """
 
     headline: str

@@ -102,6 +102,9 @@ class CredalCoverage(OnModel):
         """Relative coverage q of all nodes of the fitted graph or of another one, float64 ``[N]``.
 
         About 1 where labels are as dense as where they are dense, about 0 where they never were.
+
+        Args:
+            graph: By default the fitted one.
         """
         return torch.from_numpy(self._coverage(self._graph(graph)).log_relative).exp()
 
