@@ -143,7 +143,7 @@ def tried(folder: Path, name: str = "small vanilla") -> list[tuple[str, int]]:
 
 
 def with_curve(run: Run) -> dict[str, Any]:
-    """Every fourth trial stops before epoch 100; none is given up by itself."""
+    """Every fourth trial stops before epoch 100; none is pruned by itself."""
     found = worth(run)
     found["seen"] = {50: found["value"]} | ({} if run.seed % 4 == 0 else {100: found["value"] / 2})
     return found

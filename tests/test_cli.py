@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from credalgnn.bench.runs import Models
 
 from credalgnn._names import suggestion
 from credalgnn.bench.engines import Engine, Processes, Result, Source, Unit
+from credalgnn.bench.model_cache import ModelCache
 from credalgnn.cli import main
 from searches import SET, Instant, command, kill, until
 
@@ -72,6 +72,7 @@ TYPOS: dict[str, tuple[list[str], str]] = {
         [*BENCH, "-m", "credal-lj", "--set", "credal-jl.delta=0.5"],
         "'credal-jl' is not among the methods; did you mean credal-lj?",
     ),
+    "value that cannot be parsed": ([*BENCH, "-m", "vanilla", "--set", f"lr={'(' * 5000}"], "lr"),
     "too much": ([*BENCH[:1], "surplus", *BENCH[1:]], "unexpected argument 'surplus'"),
 }
 
@@ -148,7 +149,7 @@ class Deleting(Engine):
 
     def finished(self, timeout: float) -> list[Result]:
         unit = self._waiting.pop()
-        value = unit.function(unit.run, self._source.task(unit.run), Models(self._models), *unit.args)
+        value = unit.function(unit.run, self._source.task(unit.run), ModelCache(self._models), *unit.args)
         self._after -= 1
         if self._after == 0:
             self._delete()
@@ -171,10 +172,10 @@ def test_a_benchmark_whose_folder_vanishes_is_an_error(
     """Of nine runs; if records that were there vanish with the last one, too."""
     out = tmp_path / "out"
 
-    def engine_of(args: Any, source: Source, models: Path) -> Engine:
+    def engine(name: str, address: Any, jobs: Any, source: Source, models: Path) -> Engine:
         return Deleting(source, models, after, lambda: delete(out / part))
 
-    monkeypatch.setattr("credalgnn.cli.bench.engine_of", engine_of)
+    monkeypatch.setattr("credalgnn.api._engine", engine)
     line = said(["bench", *WORK, "--seeds", "3", "--predictions", "none", "--out", str(out)], capsys, code=1)
     assert str(out) in line
     assert "vanished" in line
@@ -188,10 +189,10 @@ def test_a_search_whose_folder_vanishes_is_an_error(
 ) -> None:
     out = tmp_path / "out"
 
-    def engine_of(args: Any, source: Source, models: Path) -> Engine:
+    def engine(name: str, address: Any, jobs: Any, source: Source, models: Path) -> Engine:
         return Deleting(source, models, after, lambda: delete(out / part))
 
-    monkeypatch.setattr("credalgnn.cli.search.engine_of", engine_of)
+    monkeypatch.setattr("credalgnn.api._engine", engine)
     line = said(["tune", *WORK, "--trials", "7", "--out", str(out)], capsys, code=1)
     assert str(out) in line
     assert "vanished" in line

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from credalgnn.bench.runs import columns
 
 import credalgnn as cg
+from credalgnn.bench.node_tables import columns
 from credalgnn.cli import main
 from credalgnn.sets import Optimum, SolverOptions
 

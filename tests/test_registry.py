@@ -139,7 +139,9 @@ def test_plug_ins(tmp_path: Path) -> None:
     info = tmp_path / "pets-1.2.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pets\nVersion: 1.2\n")
-    (info / "entry_points.txt").write_text("[credalgnn.datasets]\npets = pets:DATASET\ndigits = pets:DATASET\n")
+    (info / "entry_points.txt").write_text(
+        "[credalgnn.datasets]\npets = pets:DATASET\ndigits = pets:DATASET\nbad = pets:gone\n"
+    )
     code = """
 import credalgnn as cg
 task = cg.load_task("pets")
@@ -154,6 +156,13 @@ except ValueError as error:
     expected = Task.leave_out(csbm(60, 3), 2).fingerprint
     assert first == f"pets;plug-in: pets (pets 1.2);{expected};1797"  # no plug-in takes the name of a built-in one
     assert "did you mean pets?" in second
+    answer = subprocess.run(
+        [sys.executable, "-m", "credalgnn", "datasets"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    lines = {line.split(" ")[0]: line for line in answer.stdout.splitlines()}
+    assert "60" in lines["pets"].split()
+    assert lines["pets"].endswith("three classes")
+    assert "cannot be loaded: plug-in: bad (pets 1.2): pets has no 'gone'" in lines["bad"]
 
 
 def test_a_data_set_of_ones_own_with_files(tmp_path: Path) -> None:

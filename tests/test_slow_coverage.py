@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from credalgnn import CredalCoverage, Prediction, Task, load_task
+from credalgnn import CredalCoverage, Prediction, Task, Vanilla, load_task
 from credalgnn.graphs import csbm
 from credalgnn.methods.coverage.descriptions import Describer
 from credalgnn.methods.coverage.model import estimate
@@ -47,6 +47,22 @@ def test_strangers_in_real_graphs(name: str, inductive: bool, least: float, tmp_
     print(name, "inductive" if inductive else "", np.round(found, 2))
     assert float(np.mean(found)) >= least
     assert float(np.std(found)) < 2.0
+
+
+@needs_mirror
+@pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")  # Squirrel's TU is at its maximum
+@pytest.mark.parametrize(("name", "gain"), [("chameleon", 5.0), ("squirrel", 5.0), ("cora", -2.0), ("citeseer", -2.0)])
+def test_strangers_that_were_never_in_the_graph(name: str, gain: float, tmp_path: Path) -> None:
+    """Above the vanilla GNN's entropy by so many points at least, though nothing but known classes was ever seen."""
+    task = real(name, tmp_path, inductive=True)
+    gains = []
+    for seed in range(3):
+        vanilla = Vanilla(seed=seed).fit(task)
+        fitted = CredalCoverage(model=vanilla, seed=seed, reestimate=False).fit(task)
+        entropy = vanilla.predict().scores["entropy"][task.test.nodes]
+        gains.append(percent(task, fitted.predict()) - 100.0 * float(roc_auc_score(task.test.is_ood, entropy)))
+    print(name, np.round(gains, 2))
+    assert float(np.mean(gains)) >= gain
 
 
 @pytest.mark.parametrize("name", ["digits", pytest.param("chameleon", marks=needs_mirror)])

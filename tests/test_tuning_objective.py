@@ -162,22 +162,22 @@ def lines(monitor: Callable[[int], float], last: int) -> list[Epoch]:
     return [Epoch(epoch, 1.0, monitor(epoch)) for epoch in range(last + 1)]
 
 
-def test_a_watch_follows_the_best_and_gives_up_above_a_threshold() -> None:
-    watch = PruningCallback({})
+def test_the_callback_follows_the_best_and_prunes_above_a_threshold() -> None:
+    callback = PruningCallback({})
     for line in lines(lambda epoch: -100.0 if epoch == 0 else 200.0 - epoch if epoch < 80 else 500.0, 120):
-        watch(line)
-    assert watch.seen == {50: 150.0, 100: 121.0}  # neither the untrained weights nor the last ones
-    watch = PruningCallback({50: 1.0, 100: 0.5})
+        callback(line)
+    assert callback.seen == {50: 150.0, 100: 121.0}  # neither the untrained weights nor the last ones
+    callback = PruningCallback({50: 1.0, 100: 0.5})
     with pytest.raises(Pruned):
-        list(map(watch, lines(lambda epoch: 0.8, 200)))
-    assert watch.seen == {50: 0.8, 100: 0.8}
-    watch = PruningCallback({50: 0.8, 100: 0.8})
+        list(map(callback, lines(lambda epoch: 0.8, 200)))
+    assert callback.seen == {50: 0.8, 100: 0.8}
+    callback = PruningCallback({50: 0.8, 100: 0.8})
     for line in lines(lambda epoch: 0.8, 130):  # as good as the threshold is good enough
-        watch(line)
+        callback(line)
 
 
 @pytest.mark.parametrize("method", ["credal-lj", "credal-final"])
-def test_a_hopeless_trial_is_given_up(method: str, tmp_path: Path) -> None:
+def test_a_hopeless_trial_is_pruned(method: str, tmp_path: Path) -> None:
     run = plan("small", method, 1000, "paper", 0, {"hidden": 8, "epochs": 55, "patience": 55})
     found = try_point(run, small_task(), ModelCache(tmp_path), {50: -2.0})
     assert found.get("pruned") is True

@@ -66,7 +66,7 @@ def test_thresholds_need_enough_others(tmp_path: Path) -> None:
     assert engine.units == []
 
 
-def test_trials_given_up_count_as_ended_and_are_never_the_best(tmp_path: Path) -> None:
+def test_pruned_trials_count_as_finished_and_are_never_the_best(tmp_path: Path) -> None:
     def answer(run: Run) -> dict[str, Any]:
         return worth(run) if run.seed % 3 else {"pruned": True, "seen": {50: 1.0}, "seconds": 0.0}
 
@@ -79,7 +79,7 @@ def test_trials_given_up_count_as_ended_and_are_never_the_best(tmp_path: Path) -
     assert all(best.seed % 3 for best in one.top(50))
 
 
-def test_without_comparable_monitors_nothing_is_given_up(tmp_path: Path) -> None:
+def test_without_comparable_monitors_nothing_is_pruned(tmp_path: Path) -> None:
     one, engine = search(tmp_path, trials=20), Instant(answer=with_curve)
     assert finish([one], engine)
     assert all(unit.args == ({},) for unit in engine.units)
@@ -192,7 +192,7 @@ def test_a_finite_search_with_repeated_points_is_completed(tmp_path: Path) -> No
     assert search(tmp_path, space, 30).is_finished
 
 
-def test_failures_count_as_ended_and_do_not_stop_the_search(tmp_path: Path) -> None:
+def test_failures_count_as_finished_and_do_not_stop_the_search(tmp_path: Path) -> None:
     def answer(run: Run) -> dict[str, Any]:
         return {"error": "the loss is nan", "seen": {}, "seconds": 0.0} if run.seed < 1003 else worth(run)
 

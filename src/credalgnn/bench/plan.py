@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from .._names import suggestion
 from ..methods import Method, MethodError, find_method, method_path
 from ..methods.base import Protocol
 
@@ -96,12 +97,12 @@ def plan(
     shared: tuple[dict[str, Any], ...] = ()
     declared = kind.components
     if declared is not None:
-        whole = [complete(declared.kind, settings, protocol) for settings in components]
-        if len(whole) > 1 and declared.size:
-            config[declared.size] = len(whole)
+        models = [complete(declared.kind, each, protocol) for each in components]
+        if len(models) > 1 and declared.size:
+            config[declared.size] = len(models)
         seeds = declared.seeds(config, seed)
-        members = whole if len(whole) > 1 else whole * len(seeds)
-        shared = tuple({**config, "seed": seed} for config, seed in zip(members, seeds, strict=True))
+        models = models if len(models) > 1 else models * len(seeds)
+        shared = tuple({**model, "seed": own} for model, own in zip(models, seeds, strict=True))
     elif kind.is_shared:
         shared = ({**config, "seed": seed},)
     path = method_path(kind)
@@ -131,7 +132,7 @@ def complete(kind: type[Method], settings: Mapping[str, Any], protocol: Protocol
     config = {**options(kind), **kind.protocol_defaults(protocol)}
     unknown = [name for name in settings if name not in config]
     if unknown:
-        raise MethodError(f"{kind.name} has no hyper-parameter {unknown[0]!r}; it has {', '.join(config) or 'none'}")
+        raise MethodError(f"{kind.name} has no hyper-parameter {unknown[0]!r}; {suggestion(unknown[0], config)}")
     config.update(settings)
     if config.get("monitor") == "ood_auroc" and protocol == "sealed":
         raise MethodError("monitor 'ood_auroc' looks at OOD validation nodes, which the sealed protocol forbids")

@@ -95,7 +95,7 @@ def settings_of(overrides: Sequence[str]) -> dict[str, Any]:
 def _value(text: str) -> Any:
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, MemoryError, RecursionError):  # the latter two: thousands of brackets
         return text
 
 

@@ -53,8 +53,8 @@ class FeatureRange:
         seen = f"{self.low[worst]:g} to {self.high[worst]:g}"
         return (
             f"{len(far)} of {len(width)} features lie far outside what was seen in training; feature {worst} has "
-            f"values from {low[worst]:g} to {high[worst]:g}, in training from {seen}: scale them as they were scaled in "
-            "training, or do not trust what is predicted"
+            f"values from {low[worst]:g} to {high[worst]:g}, in training from {seen}: scale them as they were "
+            "scaled in training, or do not trust what is predicted"
         )
 
 

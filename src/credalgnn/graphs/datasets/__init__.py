@@ -2,7 +2,7 @@
 
 from .base import Dataset, Loaded, Summary
 from .files import File
-from .registry import DATASETS, dataset_name, find_dataset, load_graph, load_task, paper_table
+from .registry import DATASETS, dataset_name, dataset_names, find_dataset, load_graph, load_task, paper_table
 from .synthetic import csbm, csbm_posterior, digits
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "csbm",
     "csbm_posterior",
     "dataset_name",
+    "dataset_names",
     "digits",
     "find_dataset",
     "load_graph",

@@ -159,6 +159,8 @@ class Dataset:
 
         if self.files:
             return cached_summary(self.name, data_root) or self.published
+        if self.published is not None:
+            return self.published
         graph = self.load().graph
         described = graph.describe()
         return Summary(described.nodes, described.edges, graph.num_classes, described.homophily)

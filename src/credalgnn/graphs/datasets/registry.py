@@ -107,11 +107,16 @@ def find_dataset(name: str | os.PathLike[str]) -> Dataset:
         return _outside(text, text, f"import: {text}")
     if path.is_file():
         raise GraphError(f"{text}: a file of Graph.save (.npz), or a folder with nodes and edges tables, is wanted")
-    hint = suggestion(text, [*DATASETS, *plugins])
+    hint = suggestion(text, dataset_names())
     raise GraphError(
         f"there is no data set {text!r}: {hint}; or give a file of Graph.save (.npz), a folder with nodes and edges "
         "tables, or an import path, package.module:name"
     )
+
+
+def dataset_names() -> list[str]:
+    """All names: those of built-in data sets, then those of installed plug-ins."""
+    return [*DATASETS, *_plugins()]
 
 
 def dataset_name(name: str | os.PathLike[str]) -> str:

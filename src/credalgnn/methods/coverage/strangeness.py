@@ -23,11 +23,12 @@ SIZES = OWN_STATISTICS.index("in-degree")  # feature sum and active features: a 
 
 @dataclass(frozen=True, eq=False)
 class Strangeness:
-    """The probability that a node is a stranger, if every other one is, by three kinds of evidence.
+    """How strange nodes are, between 0 and 1, by three kinds of evidence.
 
     The entropy of its prediction; minus the log density of its feature sum and active features among typical training
     nodes; and how far the features two steps away are, as a direction, from those of typical training nodes. Which of
-    them tell strangers depends on the graph (on some the entropy misleads), so they are stacked.
+    them tell strangers depends on the graph (on some the entropy misleads), so they are stacked. How many strangers
+    will come nobody knows: known nodes are on average as strange as their entropy is large.
     """
 
     typical: Array  # descriptions of training nodes
@@ -49,18 +50,27 @@ class Strangeness:
             entropy: Of the predictions for these, 1 at most ``[V]``.
             seed: Of the groups and halves.
         """
-        stacked = _pretend(typical, labels, seed) if len(known) >= LEAST else None
-        return None if stacked is None else cls(typical, *_usual(_evidence(typical, known, entropy)), *stacked)
+        from scipy.optimize import brentq
+
+        weights = _pretend(typical, labels, seed) if len(known) >= LEAST else None
+        if weights is None:
+            return None
+        evidence = _evidence(typical, known, entropy)
+        centre, scale = _usual(evidence)
+        log_odds = weights @ _standardised(evidence, centre, scale)
+        level = float(np.clip(entropy.mean(), 1e-6, 1.0 - 1e-6))
+        far = float(np.abs(log_odds).max()) + 20.0  # beyond the log-odds of any such level
+        bias = brentq(lambda shift: _sigmoid(log_odds + shift).mean() - level, -far, far)
+        return cls(typical, centre, scale, weights, np.array([bias]))
 
     def __call__(self, rows: Array, entropy: Array) -> Array:
         """Of described nodes, with the entropies of their predictions."""
         evidence = _standardised(_evidence(self.typical, rows, entropy), self.centre, self.scale)
-        strange: Array = 1.0 / (1.0 + np.exp(-(self.weights @ evidence + self.bias)))
-        return strange
+        return _sigmoid(self.weights @ evidence + self.bias)
 
 
-def _pretend(rows: Array, labels: Array, seed: int) -> tuple[Array, Array] | None:
-    """Weights and bias with which the evidence tells classes that it was learnt without.
+def _pretend(rows: Array, labels: Array, seed: int) -> Array | None:
+    """Weights with which the evidence tells classes that it was learnt without; None: the entropy will do.
 
     Half of the nodes teach and the others are judged, then the other way round: each is a stranger once, and once it is
     known while others are strangers. Akaike's criterion decides whether the entropy needs the other evidence.
@@ -95,7 +105,12 @@ def _pretend(rows: Array, labels: Array, seed: int) -> tuple[Array, Array] | Non
     needed = 2.0 * (len(members) - 1)
     if _deviance(members[:1], y, *stack(members[:1], y)) - _deviance(members, y, weights, bias) <= needed:
         return None
-    return weights, np.array([bias])
+    return weights
+
+
+def _sigmoid(log_odds: Array) -> Array:
+    probability: Array = 1.0 / (1.0 + np.exp(-log_odds))
+    return probability
 
 
 def _deviance(members: Array, y: Array, weights: Array, bias: float) -> float:
