@@ -236,7 +236,7 @@ def reproduce(
         progress: Show how far it is, on stderr.
 
     Returns:
-        The results, or None if there was no time for all trials: the same call goes on.
+        The results, or None if there was no time for all trials; the same call goes on.
     """
     deadline = _deadline(time_limit)
     source, loaded = load_tasks(_source(mirror, data_root, None), _listed(tasks), [0], False)

@@ -53,7 +53,7 @@ class Folder:
             others = [file for file in path.iterdir() if not file.name.startswith(".") and file.name != EXPERIMENT]
             if others and not (path / EXPERIMENT).exists():
                 raise RecordError(f"{path} is not empty and holds no experiment: choose another --out")
-            with locked(path / ".door", wait=True):
+            with locked(path / ".experiment.lock", wait=True):
                 if not (path / EXPERIMENT).exists():
                     write(path / EXPERIMENT, to_json(wanted))
         except (FileExistsError, NotADirectoryError):

@@ -15,7 +15,7 @@ from ..metrics.evaluation import rows_of_part
 
 Columns: TypeAlias = dict[str, NDArray[Any] | list[Any]]
 
-REASONS = 20_000  # nodes of which a table says why they are uncertain, at the most: words take time and room
+REASONS = 20_000  # nodes of which a table says why they are uncertain, at the most: texts take time and space
 
 
 def columns(prediction: Prediction, task: Task, method: Method | None = None) -> Columns:

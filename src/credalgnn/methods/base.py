@@ -28,7 +28,12 @@ Objective: TypeAlias = Literal["accuracy", "nll", "auroc", "misclassification_au
 
 
 class Outputs(NamedTuple):
-    """A fitted model's logits ``[N, C]`` and latents ``z0 .. zL``; z0 are the features, perhaps sparse."""
+    """The outputs of a fitted model.
+
+    Attributes:
+        logits: ``[N, C]``.
+        latents: ``z0 .. zL``; z0 are the features, perhaps sparse.
+    """
 
     logits: Tensor
     latents: list[Features]

@@ -31,14 +31,14 @@ BINS = 30
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a prediction is worth on the nodes of a part; metrics that are undefined there are None.
+    """What a prediction is worth; metrics that are undefined are None.
 
     Attributes:
-        headline: The score that the method is judged by.
-        metrics: Those of the prediction, by name.
-        scores: Those of each score.
+        headline: The score that was fixed beforehand to be judged by.
+        metrics: Of classes, probabilities and credal sets, by key (``METRICS``).
+        scores: Metrics of each score.
         curves: What a page draws.
-        marks: What the diagnostics find (``metrics.marks`` explains them).
+        marks: What the diagnostics find (``MARKS`` explains them).
     """
 
     headline: str

@@ -20,7 +20,14 @@ from ..methods.given import Protocol
 
 @dataclass(frozen=True)
 class Mark:
-    """What a mark means, what it asks the reader to do, and under which protocols it takes a row out of the ranking."""
+    """One mark.
+
+    Attributes:
+        letter: In tables.
+        meaning: What the run does.
+        advice: What to do about it.
+        disqualifies: The protocols under which it takes a row out of the ranking.
+    """
 
     letter: str
     meaning: str

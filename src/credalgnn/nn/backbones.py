@@ -211,7 +211,12 @@ class Stack(nn.Module):
             conv.reset_parameters()  # type: ignore[operator]
 
     def forward(self, x: Features, edges: Adjacency | Tensor) -> list[Tensor]:
-        """The latents z1 .. zL of all nodes."""
+        """The latents z1 .. zL of all nodes.
+
+        Args:
+            x: Features ``[N, F]``, dense or sparse.
+            edges: The edges, or their ``edge_index``.
+        """
         if isinstance(edges, Tensor):
             edges = Adjacency(edges, len(x))
         latents: list[Tensor] = []
@@ -227,13 +232,29 @@ class Stack(nn.Module):
 
 
 class GCN(Stack):
-    """Graph convolutional network, equal to ``torch_geometric.nn.models.GCN``."""
+    """Graph convolutional network, equal to ``torch_geometric.nn.models.GCN``.
+
+    Args:
+        in_channels: Features of a node.
+        hidden_channels: Units of a hidden layer.
+        num_layers: Message-passing layers.
+        out_channels: Units of the last layer, which then gives bare logits; None: it is hidden like the others.
+        dropout: Probability of dropping a unit, in training.
+    """
 
     layer = GCNLayer
 
 
 class SAGE(Stack):
-    """GraphSAGE with mean aggregation, equal to ``torch_geometric.nn.models.GraphSAGE``."""
+    """GraphSAGE with mean aggregation, equal to ``torch_geometric.nn.models.GraphSAGE``.
+
+    Args:
+        in_channels: Features of a node.
+        hidden_channels: Units of a hidden layer.
+        num_layers: Message-passing layers.
+        out_channels: Units of the last layer, which then gives bare logits; None: it is hidden like the others.
+        dropout: Probability of dropping a unit, in training.
+    """
 
     layer = SAGELayer
 
@@ -245,6 +266,9 @@ class PyGBackbone(nn.Module):
 
     ReLU is applied to each, as between layers; a layer inside another layer does not count. It runs as PyG runs it,
     edge by edge and on dense features, without what makes ``GCN`` and ``SAGE`` fast here.
+
+    Args:
+        module: The model; one without a message-passing layer is refused.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -275,10 +299,16 @@ class PyGBackbone(nn.Module):
         self._seen.append(output)
 
     def reset_parameters(self) -> None:
+        """Draw the model's weights anew."""
         self.module.reset_parameters()  # type: ignore[operator]
 
     def forward(self, x: Features, edges: Adjacency | Tensor) -> list[Tensor]:
-        """The latents z1 .. zL of all nodes."""
+        """The latents z1 .. zL of all nodes.
+
+        Args:
+            x: Features ``[N, F]``, dense or sparse.
+            edges: The edges, or their ``edge_index``.
+        """
         dense = x.to_dense() if isinstance(x, SparseMatrix) else x
         if not isinstance(edges, Adjacency):
             edges = Adjacency(edges, len(dense))
@@ -306,8 +336,16 @@ NATIVE: dict[str, BackboneFactory] = {"gcn": GCN, "sage": SAGE}  # by the name a
 def make_backbone(
     name: str | BackboneFactory, in_channels: int, hidden_channels: int, num_layers: int, dropout: float
 ) -> nn.Module:
-    """A backbone by name: ``gcn``, ``sage``, a model of ``torch_geometric.nn.models`` (``gat``, ``gin``, ...), or made
-    by a function of these four names, to be called as ``module(x, edge_index)``."""
+    """A backbone, by name or made by a function.
+
+    Args:
+        name: ``gcn``, ``sage``, a model of ``torch_geometric.nn.models`` (``gat``, ``gin``, ...), or a function of the
+            other four parameters that makes a module, to be called as ``module(x, edge_index)``.
+        in_channels: Features of a node.
+        hidden_channels: Units of a hidden layer.
+        num_layers: Message-passing layers.
+        dropout: Probability of dropping a unit, in training.
+    """
     factory = name if not isinstance(name, str) else NATIVE[name] if name in NATIVE else pyg_model(name)
     try:
         module = factory(

@@ -22,13 +22,26 @@ class TrainingError(RuntimeError):
 
 
 class Classifier(nn.Module):
-    """A backbone and a head on its last latent, or on all of them and the features: ``[z0 | z1 | .. | zL]``."""
+    """A backbone and a head.
+
+    Args:
+        backbone: Gives the latents z1 .. zL.
+        head: Makes the output of them.
+        hops: Message-passing layers, for the sampling of neighbourhoods.
+        joint: Whether the head takes all latents and the features, ``[z0 | z1 | .. | zL]``, or zL alone.
+    """
 
     def __init__(self, backbone: nn.Module, head: nn.Module, hops: int, joint: bool = False) -> None:
         super().__init__()
         self.backbone, self.head, self.hops, self.joint = backbone, head, hops, joint
 
     def forward(self, x: Features, edges: Adjacency) -> Output:
+        """The head's output for all nodes.
+
+        Args:
+            x: Features ``[N, F]``.
+            edges: The edges.
+        """
         latents = self.backbone(x, edges)
         out: Output = self.head([x, *latents] if self.joint else latents[-1])
         return out
@@ -48,7 +61,14 @@ class Epoch(NamedTuple):
 
 
 class Supervision(NamedTuple):
-    """What to train on: features and edges of a graph, and the labels of some of its nodes."""
+    """What to train on.
+
+    Attributes:
+        x: The features of a graph.
+        edges: Its edges.
+        nodes: The nodes with a label.
+        labels: Their labels.
+    """
 
     x: Features
     edges: Adjacency
@@ -58,7 +78,15 @@ class Supervision(NamedTuple):
 
 @dataclass(frozen=True)
 class Schedule:
-    """How to train: hyper-parameters of the loop."""
+    """How to train: hyper-parameters of the loop.
+
+    Attributes:
+        lr: Learning rate of Adam.
+        weight_decay: L2 penalty of all weights.
+        epochs: Epochs at the most.
+        patience: Epochs without a better monitor after which training stops.
+        batch_size: Training nodes of a mini-batch; None: all nodes at once.
+    """
 
     lr: float
     weight_decay: float
@@ -69,9 +97,12 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Monitor:
-    """What early stopping looks at: ``value`` of the output at ``nodes``, lower is better.
+    """What early stopping looks at.
 
-    ``on`` are features and edges of another graph than the one that is trained on, which the nodes are of.
+    Attributes:
+        nodes: The nodes.
+        value: A function of the output at these nodes; lower is better.
+        on: Features and edges of the graph that the nodes are of, if it is not the one that is trained on.
     """
 
     nodes: Tensor

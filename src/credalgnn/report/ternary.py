@@ -21,9 +21,9 @@ def plot_ternary(credal: IntervalSet | HullSet, ax: Any, classes: Sequence[str] 
     distributions of largest (diamond) and smallest (circle) entropy in it.
 
     Args:
-        credal: One set of three classes.
-        ax: Where to draw.
-        classes: The names of the corners.
+        credal: A batch of one.
+        ax: The axis.
+        classes: Names of the classes: at the top, left, right.
     """
     if tuple(credal.shape) not in {(3,), (1, 3)}:
         raise ValueError(f"plot_ternary draws one set of three classes; this one has shape {list(credal.shape)}")

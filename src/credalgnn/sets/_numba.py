@@ -250,7 +250,7 @@ def _bound_free(
     """Bound of a node whose free class is f: the least over x of h(l_f + x) plus the relaxation of the others.
 
     Between two break points of the relaxation the sum is concave, so the minimum is at a break point (a true vertex,
-    offered as such) or at an end of the window of x; the walk goes from x = STOP down to x = START. Returns the bound,
+    offered as such) or at an end of the window of x; the sweep goes from x = STOP down to x = START. Returns the bound,
     the class to branch on (-1: the bound is attained), and the smallest bound among what ``_settle`` closed.
     """
     n = item.shape[1]
