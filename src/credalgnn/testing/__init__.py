@@ -6,7 +6,6 @@ and the remedy. The package itself never imports this module.
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import tempfile
