@@ -99,7 +99,7 @@ def test_packages_know_nothing_of_what_the_architecture_says() -> None:
 
 def public_callables() -> Iterator[tuple[str, Any, str]]:
     """Functions and classes of the API reference and the methods of these classes, each with its docstring."""
-    for package in (*REFERENCE, "api"):
+    for package in (*REFERENCE, "api", "testing"):
         module = importlib.import_module(f"credalgnn.{package}")
         own = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
         for name in getattr(module, "__all__", [name for name in own if not name.startswith("_")]):
