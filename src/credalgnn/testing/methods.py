@@ -1,46 +1,37 @@
-"""The contract of methods and data sets as a test that anyone can run on their own.
-
-Every problem is an ``AssertionError``, or the ``MethodError`` or ``GraphError`` that a user would get, which names it
-and the remedy. The package itself never imports this module.
-"""
+"""The contract of methods."""
 
 from __future__ import annotations
 
 import inspect
 import json
-import os
 import tempfile
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .bench.choices import parameters_of
-from .bench.execute import execute
-from .bench.model_cache import ModelCache
-from .bench.plan import complete, options, plan
-from .bench.records import wrong_field
-from .graphs import Dataset, Graph, Task, csbm, dataset_name, find_dataset
-from .methods import (
+from ..bench.choices import parameters_of
+from ..bench.execute import execute
+from ..bench.model_cache import ModelCache
+from ..bench.plan import complete, options, plan
+from ..bench.records import wrong_field
+from ..graphs import Task, csbm
+from ..methods import (
     Components,
-    CredalWarning,
     Method,
     MethodError,
     Prediction,
     Uniform,
-    Vanilla,
     check_declared,
     load_method,
     method_path,
 )
-from .methods.given import Protocol
-from .metrics import METRICS, evaluate
+from ..methods.given import Protocol
+from ..metrics import METRICS
+from ._common import fail, sandbox
 
 DATACLASS = "decorate the class with @dataclass(kw_only=True, eq=False)"
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
@@ -64,11 +55,11 @@ def check_method(method: type[Method] | Method, task: Task | None = None) -> Non
     _check_parameters(template)
     _check_components(kind)
     _check_search(kind, task)
-    with _sandbox():
+    with sandbox():
         _check_unfitted(template)
         fitted = template.clone()
         if fitted.fit(task) is not fitted:
-            _fail(kind, "fit does not return the method itself", "override _fit, and leave fit as it is")
+            fail(kind, "fit does not return the method itself", "override _fit, and leave fit as it is")
         prediction = fitted.predict()
         check_prediction(kind, prediction, task)
         _check_some_nodes(fitted, prediction)
@@ -78,47 +69,6 @@ def check_method(method: type[Method] | Method, task: Task | None = None) -> Non
         _check_graph(template, task)
         _check_files(fitted, task, prediction)
         _check_record(template, task)
-
-
-def check_dataset(
-    dataset: str | os.PathLike[str] | Dataset | Graph | Task | Callable[..., Any],
-    ood_classes: Any = None,
-    *,
-    split_seed: int = 0,
-) -> None:
-    """Try everything that the package asks of a data set; silent if all is well.
-
-    Args:
-        dataset: Whatever ``load_task`` takes, a ``Dataset``, or what its ``make`` would be: a function or what it
-            returns.
-        ood_classes: The classes to leave out, by number or name, if the data set does not say.
-        split_seed: The split to try.
-    """
-    entry = _dataset(dataset)
-    if dataset_name(entry.name) != entry.name:
-        _fail(entry, "its name is not safe for a folder", "use letters, digits, '.', '_' and '-'")
-    task, again = (entry.task(split_seed, ood_classes=ood_classes) for _ in range(2))
-    if task.graph.fingerprint != again.graph.fingerprint:
-        _fail(entry, "made twice, the graph differs", "seed whatever is drawn at random")
-    if task.fingerprint != again.fingerprint:
-        _fail(entry, "made twice, the task differs", "let split_seed alone decide the split")
-    parts = {"train": task.split.train, "val": task.split.val, "test": task.split.test}
-    for name, other in (("train", "val"), ("train", "test"), ("val", "test")):
-        shared = parts[name][torch.isin(parts[name], parts[other])]
-        if len(shared):
-            _fail(entry, f"node {int(shared[0])} is in {name} and in {other}", "split the nodes into disjoint parts")
-    for number in range(task.graph.num_classes):
-        if not bool((task.graph.labels == number).any()):
-            name = task.graph.class_names[number]
-            _fail(entry, f"no node is of class {name!r}", "leave this class out of class_names")
-    counts = task.counts
-    needed = [part for part in counts if task.ood_classes or not part.endswith("ood")]
-    for part in needed:
-        if not counts[part]:
-            _fail(entry, f"the part {part} has no node", "change the split, or leave out another class")
-    with _sandbox():
-        model = Vanilla(epochs=2, patience=2, hidden=8).fit(task)
-        evaluate(model.predict(), task)
 
 
 def check_prediction(kind: type[Method], prediction: Prediction, task: Task) -> None:
@@ -131,57 +81,40 @@ def check_prediction(kind: type[Method], prediction: Prediction, task: Task) -> 
     """
     n, c = task.graph.num_nodes, task.num_classes
     if not isinstance(prediction, Prediction):
-        _fail(kind, f"_predict returns {type(prediction).__name__}", "return a Prediction")
+        fail(kind, f"_predict returns {type(prediction).__name__}", "return a Prediction")
     if not torch.equal(prediction.nodes, torch.arange(n)):
-        _fail(kind, "predict() is not of all nodes in their order", "hand on the nodes that _predict is given")
+        fail(kind, "predict() is not of all nodes in their order", "hand on the nodes that _predict is given")
     if prediction.class_names != task.class_names:
-        _fail(kind, "its classes are not those of the task", "hand self.class_names to the Prediction")
+        fail(kind, "its classes are not those of the task", "hand self.class_names to the Prediction")
     if set(prediction.scores) != set(kind.score_names):
-        _fail(
+        fail(
             kind,
             f"predicts the scores {', '.join(prediction.scores)}",
             f"declare score_names = {(*prediction.scores,)}",
         )
     if prediction.headline != kind.score_names[0]:
-        _fail(kind, f"its headline is {prediction.headline}", "name that first in score_names")
+        fail(kind, f"its headline is {prediction.headline}", "name that first in score_names")
     for name, score in prediction.scores.items():
         if score.shape != (n,):
-            _fail(kind, f"score {name} has the shape {list(score.shape)}", f"give one number for each node, [{n}]")
+            fail(kind, f"score {name} has the shape {list(score.shape)}", f"give one number for each node, [{n}]")
         if score.dtype != torch.float64 or score.requires_grad or not bool(score.isfinite().all()):
-            _fail(kind, f"score {name} is not finite in float64 without gradients", "use .double() and .detach()")
+            fail(kind, f"score {name} is not finite in float64 without gradients", "use .double() and .detach()")
     p = prediction.probabilities
     if p is not None:
         if p.shape != (n, c) or p.dtype != torch.float64:
-            _fail(kind, f"probabilities are {list(p.shape)} in {p.dtype}", f"give [{n}, {c}] in float64")
+            fail(kind, f"probabilities are {list(p.shape)} in {p.dtype}", f"give [{n}, {c}] in float64")
         if not bool((p >= 0).all()) or not bool(((p.sum(1) - 1).abs() < 1e-6).all()):
-            _fail(kind, "probabilities are no distributions", "make every row at least 0, with the sum 1")
+            fail(kind, "probabilities are no distributions", "make every row at least 0, with the sum 1")
     credal = prediction.credal
     if (credal is not None) != kind.is_credal:
         has = "predicts" if credal is not None else "does not predict"
-        _fail(kind, f"{has} credal sets", f"declare is_credal = {credal is not None}")
+        fail(kind, f"{has} credal sets", f"declare is_credal = {credal is not None}")
     if credal is not None:
         if tuple(credal.shape) != (n, c) or prediction.gap is None or prediction.gap.shape != (n,):
-            _fail(kind, "its credal sets do not fit the nodes and classes", "use Prediction.of_credal")
+            fail(kind, "its credal sets do not fit the nodes and classes", "use Prediction.of_credal")
         low, high = credal.lower.double() - 1e-6, credal.upper.double() + 1e-6
         if p is None or not bool(((low <= p) & (p <= high)).all()):
-            _fail(kind, "its probabilities lie outside its credal sets", "use Prediction.of_credal")
-
-
-def _fail(what: type | Dataset, problem: str, remedy: str) -> NoReturn:
-    name = what.__qualname__ if isinstance(what, type) else what.name
-    raise AssertionError(f"{name}: {problem}: {remedy}")
-
-
-@contextmanager
-def _sandbox() -> Iterator[None]:
-    """Leave the global random generators as they were, and be silent about credal sets of short trainings."""
-    state = np.random.get_state()  # noqa: NPY002  # what a method should not have used
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.simplefilter("ignore", CredalWarning)
-        try:
-            yield
-        finally:
-            np.random.set_state(state)  # noqa: NPY002
+            fail(kind, "its probabilities lie outside its credal sets", "use Prediction.of_credal")
 
 
 def _check_class(kind: type[Method]) -> None:
@@ -192,30 +125,30 @@ def _check_class(kind: type[Method]) -> None:
             continue
         for name, hint in inspect.get_annotations(base).items():
             if name not in known and "ClassVar" not in str(hint):  # annotations may be text
-                _fail(kind, f"{name} is annotated, but is no hyper-parameter", DATACLASS)
+                fail(kind, f"{name} is annotated, but is no hyper-parameter", DATACLASS)
     for name, parameter in inspect.signature(kind).parameters.items():
         if name not in known:
-            _fail(kind, f"its constructor takes {name!r}, which is no field", f"{DATACLASS} and write no __init__")
+            fail(kind, f"its constructor takes {name!r}, which is no field", f"{DATACLASS} and write no __init__")
         if parameter.kind is not parameter.KEYWORD_ONLY:
-            _fail(kind, f"{name!r} can be given by its position", DATACLASS)
+            fail(kind, f"{name!r} can be given by its position", DATACLASS)
     if kind.__eq__ is not object.__eq__:
-        _fail(kind, "methods are compared by their values, so they cannot be hashed", DATACLASS)
+        fail(kind, "methods are compared by their values, so they cannot be hashed", DATACLASS)
     doc = kind.__dict__.get("__doc__") or ""
     if not doc or doc.startswith(f"{kind.__name__}("):  # what dataclass writes itself
-        _fail(
+        fail(
             kind, "has no docstring", "say what its scores mean, which are all higher where the method is less certain"
         )
     section = doc.partition("Args:")[2]
     for field in fields(kind):
         if f"\n    {field.name}: " not in section.replace("\n        ", "\n    "):
-            _fail(kind, f"hyper-parameter {field.name!r} is not documented", "add it to 'Args:' in the docstring")
+            fail(kind, f"hyper-parameter {field.name!r} is not documented", "add it to 'Args:' in the docstring")
 
 
 def _constructed(kind: type[Method]) -> Method:
     try:
         return kind()
     except (TypeError, MethodError) as error:
-        _fail(kind, f"cannot be constructed without arguments ({error})", "give every hyper-parameter a default")
+        fail(kind, f"cannot be constructed without arguments ({error})", "give every hyper-parameter a default")
 
 
 def _same_value(one: Any, other: Any) -> bool:
@@ -237,18 +170,18 @@ def _check_parameters(template: Method) -> None:
     kind, params = type(template), template.get_params(deep=False)
     for label, copy in (("clone()", template.clone()), ("sklearn.base.clone", clone(template))):
         if type(copy) is not kind or copy is template or copy.is_fitted:
-            _fail(kind, f"{label} does not make a new, unfitted one", "leave clone as it is")
+            fail(kind, f"{label} does not make a new, unfitted one", "leave clone as it is")
         if not _same_params(copy.get_params(deep=False), params):
-            _fail(
+            fail(
                 kind, f"{label} has other hyper-parameters", "keep them as they are given; what is derived is for _fit"
             )
     if not _same_params(template.clone().set_params(**params).get_params(deep=False), params):
-        _fail(kind, "set_params does not set what get_params gives", "leave both as they are")
+        fail(kind, "set_params does not set what get_params gives", "leave both as they are")
     try:
         template.clone().set_params(no_such_parameter=1)
     except MethodError:
         return
-    _fail(kind, "set_params takes a hyper-parameter that does not exist", "leave it as it is")
+    fail(kind, "set_params takes a hyper-parameter that does not exist", "leave it as it is")
 
 
 def _check_components(kind: type[Method]) -> None:
@@ -257,11 +190,11 @@ def _check_components(kind: type[Method]) -> None:
         return
     names = {field.name: field for field in fields(kind)}
     if not isinstance(declared, Components):
-        _fail(kind, "components is of another type", 'declare them with Components("model", Vanilla)')
+        fail(kind, "components is of another type", 'declare them with Components("model", Vanilla)')
     if declared.parameter not in names or names[declared.parameter].default is not None:
-        _fail(kind, f"its components go to {declared.parameter!r}", "make that a field whose default is None")
+        fail(kind, f"its components go to {declared.parameter!r}", "make that a field whose default is None")
     if declared.size is not None and not isinstance(options(kind).get(declared.size), int):
-        _fail(kind, f"the number of its components is {declared.size!r}", "make that a field, a whole number")
+        fail(kind, f"the number of its components is {declared.size!r}", "make that a field, a whole number")
     check_declared(declared.kind, f"the components of {kind.__qualname__}")
 
 
@@ -270,24 +203,24 @@ def _check_search(kind: type[Method], task: Task) -> None:
     for protocol in PROTOCOLS:
         complete(kind, {}, protocol)
         if kind.objective(protocol) not in METRICS:
-            _fail(kind, f"objective {kind.objective(protocol)!r} is no metric", f"choose from {', '.join(METRICS)}")
+            fail(kind, f"objective {kind.objective(protocol)!r} is no metric", f"choose from {', '.join(METRICS)}")
     space = kind.space(len(task.split.train)) if kind.search_space else {}
     if set(space) - set(kind.search_space):
-        _fail(kind, "space() has names that search_space has not", "declare in search_space all that can be tuned")
+        fail(kind, "space() has names that search_space has not", "declare in search_space all that can be tuned")
     for name, values in space.items():
         if name not in defaults:
-            _fail(kind, f"search_space names {name!r}", f"choose from its hyper-parameters {', '.join(defaults)}")
+            fail(kind, f"search_space names {name!r}", f"choose from its hyper-parameters {', '.join(defaults)}")
         if isinstance(values, Uniform):
             tried: tuple[Any, ...] = (values.low, (values.low + values.high) / 2, values.high)
         elif isinstance(values, tuple) and values:
             tried = values
         else:
-            _fail(kind, f"search_space[{name!r}] is neither a Uniform nor a tuple", "write Uniform(0, 1) or (1, 2)")
+            fail(kind, f"search_space[{name!r}] is neither a Uniform nor a tuple", "write Uniform(0, 1) or (1, 2)")
         for value in tried:
             try:
                 kind(**{**defaults, name: value})
             except (MethodError, TypeError, ValueError) as error:
-                _fail(kind, f"search_space has {name}={value!r}, which is refused ({error})", "leave it out")
+                fail(kind, f"search_space has {name}={value!r}, which is refused ({error})", "leave it out")
 
 
 def _check_unfitted(template: Method) -> None:
@@ -295,7 +228,7 @@ def _check_unfitted(template: Method) -> None:
         template.clone().predict()
     except MethodError:
         return
-    _fail(type(template), "predicts before it was fitted", "override _predict, and leave predict as it is")
+    fail(type(template), "predicts before it was fitted", "override _predict, and leave predict as it is")
 
 
 def _arrays(prediction: Prediction) -> dict[str, Tensor]:
@@ -323,12 +256,10 @@ def _check_some_nodes(fitted: Method, prediction: Prediction) -> None:
     for asked, expected in ((nodes, nodes), (mask, nodes.sort().values)):
         part = fitted.predict(nodes=asked)
         if not torch.equal(part.nodes, expected):
-            _fail(kind, "predict(nodes=...) is of other nodes", "hand on the nodes that _predict is given")
+            fail(kind, "predict(nodes=...) is of other nodes", "hand on the nodes that _predict is given")
         for name, values in _arrays(part).items():
             if not torch.allclose(values.double(), whole[name][expected].double(), rtol=1e-6, atol=1e-6):
-                _fail(
-                    kind, f"{name} of some nodes differs from that of all", "predict the whole graph, then take nodes"
-                )
+                fail(kind, f"{name} of some nodes differs from that of all", "predict the whole graph, then take nodes")
 
 
 def _check_other_features(fitted: Method, task: Task) -> None:
@@ -338,7 +269,7 @@ def _check_other_features(fitted: Method, task: Task) -> None:
         fitted.predict(wider)
     except MethodError:
         return
-    _fail(type(fitted), "predicts a graph with other features", "override _predict, and leave predict as it is")
+    fail(type(fitted), "predicts a graph with other features", "override _predict, and leave predict as it is")
 
 
 def _check_seed(template: Method, task: Task, prediction: Prediction) -> None:
@@ -347,7 +278,7 @@ def _check_seed(template: Method, task: Task, prediction: Prediction) -> None:
     np.random.seed(1)  # noqa: NPY002
     if name := _difference(prediction, template.clone().fit(task).predict()):
         remedy = "draw from a generator with self.seed" if kind.has_seed() else "add a field seed, and draw with it"
-        _fail(kind, f"{name} differs when it is fitted again", remedy)
+        fail(kind, f"{name} differs when it is fitted again", remedy)
     if kind.has_seed():
         seed = template.get_params(deep=False)["seed"]
         check_prediction(kind, template.clone().set_params(seed=seed + 1).fit(task).predict(), task)
@@ -361,7 +292,7 @@ def _check_hidden_labels(template: Method, task: Task, prediction: Prediction) -
     labels[hidden] = labels[hidden].flip(0)
     other = replace(task, graph=task.graph.replace(labels=labels))
     if name := _difference(prediction, template.clone().fit(other).predict()):
-        _fail(type(template), f"{name} depends on test labels", "learn from what _fit is given, and leave fit as it is")
+        fail(type(template), f"{name} depends on test labels", "learn from what _fit is given, and leave fit as it is")
 
 
 def _check_graph(template: Method, task: Task) -> None:
@@ -371,7 +302,7 @@ def _check_graph(template: Method, task: Task) -> None:
     mask[view.train] = True
     prediction = template.clone().fit(view.val_graph, train=mask, val=view.val).predict()
     if len(prediction.nodes) != len(mask) or not bool(prediction.score.isfinite().all()):
-        _fail(type(template), "does not predict all nodes of a graph", "hand on the nodes that _predict is given")
+        fail(type(template), "does not predict all nodes of a graph", "hand on the nodes that _predict is given")
 
 
 def _check_files(fitted: Method, task: Task, prediction: Prediction) -> None:
@@ -383,9 +314,9 @@ def _check_files(fitted: Method, task: Task, prediction: Prediction) -> None:
             loaded = load_method(folder, task, method=kind, backbone=backbone if callable(backbone) else None)
             again = loaded.predict()
         except (AttributeError, MethodError) as error:
-            _fail(kind, f"cannot predict once it is saved and loaded ({error})", remedy)
+            fail(kind, f"cannot predict once it is saved and loaded ({error})", remedy)
     if name := _difference(prediction, again):
-        _fail(kind, f"saved and loaded, its {name} differs", remedy)
+        fail(kind, f"saved and loaded, its {name} differs", remedy)
 
 
 def _check_record(template: Method, task: Task) -> None:
@@ -393,7 +324,7 @@ def _check_record(template: Method, task: Task) -> None:
     kind = type(template)
     path = method_path(kind)
     if "<locals>" in path:
-        _fail(kind, "cannot be imported by the processes of a benchmark", "define it at the top level of a module")
+        fail(kind, "cannot be imported by the processes of a benchmark", "define it at the top level of a module")
     config, components = parameters_of(template)
     run = plan(task.name, path, 0, settings=config, components=[components], inductive=task.inductive)
     with tempfile.TemporaryDirectory() as folder:
@@ -401,20 +332,6 @@ def _check_record(template: Method, task: Task) -> None:
     try:
         wrong = wrong_field(json.loads(json.dumps(record)))
     except TypeError as error:
-        _fail(kind, f"its record cannot be written ({error})", "use hyper-parameters that JSON can hold")
+        fail(kind, f"its record cannot be written ({error})", "use hyper-parameters that JSON can hold")
     if wrong is not None:
-        _fail(kind, f"the field {wrong!r} of its record is missing or wrong", "compare with docs/benchmark.md")
-
-
-def _dataset(given: Any) -> Dataset:
-    if isinstance(given, Dataset):
-        return given
-    if isinstance(given, str | os.PathLike):
-        return find_dataset(given)
-    if isinstance(given, Graph | Task):
-        return Dataset("dataset", lambda: given)
-    if not callable(given):
-        raise AssertionError(
-            f"a name, a Dataset, a Graph, a Task or a function that makes one is wanted, not {type(given).__name__}"
-        )
-    return Dataset(dataset_name(getattr(given, "__name__", "dataset")), given)
+        fail(kind, f"the field {wrong!r} of its record is missing or wrong", "compare with docs/benchmark.md")
