@@ -3,8 +3,9 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DOCS_READY := $(VENV)/.docs-ready
 
-.PHONY: demo test test-slow lint browser bench bench-entropy bench-train bench-scale bench-untuned bench-features bench-coverage bench-open figures clean
+.PHONY: demo test test-slow lint docs browser bench bench-entropy bench-train bench-scale bench-untuned bench-features bench-coverage bench-open figures clean
 
 demo: $(READY)  ## every method on a graph of handwritten digits: who notices the 8s and 9s it never saw? (runs/demo)
 	$(BIN)/credalgnn bench -d digits -m all --seeds 3 --out runs/demo
@@ -27,6 +28,10 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(DOCS_READY)  ## guides and API reference as a site without network: docs/_build/html/index.html
+	$(BIN)/python docs/tables.py
+	$(BIN)/python -m sphinx -q -W --keep-going -c docs -b html . docs/_build/html
 
 bench: bench-entropy bench-train bench-untuned bench-features bench-coverage bench-open bench-scale  ## all benchmarks
 
@@ -57,7 +62,7 @@ figures: $(READY)  ## the figures in docs/
 	$(BIN)/python docs/figures.py && $(BIN)/python docs/paper_figures.py && $(BIN)/python examples/digits.py --out docs/images
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) runs docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 # torch first and by its exact version: a range would fetch a build with gigabytes of GPU libraries.
 $(READY): pyproject.toml constraints.txt
@@ -65,3 +70,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $(READY)
+
+$(DOCS_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $(DOCS_READY)

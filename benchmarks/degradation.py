@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
 
 def run(task: cg.Task, seed: int) -> Outcome:
     vanilla = cg.Vanilla(seed=seed).fit(task, progress=False)
-    model = cg.CredalCoverage(vanilla=vanilla, seed=seed).fit(task, progress=False)
+    model = cg.CredalCoverage(model=vanilla, seed=seed).fit(task, progress=False)
     nodes = task.test.nodes
     prediction = model.predict(nodes=nodes)
     found = cg.evaluate(prediction, task).scores

@@ -82,11 +82,11 @@ def measure(name: str, what: str) -> None:
         print(f"{seconds:.1f} s to predict all nodes, largest gap {gap:.1e} bits | {peak():.1f} GiB")
     elif what == "coverage":
         vanilla = Vanilla(epochs=1).fit(task)
-        model = CredalCoverage(vanilla=vanilla)
+        model = CredalCoverage(model=vanilla)
         fitted, predicted = timed(lambda: model.fit(task)), timed(lambda: model.predict())
         print(f"{fitted:.0f} s to fit coverage, {predicted:.0f} s to predict all nodes | {peak():.1f} GiB")
     else:
-        method = KNN(vanilla=Vanilla(epochs=1)).fit(task)
+        method = KNN(model=Vanilla(epochs=1)).fit(task)
         seconds = timed(lambda: method.predict(nodes=task.test.nodes))
         sizes = f"{len(task.split.train):,} training, {len(task.test.nodes):,} test nodes"
         print(f"{seconds:.0f} s, {sizes}, recall {method.recall:.3f} | {peak():.1f} GiB")

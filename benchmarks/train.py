@@ -100,7 +100,7 @@ def whole_fits(datasets: list[str], mirror: str | None) -> None:
             begin = time.perf_counter()
             vanilla = Vanilla(seed=0).fit(task, progress=False)
             middle = time.perf_counter()
-            CredalCoverage(vanilla=vanilla, seed=0).fit(task, progress=False).predict()
+            CredalCoverage(model=vanilla, seed=0).fit(task, progress=False).predict()
             times.append((middle - begin, time.perf_counter() - begin))
         fit, whole = (min(column) for column in zip(*times, strict=True))
         wanted = {"coauthor": "ratio <= 6", "chameleon": "<= 20 s"}.get(name, "")

@@ -5,12 +5,30 @@ The files that take longest come first, so that no process of the tests is left 
 
 from __future__ import annotations
 
+import http.server
+import socket
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
-LONGEST = ["test_bench", "test_ray", "test_tuning", "test_datasets", "test_methods"]
+from local_server import Handler
+
+LONGEST = [
+    "test_bench",
+    "test_ray",
+    "test_reproduce",
+    "test_tuning_objective",
+    "test_tuning_run",
+    "test_datasets",
+    "test_methods",
+]
+
+ONE_THREAD = (
+    "test_nn", "test_methods", "test_contract", "test_inductive", "test_slow_methods", "test_tun", "test_reproduce",
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -19,16 +37,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def _one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
-    if request.module.__name__ not in (
-        "test_nn",
-        "test_methods",
-        "test_contract",
-        "test_inductive",
-        "test_slow_methods",
-    ):
+    if not request.module.__name__.startswith(ONE_THREAD):
         yield
         return
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of 15 trials of one process that nothing stopped."""
+    from searches import Instant, finish, search
+
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert finish([search(folder)], Instant())
+    return folder
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, type[Handler]]]:
+    handler = type("Local", (Handler,), {"files": {"/good": b"graph" * 5000}, "asked": []})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
+        thread = threading.Thread(target=running.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{running.server_address[1]}", handler
+        running.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def dead() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{probe.getsockname()[1]}"

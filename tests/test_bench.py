@@ -26,15 +26,17 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-import credalgnn.cli.bench as command
+import credalgnn.api as api
 from credalgnn import Graph, Prediction, Task, load_task
-from credalgnn.bench import runs as bench_runs
+from credalgnn.bench import node_tables
 from credalgnn.bench.engines import Engine, Processes, Result, Source, Unit
-from credalgnn.bench.marks import MARKS
-from credalgnn.bench.records import Folder
-from credalgnn.bench.runs import Models, Run, columns, plan
+from credalgnn.bench.folder import Folder
+from credalgnn.bench.model_cache import ModelCache
+from credalgnn.bench.node_tables import columns
+from credalgnn.bench.plan import Run, plan
 from credalgnn.cli import main
 from credalgnn.methods import ClassicalEnsemble, CredalEnsemble, CredalLJ, Degree, Energy, FeatureSum, Method, Vanilla
+from credalgnn.metrics.marks import MARKS
 
 Record = dict[str, Any]
 
@@ -189,7 +191,9 @@ class Inline(Engine):
     def finished(self, timeout: float) -> list[Result]:
         unit = self.waiting.pop()
         try:
-            return [Result(unit, unit.function(unit.run, self.source.task(unit.run), Models(self.models), *unit.args))]
+            return [
+                Result(unit, unit.function(unit.run, self.source.task(unit.run), ModelCache(self.models), *unit.args))
+            ]
         except Exception as error:
             return [Result(unit, None, f"{type(error).__name__}: {error}")]
 
@@ -199,7 +203,7 @@ class Inline(Engine):
 
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "engine_of", lambda args, source, models: Inline(source, models))
+    monkeypatch.setattr(api, "_engine", lambda name, address, jobs, source, models: Inline(source, models))
 
 
 @pytest.fixture
@@ -242,7 +246,7 @@ def by_hand(name: str, seed: int) -> Prediction:
         "credal-lj": lambda: CredalLJ(epochs=5, seed=seed),
         "classical-ensemble": lambda: ClassicalEnsemble(members=members),
         "credal-ensemble": lambda: CredalEnsemble(members=members),
-        "energy": lambda: Energy(vanilla=Vanilla(epochs=5, seed=seed)),
+        "energy": lambda: Energy(model=Vanilla(epochs=5, seed=seed)),
         "feature-sum": FeatureSum,
         "degree": Degree,
     }
@@ -415,11 +419,12 @@ def test_reasons_are_kept_with_the_predictions_of_a_method_that_gives_them(
     table = columns(found, task, telling)
     assert table["why"] == [f"it is {node}" if node % 2 else "" for node in table["node"]]
     folder = Folder(tmp_path)
-    folder.write_nodes("digits/degree/seed-000", table)
-    kept = pq.read_table(folder.nodes("digits/degree/seed-000"))
+    path = folder.predictions("digits", "degree", 0)
+    folder.write_nodes(path, table)
+    kept = pq.read_table(path)
     assert pa.types.is_string(kept.schema.field("why").type)
     assert kept["why"].to_pylist() == table["why"]
-    monkeypatch.setattr(bench_runs, "REASONS", len(table["node"]) - 1)
+    monkeypatch.setattr(node_tables, "REASONS", len(table["node"]) - 1)
     assert "why" not in columns(found, task, telling)  # of large graphs they would take too long
 
 
@@ -522,7 +527,7 @@ def test_the_inductive_setting(inductive: Path) -> None:
     found = records(inductive)
     assert {name for name, _ in found} == {"vanilla", "credal-lj", "energy", *TRIVIAL}
     assert json.loads((inductive / "experiment.json").read_text())["setting"] == "inductive"
-    for made in (Vanilla(epochs=5), CredalLJ(epochs=5), Energy(vanilla=Vanilla(epochs=5)), Degree()):
+    for made in (Vanilla(epochs=5), CredalLJ(epochs=5), Energy(model=Vanilla(epochs=5)), Degree()):
         record, prediction = found[made.name, 0], made.fit(task).predict()
         assert (record["setting"], record["protocol"]) == ("inductive", "sealed")
         assert record["fingerprint"] == task.fingerprint
@@ -625,10 +630,10 @@ def test_a_failure_does_not_take_the_place_of_what_was_finished(
     lost.unlink()
     before = state(out)
     with monkeypatch.context() as patch:
-        patch.setattr(command, "engine_of", lambda args, source, models: Deadly(source, models))
+        patch.setattr(api, "_engine", lambda name, address, jobs, source, models: Deadly(source, models))
         assert main(bench(out)) == 1
     assert state(out) == before
-    monkeypatch.setattr(command, "engine_of", lambda args, source, models: Inline(source, models))
+    monkeypatch.setattr(api, "_engine", lambda name, address, jobs, source, models: Inline(source, models))
     assert main(bench(out)) == 0
     assert lost.exists()
 
@@ -712,7 +717,7 @@ def test_a_killed_worker_costs_only_its_run(tmp_path: Path, monkeypatch: pytest.
     assert len(killed) == 1
     assert {*bad} - {*killed} == {("credal-lj", 0), ("credal-lj", 1)} - {*killed}
     assert all("TrainingError" in error for key, error in bad.items() if key not in killed)
-    monkeypatch.setattr(command, "engine_of", lambda args, source, models: Inline(source, models))
+    monkeypatch.setattr(api, "_engine", lambda name, address, jobs, source, models: Inline(source, models))
     good = state(tmp_path)
     assert main(arguments) == 1
     assert {path: value for path, value in state(tmp_path).items() if path in good} == good
@@ -721,7 +726,7 @@ def test_a_killed_worker_costs_only_its_run(tmp_path: Path, monkeypatch: pytest.
     }  # fmt: skip
 
 
-def _nothing(run: Run, task: Task, models: Models) -> int:
+def _nothing(run: Run, task: Task, models: ModelCache) -> int:
     return os.getpid()
 
 
@@ -757,7 +762,7 @@ def test_a_time_limit_leaves_the_rest_for_later(
     assert not state(tmp_path, "failed")
     before = state(tmp_path)
     assert len(before) < 6
-    monkeypatch.setattr(command, "engine_of", lambda args, source, models: Inline(source, models))
+    monkeypatch.setattr(api, "_engine", lambda name, address, jobs, source, models: Inline(source, models))
     assert main([*arguments, "--time-limit", "1h30m"]) == 0
     assert len(state(tmp_path)) == 6
     assert {path: value for path, value in state(tmp_path).items() if path in before} == before
@@ -808,7 +813,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(line.startswith("[") for line in before), err
     assert ("credal-lj", 0) not in records(tmp_path)
     assert not list(tmp_path.rglob("*.part"))
-    monkeypatch.setattr(command, "engine_of", lambda args, source, models: Inline(source, models))
+    monkeypatch.setattr(api, "_engine", lambda name, address, jobs, source, models: Inline(source, models))
     assert main(arguments) == 0
     assert len(state(tmp_path)) == 3
 

@@ -15,12 +15,12 @@ from torch import Tensor
 
 from credalgnn import CredalEnsemble, CredalFinal, CredalLJ, CredalWarning, IntervalSet, Prediction, Vanilla, load_task
 from credalgnn.bench.engines import Source, Unit, _done
-from credalgnn.bench.metrics import evaluate
-from credalgnn.bench.runs import Run
+from credalgnn.bench.plan import Run
 from credalgnn.graphs import Graph
 from credalgnn.methods import Method, load_method
 from credalgnn.methods.base import Given
 from credalgnn.methods.diagnostics import ENOUGH, FINDINGS, SAMPLE, findings
+from credalgnn.metrics.evaluation import evaluate
 
 CLASSES = ("a", "b", "c", "d")
 

@@ -2,55 +2,18 @@
 
 from __future__ import annotations
 
-import gc
-import pickle
-from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 import pytest
 import scipy.sparse as sp
 import torch
 
-from credalgnn.graphs import Graph, GraphError
+from credalgnn.graphs import Graph, GraphError, GraphWarning
 from pyg import Data
-
-FEATURES = np.array([[1.0, 0.5], [0.0, 0.0], [2.0, -1.0], [0.25, 0.0]], dtype=np.float32)
-EDGES = np.array([[0, 0, 2, 0], [1, 1, 2, 2]])
-LABELS = np.array([0, 1, 0, -1])
-
-
-def complains(call: Callable[[], object], *words: str) -> None:
-    with pytest.raises(GraphError) as caught:
-        call()
-    text = str(caught.value)
-    missing = [word for word in words if word.lower() not in text.lower()]
-    assert not missing, f"{missing} not in: {text}"
-
-
-def make(**changes: Any) -> Graph:
-    return Graph(**{"features": FEATURES, "edge_index": EDGES, "labels": LABELS} | changes)
-
-
-def dense(graph: Graph) -> torch.Tensor:
-    return graph.features.to_dense() if graph.features.layout != torch.strided else graph.features
-
-
-def same(first: Graph, second: Graph) -> None:
-    assert first.features.layout == second.features.layout
-    assert torch.equal(dense(first), dense(second))
-    assert torch.equal(first.edge_index, second.edge_index)
-    assert torch.equal(first.labels, second.labels)
-    assert first.class_names == second.class_names
-    assert (first.node_ids is None) == (second.node_ids is None)
-    if first.node_ids is not None and second.node_ids is not None:
-        assert first.node_ids.tolist() == second.node_ids.tolist()
-    assert first.fingerprint == second.fingerprint
+from small_graphs import EDGES, FEATURES, LABELS, complains, dense, make, same
 
 
 def test_a_graph_is_what_was_given() -> None:
@@ -298,48 +261,6 @@ def test_more_classes_than_nodes_need_names() -> None:
     complains(lambda: Graph(FEATURES, EDGES, [0, 1, 7, 1], class_names=list("abcdefg")), "7")
 
 
-def test_describe_counts_by_hand() -> None:
-    features = np.array([[1, 0], [0, 0], [1, 1], [0, 1], [1, 0], [0, 0]], dtype=np.float32)
-    edges = np.array([[0, 0, 2, 0, 3, 2], [1, 1, 2, 2, 1, 3]])  # 0->1 twice, loop at 2; nodes 4 and 5 stand alone
-    graph = Graph(features, edges, [0, 0, 1, 1, 0, -1], class_names=["cat", "dog", "owl"])
-    told = graph.describe()
-    assert (told.nodes, told.edges, told.features) == (6, 6, 2)
-    assert told.density == pytest.approx(5 / 12)
-    assert told.class_counts == {"cat": 3, "dog": 2, "owl": 0}
-    assert told.unlabelled == 1
-    assert (told.isolated, told.self_loops, told.duplicate_edges, told.empty_features) == (2, 1, 1, 2)
-    assert told.directed
-    text = str(told)
-    for word in ("cat", "dog", "isolated", "homophily", "self-loop", "duplicate"):
-        assert word in text.lower()
-
-
-@pytest.mark.parametrize(
-    ("edges", "labels", "homophily"),
-    [
-        ([[0, 1, 2, 0], [1, 2, 3, 3]], [0, 0, 1, 1], 0.5),
-        ([[0, 1], [1, 0]], [0, 0, 1, 1], 1.0),
-        ([[0, 1, 0], [2, 3, 1]], [0, 0, 1, 1], 1 / 3),
-        ([[0, 1, 2], [1, 2, 3]], [0, 0, -1, 1], 1.0),  # an edge counts when both ends are labelled
-    ],
-)
-def test_homophily_by_hand(edges: list[list[int]], labels: list[int], homophily: float) -> None:
-    assert make(edge_index=edges, labels=labels).describe().homophily == pytest.approx(homophily)
-
-
-def test_direction_is_told() -> None:
-    assert not make(edge_index=[[0, 1, 1, 2, 3], [1, 0, 2, 1, 3]]).describe().directed
-    assert make(edge_index=[[0, 1, 1], [1, 0, 2]]).describe().directed
-
-
-def test_an_unlabelled_graph_is_described() -> None:
-    told = make(labels=None).describe()
-    assert told.unlabelled == 4
-    assert told.class_counts == {}
-    assert told.homophily is None or np.isnan(told.homophily)
-    assert str(told)
-
-
 def test_pyg_and_back() -> None:
     data = Data(x=torch.tensor(FEATURES), edge_index=torch.tensor(EDGES), y=torch.tensor(LABELS))
     graph = Graph.from_pyg(data)
@@ -377,202 +298,94 @@ def test_pyg_data_without_parts_is_refused() -> None:
     complains(lambda: Graph.from_pyg(Data(x=torch.from_numpy(FEATURES))), "edge_index")
 
 
+# names of features, weights of edges
+
+WEIGHTS = [0.5, 2.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_names_and_weights_go_along(sparse: bool, tmp_path: Path) -> None:
+    features = sp.csr_matrix(np.eye(4, 9)) if sparse else FEATURES
+    names = [f"x{k}" for k in range(9)] if sparse else ["age", "size"]
+    graph = make(features=features, feature_names=names, edge_weight=WEIGHTS)
+    assert graph.feature_names == tuple(names)
+    assert graph.edge_weight is not None
+    assert (graph.edge_weight.dtype, graph.edge_weight.tolist()) == (torch.float32, WEIGHTS)
+    graph.save(tmp_path / "graph.npz")
+    same(Graph.load(tmp_path / "graph.npz"), graph)
+    part = graph.subgraph([2, 0])  # its edges: 2 -> 2 and 0 -> 2
+    assert part.feature_names == graph.feature_names
+    assert part.edge_weight is not None
+    assert (part.edge_index.tolist(), part.edge_weight.tolist()) == ([[0, 1], [0, 0]], [0.0, 1.0])
+    relabelled = graph.replace(labels=[0, 0, 1, 1])
+    assert relabelled.edge_weight is graph.edge_weight
+    assert relabelled.derived is graph.derived
+    assert "weighted" in repr(graph)
+    assert "weights 0 to 2" in str(graph.describe())
+    chosen = graph.select_features([names[1], names[0]])
+    assert chosen.feature_names == (names[1], names[0])
+    assert torch.equal(dense(chosen), dense(graph)[:, [1, 0]])
+
+
+def test_names_and_weights_that_no_longer_fit_go() -> None:
+    graph = make(feature_names=["age", "size"], edge_weight=WEIGHTS)
+    assert graph.replace(features=FEATURES + 1).feature_names == ("age", "size")
+    assert graph.replace(features=FEATURES[:, :1]).feature_names is None
+    assert graph.replace(features=FEATURES[:, :1], feature_names=["age"]).feature_names == ("age",)
+    assert graph.replace(edge_index=EDGES[:, ::-1]).edge_weight is None
+    heavier = graph.replace(edge_weight=[1.0, 1.0, 1.0, 9.0])
+    assert heavier.derived is not graph.derived
+    assert heavier.content != graph.content
+    bare = graph.unweighted()
+    assert (bare.edge_weight, bare.feature_names) == (None, ("age", "size"))
+    assert bare.content == make().content
+
+
+def test_names_and_weights_are_in_the_fingerprint_and_their_absence_is_not() -> None:
+    assert make().fingerprint == "265dbf57b97900d346ae45fa21155fa1"  # as it was before there were any
+    named, weighted = make(feature_names=["age", "size"]), make(edge_weight=WEIGHTS)
+    others = [make(), named, weighted, make(feature_names=["size", "age"]), make(edge_weight=[1.0] * 4)]
+    assert len({graph.fingerprint for graph in others}) == 5
+    assert named.content == make().content  # of the numbers alone
+
+
 @pytest.mark.parametrize(
-    "extra",
+    ("changes", "words"),
     [
-        {},
-        {"labels": None},
-        {"node_ids": ["a", "ü", "日本", ""], "class_names": ["Katze", "犬", ""]},
-        {"node_ids": np.array([2**62, -1, 0, 7])},
-        {"features": sp.random(4, 400, density=0.01, random_state=0, format="csr", dtype=np.float32)},
+        ({"feature_names": ["age"]}, ["1 feature names for 2 features"]),
+        ({"feature_names": ["age", "age"]}, ["'age' stands twice"]),
+        ({"edge_weight": [1.0, 2.0]}, ["shape [2]", "4 edges"]),
+        ({"edge_weight": np.ones((4, 2))}, ["shape [4, 2]", "4 edges"]),
+        ({"edge_weight": [1.0, float("nan"), 1.0, 1.0]}, ["edge 1", "nan", "finite"]),
+        ({"edge_weight": [1.0, 1.0, float("inf"), 1.0]}, ["edge 2", "inf"]),
+        ({"edge_weight": [1.0, 1.0, 1.0, -0.5]}, ["edge 3", "-0.5", "not negative"]),
+        ({"edge_weight": ["a", "b", "c", "d"]}, ["edge_weight must be numbers"]),
     ],
 )
-def test_save_and_load_give_the_same_bits(tmp_path: Path, extra: dict[str, Any]) -> None:
-    graph, path = make(**extra), tmp_path / "graph.npz"
-    graph.save(path)
-    loaded = Graph.load(path)
-    same(graph, loaded)
-    if graph.node_ids is not None and loaded.node_ids is not None:
-        assert loaded.node_ids.dtype.kind == graph.node_ids.dtype.kind
-    assert [file.name for file in tmp_path.iterdir()] == ["graph.npz"]
-    np.load(path, allow_pickle=False).close()
+def test_bad_names_and_weights_are_refused(changes: dict[str, Any], words: list[str]) -> None:
+    complains(lambda: make(**changes), *words)
 
 
-def test_saving_over_a_file_and_into_no_folder(tmp_path: Path) -> None:
-    path = tmp_path / "graph.npz"
-    make().save(path)
-    make(labels=None).save(path)
-    same(Graph.load(path), make(labels=None))
-    with pytest.raises((GraphError, OSError)):
-        make().save(tmp_path / "no" / "such" / "graph.npz")
+def test_features_in_another_order_are_noticed() -> None:
+    graph = make(feature_names=["age", "size"])
+    for names in (None, ("age", "size"), ["age", "size"]):
+        graph.check_features(names)
+    make().check_features(["size", "age"])  # nothing can be said
+    complains(lambda: graph.check_features(["size", "age"]), "feature 0, 'age'", "'size' was", "select_features")
+    complains(lambda: graph.check_features(["age", "height"]), "no feature 'height'")
+    complains(lambda: graph.check_features(["age"]), "feature 1, 'size'", "not expected", "select_features")
+    graph.select_features(["size", "age"]).check_features(["size", "age"])
+    complains(lambda: graph.select_features(["height"]), "no feature 'height'", "age, size")
+    complains(lambda: make().select_features(["age"]), "no feature names")
 
 
-class Bomb:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (Path.touch, (Path("exploded"),))
-
-
-def test_load_runs_no_pickle_and_refuses_foreign_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "graph.npz"
-    make().save(path)
-    good = path.read_bytes()
-    with np.load(path) as arrays:
-        content = dict(arrays)
-    bomb = np.empty((), dtype=object)
-    bomb[()] = Bomb()
-    for name in content:
-        np.savez(path, **content | {name: bomb})  # type: ignore[arg-type]
-        complains(lambda: Graph.load(path), "graph.npz")
-    path.write_bytes(pickle.dumps(Bomb()))
-    complains(lambda: Graph.load(path), "graph.npz")
-    torch.save({"x": 1}, path)
-    complains(lambda: Graph.load(path), "graph.npz")
-    np.savez(path, a=np.zeros(3))
-    complains(lambda: Graph.load(path), "graph.npz")
-    for cut in (0, 10, len(good) // 2, len(good) - 30):
-        path.write_bytes(good[:cut])
-        complains(lambda: Graph.load(path), "graph.npz")
-    complains(lambda: Graph.load(tmp_path / "none.npz"), "none.npz")
-    assert not (tmp_path / "exploded").exists()
-    gc.collect()  # a file left open would warn here
-
-
-def test_a_loaded_file_is_checked_again(tmp_path: Path) -> None:
-    path = tmp_path / "graph.npz"
-    make().save(path)
-    with np.load(path) as arrays:
-        content = dict(arrays)
-    edges = next(name for name, array in content.items() if array.shape == EDGES.shape and array.dtype == np.int64)
-    content[edges] = content[edges] + 10
-    np.savez(path, **content)  # type: ignore[arg-type]
-    with pytest.raises(GraphError):
-        Graph.load(path)
-
-
-# tables
-
-NODES = {
-    "id": ["n3", "n1", "n2", "n9"],
-    "label": ["dog", None, "cat", "dog"],
-    "age": [1, 2, 3, 4],
-    "weight": [0.5, 0.0, -1.0, 2.0],
-    "tame": [True, False, False, True],
-}
-LINKS = {"source": ["n1", "n9", "n3"], "target": ["n2", "n3", "n3"]}
-
-
-def table(kind: str, folder: Path, name: str, columns: dict[str, Any]) -> Any:
-    content, path = pa.table(columns), folder / f"{name}.{kind}"
-    if kind == "csv":
-        pyarrow.csv.write_csv(content, path)
-    elif kind == "parquet":
-        pyarrow.parquet.write_table(content, path)
-    return content if kind == "table" else path
-
-
-def tables(kind: str, folder: Path, nodes: dict[str, Any], edges: dict[str, Any], **options: Any) -> Graph:
-    return Graph.from_tables(table(kind, folder, "nodes", nodes), table(kind, folder, "edges", edges), **options)
-
-
-@pytest.mark.parametrize("kind", ["csv", "parquet", "table"])
-class TestTables:
-    def test_string_ids(self, kind: str, tmp_path: Path) -> None:
-        graph = tables(kind, tmp_path, NODES, LINKS)
-        assert graph.node_ids is not None
-        assert graph.node_ids.tolist() == NODES["id"]
-        assert dense(graph).tolist() == [[1, 0.5, 1], [2, 0, 0], [3, -1, 0], [4, 2, 1]]
-        assert graph.edge_index.tolist() == [[1, 3, 0], [2, 0, 0]]
-        assert graph.class_names == ("cat", "dog")
-        assert graph.labels.tolist() == [1, -1, 0, 1]
-
-    def test_integer_ids_and_labels(self, kind: str, tmp_path: Path) -> None:
-        nodes = {"id": [30, 10, 20], "label": [10, 9, 10], "x": [1.0, 2.0, 3.0]}
-        graph = tables(kind, tmp_path, nodes, {"source": [10, 20], "target": [20, 30]})
-        assert graph.node_ids is not None
-        assert graph.node_ids.tolist() == [30, 10, 20]
-        assert graph.node_ids.dtype == np.int64
-        assert graph.edge_index.tolist() == [[1, 2], [2, 0]]
-        assert [graph.class_names[label] for label in graph.labels.tolist()] == ["10", "9", "10"]
-
-    def test_shuffled_rows_give_the_same_graph_by_id(self, kind: str, tmp_path: Path) -> None:
-        order = [2, 0, 3, 1]
-        one = tables(kind, tmp_path, NODES, LINKS)
-        two = tables(kind, tmp_path, {key: [column[i] for i in order] for key, column in NODES.items()}, LINKS)
-        assert one.node_ids is not None
-        assert two.node_ids is not None
-        assert one.node_ids[one.edge_index.numpy()].tolist() == two.node_ids[two.edge_index.numpy()].tolist()
-        assert dense(two).tolist() == dense(one)[order].tolist()
-        assert two.labels.tolist() == one.labels[order].tolist()
-
-    def test_named_columns(self, kind: str, tmp_path: Path) -> None:
-        nodes = {"key": [1, 2], "kind": ["a", "b"], "x": [1.0, 2.0], "y": [3.0, 4.0], "note": ["p", "q"]}
-        edges = {"from": [1], "to": [2], "source": [7]}
-        names = {"id": "key", "label": "kind", "source": "from", "target": "to"}
-        assert tables(kind, tmp_path, nodes, edges, features=["y"], **names).features.tolist() == [[3.0], [4.0]]
-        assert tables(kind, tmp_path, nodes, edges, features=["y", "x"], **names).features.tolist() == [[3, 1], [4, 2]]
-        graph = tables(kind, tmp_path, nodes, edges, features=["x"], **names | {"label": None})
-        assert graph.labels.tolist() == [-1, -1]
-        assert graph.edge_index.tolist() == [[0], [1]]
-
-    def test_text_columns_are_never_dropped_silently(self, kind: str, tmp_path: Path) -> None:
-        noted = NODES | {"note": list("pqrs")}
-        complains(lambda: tables(kind, tmp_path, noted, LINKS), "column note", "features=[...]")
-        named = [name for name in NODES if name not in ("id", "label")]
-        same(tables(kind, tmp_path, noted, LINKS, features=named), tables(kind, tmp_path, NODES, LINKS))
-        complains(lambda: tables(kind, tmp_path, NODES, LINKS, features=["label"]), "cannot be a feature")
-
-    def test_negative_labels_are_unknown(self, kind: str, tmp_path: Path) -> None:
-        graph = tables(kind, tmp_path, NODES | {"label": [0, 7, -1, -2]}, LINKS)
-        assert graph.labels.tolist() == [0, 1, -1, -1]
-        assert graph.class_names == ("0", "7")
-
-    def test_ids_that_look_like_numbers_stay_apart(self, kind: str, tmp_path: Path) -> None:
-        graph = tables(kind, tmp_path, NODES | {"id": ["007", "7", "x", "y"]}, {"source": ["007"], "target": ["7"]})
-        assert graph.edge_index.tolist() == [[0], [1]]
-
-    @pytest.mark.parametrize(
-        ("nodes", "edges", "options", "words"),
-        [
-            ({"id": ["n1", "n2", "n1", "n3"]}, {"source": ["n1", "n2", "n3"]}, {}, ["id n1 ", "rows 0 and 2"]),
-            ({}, {"target": ["n2", "n8", "n3"]}, {}, ["row 1", "target", "n8"]),
-            ({}, {"source": ["n1", "n3", "zz"]}, {}, ["row 2", "source", "zz"]),
-            ({}, {}, {"id": "key"}, ["key", "age"]),
-            ({}, {}, {"label": "kind"}, ["kind"]),
-            ({}, {}, {"source": "from"}, ["from", "target"]),
-            ({}, {}, {"target": "to"}, ["to"]),
-            ({}, {}, {"features": ["age", "height"]}, ["height"]),
-            ({}, {}, {"features": ["label"]}, ["label"]),
-            ({}, {}, {"features": []}, ["feature"]),
-            ({"note": list("abcd")}, {}, {"features": ["age", "note"]}, ["note"]),
-            ({"age": [1, None, 3, 4]}, {}, {}, ["row 1", "age"]),
-            ({"weight": [0.0, 1.0, float("nan"), 4.0]}, {}, {}, ["row 2", "weight"]),
-            ({"weight": [0.0, 1.0, float("inf"), 4.0]}, {}, {}, ["row 2", "weight"]),
-            ({"label": [0.5, 1.5, 2.5, 3.5]}, {}, {}, ["label"]),
-            ({"id": ["n1", None, "n2", "n3"]}, {}, {}, ["row 1", "id"]),
-            ({}, {"source": ["n1", None, "n3"]}, {}, ["row 1", "source"]),
-        ],
-    )
-    def test_bad_tables(
-        self, kind: str, tmp_path: Path, nodes: Any, edges: Any, options: dict[str, Any], words: list[str]
-    ) -> None:
-        complains(lambda: tables(kind, tmp_path, NODES | nodes, LINKS | edges, **options), *words)
-
-    def test_tables_without_content(self, kind: str, tmp_path: Path) -> None:
-        bare = {"id": NODES["id"], "label": NODES["label"]}
-        complains(lambda: tables(kind, tmp_path, bare, LINKS), "feature")
-        none = {"source": pa.array([], pa.string()), "target": pa.array([], pa.string())}
-        complains(lambda: tables(kind, tmp_path, NODES, none), "edge")
-
-
-def test_files_that_are_no_tables(tmp_path: Path) -> None:
-    edges = table("csv", tmp_path, "edges", LINKS)
-    complains(lambda: Graph.from_tables(tmp_path / "none.csv", edges), "none.csv")
-    (tmp_path / "nodes.xlsx").write_text("x")
-    complains(lambda: Graph.from_tables(tmp_path / "nodes.xlsx", edges), "nodes.xlsx", ".csv", ".parquet")
-    (tmp_path / "nodes.parquet").write_text("id,label\n")
-    complains(lambda: Graph.from_tables(tmp_path / "nodes.parquet", edges), "nodes.parquet")
-    (tmp_path / "nodes.csv").write_text("id,label,x\na,b\n")
-    complains(lambda: Graph.from_tables(tmp_path / "nodes.csv", edges), "nodes.csv")
-    (tmp_path / "nodes.csv").write_text("")
-    complains(lambda: Graph.from_tables(tmp_path / "nodes.csv", edges), "nodes.csv")
+def test_pyg_weights_are_kept_and_other_attributes_announced() -> None:
+    data = Data(x=torch.from_numpy(FEATURES), edge_index=torch.from_numpy(EDGES), edge_weight=torch.tensor(WEIGHTS))
+    graph = Graph.from_pyg(data)
+    same(graph, make(labels=None, edge_weight=WEIGHTS))
+    assert torch.equal(graph.to_pyg().edge_weight, data.edge_weight)
+    data.edge_weight = data.edge_weight[:, None]
+    same(Graph.from_pyg(data), graph)
+    data.edge_attr, data.edge_time = torch.ones(4, 3), torch.ones(4)
+    with pytest.warns(GraphWarning, match=r"edge_attr, edge_time of the edges cannot be used.*data\.edge_weight"):
+        same(Graph.from_pyg(data), graph)

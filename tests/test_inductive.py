@@ -57,7 +57,7 @@ def make(name: str, **options: Any) -> Any:
         return METHODS[name](**settings)
     if name.endswith("ensemble"):
         return METHODS[name](members=[Vanilla(seed=seed, **settings) for seed in range(2)])
-    return METHODS[name]() if name in ("feature-sum", "degree") else METHODS[name](vanilla=Vanilla(**settings))
+    return METHODS[name]() if name in ("feature-sum", "degree") else METHODS[name](model=Vanilla(**settings))
 
 
 def learnt(method: Method, folder: Path) -> tuple[bytes, Any]:
@@ -133,15 +133,15 @@ def test_a_post_hoc_method_takes_its_latents_from_the_training_graph() -> None:
     vanilla = Vanilla(**SHORT).fit(task)
     inside, whole = vanilla.outputs(view.graph).latents[-1], vanilla.outputs(task.graph).latents[-1][train]
     assert not torch.allclose(inside, whole, atol=1e-2)
-    knn = KNN(vanilla=vanilla, k=1).fit(task)
+    knn = KNN(model=vanilla, k=1).fit(task)
     assert torch.equal(knn.bank_.parts[0], inside)
     assert float(knn.predict(view.graph).score.max()) < 1e-3  # every training node is its own neighbour there,
     assert float(knn.predict(nodes=train).score.median()) > 1e-2  # and not once its neighbourhood has grown
-    joint = KNNLJ(vanilla=vanilla, k=1).fit(task).bank_.parts
+    joint = KNNLJ(model=vanilla, k=1).fit(task).bank_.parts
     assert torch.equal(joint[0], task.graph.features[train])
     labels, expected = task.train_labels.numpy(), inside.double().numpy()
     means = np.stack([expected[labels == k].mean(0) for k in range(3)])
-    np.testing.assert_allclose(Mahalanobis(vanilla=vanilla).fit(task).gaussians_.means.numpy(), means, atol=1e-6)
+    np.testing.assert_allclose(Mahalanobis(model=vanilla).fit(task).gaussians_.means.numpy(), means, atol=1e-6)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def test_the_papers_protocol_is_transductive(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "stand", [lambda v: Energy(vanilla=v), lambda v: ClassicalEnsemble(members=[v, Vanilla(**SHORT)])]
+    "stand", [lambda v: Energy(model=v), lambda v: ClassicalEnsemble(members=[v, Vanilla(**SHORT)])]
 )
 def test_a_network_of_the_other_setting_is_refused(stand: Callable[[Vanilla], Any]) -> None:
     """It has seen the nodes that are to be new."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -418,25 +419,25 @@ def test_detectors_equal_the_reference(backbone: str, sparse: bool, layers: int)
         close(prediction.score, expected)
         np.testing.assert_allclose(prediction.probabilities.numpy(), ref.softmax(logits), atol=1e-6)
 
-    check(Energy(vanilla=vanilla), "energy", ref.energy(logits))
-    check(Energy(vanilla=vanilla, temperature=3.0), "energy", ref.energy(logits, 3.0))
+    check(Energy(model=vanilla), "energy", ref.energy(logits))
+    check(Energy(model=vanilla, temperature=3.0), "energy", ref.energy(logits, 3.0))
     safe = {"alpha": 0.3, "steps": 3}
-    check(GNNSafe(vanilla=vanilla), "energy", ref.propagate(ref.energy(logits), edges, 0.5, 2))
-    check(GNNSafe(vanilla=vanilla, **safe), "energy", ref.propagate(ref.energy(logits), edges, 0.3, 3))
+    check(GNNSafe(model=vanilla), "energy", ref.propagate(ref.energy(logits), edges, 0.5, 2))
+    check(GNNSafe(model=vanilla, **safe), "energy", ref.propagate(ref.energy(logits), edges, 0.3, 3))
     warm = ref.propagate(ref.energy(logits, 2.0), edges, 0.5, 2)
-    check(GNNSafe(vanilla=vanilla, temperature=2.0), "energy", warm)
-    check(Odin(vanilla=vanilla, temperature=5.0, epsilon=0.0), "odin", ref.odin(logits, 5.0))
+    check(GNNSafe(model=vanilla, temperature=2.0), "energy", warm)
+    check(Odin(model=vanilla, temperature=5.0, epsilon=0.0), "odin", ref.odin(logits, 5.0))
     last, joint = latents[-1], np.concatenate(latents, axis=1)
-    check(KNN(vanilla=vanilla), "distance", ref.knn(last[train], last, 10))
-    check(KNN(vanilla=vanilla, k=3, kth=True), "distance", ref.knn(last[train], last, 3, kth=True))
-    check(KNN(vanilla=vanilla, k=4, normalize=True), "distance", ref.knn(last[train], last, 4, normalize=True))
-    check(KNNLJ(vanilla=vanilla), "distance", ref.knn(joint[train], joint, 10))
-    check(KNNLJ(vanilla=vanilla, k=7, kth=True), "distance", ref.knn(joint[train], joint, 7, kth=True))
-    check(KNNLJ(vanilla=vanilla, k=7, normalize=True), "distance", ref.knn(joint[train], joint, 7, normalize=True))
+    check(KNN(model=vanilla), "distance", ref.knn(last[train], last, 10))
+    check(KNN(model=vanilla, k=3, kth=True), "distance", ref.knn(last[train], last, 3, kth=True))
+    check(KNN(model=vanilla, k=4, normalize=True), "distance", ref.knn(last[train], last, 4, normalize=True))
+    check(KNNLJ(model=vanilla), "distance", ref.knn(joint[train], joint, 10))
+    check(KNNLJ(model=vanilla, k=7, kth=True), "distance", ref.knn(joint[train], joint, 7, kth=True))
+    check(KNNLJ(model=vanilla, k=7, normalize=True), "distance", ref.knn(joint[train], joint, 7, normalize=True))
     for layer in (-1, layers, 1):
         fitted = ref.fit_gaussians(latents[layer][train], labels, 3)
         expected = ref.nearest_gaussian(fitted, latents[layer])[0]
-        check(Mahalanobis(vanilla=vanilla, layer=layer), "distance", expected)
+        check(Mahalanobis(model=vanilla, layer=layer), "distance", expected)
 
 
 @pytest.mark.parametrize(("backbone", "sparse"), [("sage", False), ("gcn", False), ("sage", True)])
@@ -447,7 +448,7 @@ def test_odin_equals_the_reference_from_weights(backbone: str, sparse: bool) -> 
     for temperature, epsilon in ((1.0, 0.05), (20.0, 0.05), (1000.0, 0.0014)):
         expected = naive.odin(features, temperature, epsilon)
         still = naive.odin(features, temperature, 0.0)
-        found = Odin(vanilla=vanilla, temperature=temperature, epsilon=epsilon).fit(task).predict().score
+        found = Odin(model=vanilla, temperature=temperature, epsilon=epsilon).fit(task).predict().score
         assert found.dtype == torch.float64
         effect = np.abs(expected - still).max()
         np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=min(5e-6, 0.01 * effect))
@@ -465,7 +466,7 @@ def test_mahalanobis_with_input_noise_equals_the_reference_from_weights(backbone
         for epsilon in (0.01, 0.1):
             expected = naive.mahalanobis(features, train, labels, layer, epsilon)
             still = naive.mahalanobis(features, train, labels, layer, 0.0)
-            found = Mahalanobis(vanilla=vanilla, layer=layer, epsilon=epsilon).fit(task).predict().score
+            found = Mahalanobis(model=vanilla, layer=layer, epsilon=epsilon).fit(task).predict().score
             np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-4)
             assert np.abs(expected - still).max() > 0.01
 
@@ -480,7 +481,7 @@ def test_mahalanobis_on_the_features(sparse: bool) -> None:
     train, labels = training_part(task)
     points = dense_features(graph)
     expected = ref.nearest_gaussian(ref.fit_gaussians(points[train], labels, 3), points)[0]
-    close(Mahalanobis(vanilla=Vanilla(**SHORT), layer=0).fit(task).predict().score, expected)
+    close(Mahalanobis(model=Vanilla(**SHORT), layer=0).fit(task).predict().score, expected)
 
 
 def test_trivial_baselines_equal_the_reference() -> None:
@@ -580,14 +581,16 @@ def with_strangers(graph: Graph) -> Graph:
     return Graph(torch.cat([dense, extra]), graph.edge_index, labels)
 
 
+@pytest.mark.filterwarnings("ignore::credalgnn.InputWarning")
 @pytest.mark.parametrize("method", [Mahalanobis, KNN, KNNLJ])
 def test_a_far_node_is_more_uncertain(method: type) -> None:
     task, vanilla = small_task(), small_vanilla()
-    fitted = method(vanilla=vanilla).fit(task)
+    fitted = method(model=vanilla).fit(task)
     found = fitted.predict(with_strangers(task.graph)).score
     assert float(found[-2:].max()) > 3 * float(found[:-4].max())
 
 
+@pytest.mark.filterwarnings("ignore::credalgnn.InputWarning")
 @pytest.mark.parametrize("method", [CredalLJ, CredalFinal])
 def test_a_wide_interval_is_more_uncertain(method: type) -> None:
     """All midpoints are made 0 and half-lengths to grow with the latent: the larger it is, the wider the intervals."""
@@ -646,12 +649,13 @@ def test_members_that_disagree_are_more_uncertain(method: type) -> None:
     assert torch.equal(found.score, found.scores["EU"])
 
 
+@pytest.mark.filterwarnings("ignore::credalgnn.InputWarning")
 @pytest.mark.parametrize("method", [Vanilla, Energy, Odin, GNNSafe])
 def test_a_node_of_large_logits_is_less_uncertain(method: type) -> None:
     """The head is made to say class 0, the louder the larger the latent."""
     task = small_task()
     vanilla = Vanilla(**SHORT).fit(task)
-    fitted = vanilla if method is Vanilla else method(vanilla=vanilla).fit(task)
+    fitted = vanilla if method is Vanilla else method(model=vanilla).fit(task)
     with torch.no_grad():
         vanilla.module_.head.weight.zero_()
         vanilla.module_.head.weight[0] = 1.0
@@ -680,8 +684,8 @@ def test_few_features_and_few_neighbours_are_more_uncertain() -> None:
 def test_the_neighbour_of_a_stranger_is_more_uncertain() -> None:
     """Two nodes alike: one is joined to a node of high energy, the other to one of low energy."""
     task = small_task()
-    fitted = GNNSafe(vanilla=small_vanilla("sage")).fit(task)
-    calm = Energy(vanilla=small_vanilla("sage")).fit(task)
+    fitted = GNNSafe(model=small_vanilla("sage")).fit(task)
+    calm = Energy(model=small_vanilla("sage")).fit(task)
     alone = torch.tensor([[0, 1], [0, 1]])
     dense = task.graph.features.to_dense()
     energy = calm.predict(Graph(dense, alone)).score
@@ -708,7 +712,7 @@ def small_method(name: str, vanilla: Vanilla | None = None, **options: Any) -> A
         return method(**SHORT, **options)
     if name.endswith("ensemble"):
         return method(members=list(small_members()))
-    return method() if name in ("feature-sum", "degree") else method(vanilla=vanilla)
+    return method() if name in ("feature-sum", "degree") else method(model=vanilla)
 
 
 @cache
@@ -764,7 +768,7 @@ def test_prediction_on_new_nodes_and_edges(name: str) -> None:
     )
     known = before
     if name == "credal-coverage":  # knows the nodes of fit better than others; those of other graphs all alike
-        fitted = METHODS[name](vanilla=fitted.vanilla, reestimate=False).fit(small_task())
+        fitted = METHODS[name](model=fitted.model_, reestimate=False).fit(small_task())
         known = fitted.predict(apart.subgraph(torch.arange(n + 1)))
     found = fitted.predict(apart)
     assert found.nodes.tolist() == list(range(n + 5))
@@ -796,13 +800,13 @@ def test_inductive_predictions_equal_the_reference(backbone: str) -> None:
     found = vanilla.predict(new)
     np.testing.assert_allclose(found.probabilities.numpy(), ref.softmax(logits), atol=1e-6)
     expected = ref.propagate(ref.energy(logits), new.edge_index.numpy(), 0.5, 2)
-    safe = GNNSafe(vanilla=vanilla).fit(task).predict(new)
+    safe = GNNSafe(model=vanilla).fit(task).predict(new)
     np.testing.assert_allclose(safe.score.numpy(), expected, rtol=1e-5, atol=1e-5)
     train, _ = training_part(task)
     _, old_latents = arrays(vanilla)
     _, new_latents = arrays(vanilla, new)
     expected = ref.knn(old_latents[-1][train], new_latents[-1], 10)
-    close(KNN(vanilla=vanilla).fit(task).predict(new).score, expected)
+    close(KNN(model=vanilla).fit(task).predict(new).score, expected)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -825,7 +829,7 @@ LEARNERS: list[Callable[[int], Any]] = [
     lambda seed: Vanilla(backbone="gat", dropout=0.2, seed=seed, **SHORT),
     lambda seed: CredalLJ(dropout=0.3, seed=seed, **SHORT),
     lambda seed: CredalFinal(batch_size=16, seed=seed, **SHORT),
-    lambda seed: KNN(vanilla=Vanilla(dropout=0.3, seed=seed, **SHORT)),
+    lambda seed: KNN(model=Vanilla(dropout=0.3, seed=seed, **SHORT)),
     lambda seed: ClassicalEnsemble(members=[Vanilla(seed=seed + k, **SHORT) for k in range(2)]),
 ]
 
@@ -952,7 +956,7 @@ def test_masks_indices_and_tasks_are_the_same_fit() -> None:
     for name in ("train", "val"):
         masks[name] = torch.zeros(160, dtype=torch.bool)
         masks[name][getattr(view, name)] = True
-    for make in (lambda: Vanilla(**SHORT), lambda: CredalLJ(**SHORT), lambda: Mahalanobis(vanilla=Vanilla(**SHORT))):
+    for make in (lambda: Vanilla(**SHORT), lambda: CredalLJ(**SHORT), lambda: Mahalanobis(model=Vanilla(**SHORT))):
         by_task = make().fit(task).predict()
         assert same(by_task, make().fit(view.graph, train=view.train, val=view.val).predict())
         assert same(by_task, make().fit(view.graph, **masks).predict())
@@ -980,7 +984,7 @@ def test_labels_of_test_nodes_do_not_change_the_fit(name: str) -> None:
         elif name in ("feature-sum", "degree"):
             made = method()
         else:
-            made = method(vanilla=Vanilla(**{**SHORT, "epochs": 4}))
+            made = method(model=Vanilla(**{**SHORT, "epochs": 4}))
         parts = {"train": view.train, "val": view.val}
         found.append(made.fit(Graph(graph.features, graph.edge_index, each), **parts).predict())
     assert same(found[0], found[1])
@@ -1038,7 +1042,7 @@ def test_save_before_fit_says_to_fit(name: str, tmp_path: Any) -> None:
 
 def test_one_class_is_refused() -> None:
     graph = relabelled(lambda labels: labels.zero_())
-    for method in (Vanilla(**SHORT), CredalLJ(**SHORT), KNN(vanilla=Vanilla(**SHORT))):
+    for method in (Vanilla(**SHORT), CredalLJ(**SHORT), KNN(model=Vanilla(**SHORT))):
         with pytest.raises(MethodError, match="class"):
             method.fit(graph, **parts_of(graph))
 
@@ -1049,7 +1053,7 @@ def test_a_class_without_training_node_is_refused() -> None:
 
     graph = relabelled(move)
     assert bool((graph.labels[96:] == 2).any())
-    for method in (Vanilla(**SHORT), CredalFinal(**SHORT), Mahalanobis(vanilla=Vanilla(**SHORT))):
+    for method in (Vanilla(**SHORT), CredalFinal(**SHORT), Mahalanobis(model=Vanilla(**SHORT))):
         with pytest.raises(MethodError, match=r"class.*2|2.*class|no training node"):
             method.fit(graph, **parts_of(graph))
 
@@ -1169,7 +1173,7 @@ def test_unknown_shapes_of_the_head_are_refused(wrong: dict[str, str]) -> None:
 )
 def test_bad_hyper_parameters_of_detectors_are_refused(method: type, wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        method(vanilla=small_vanilla(), **wrong).fit(small_task())
+        method(model=small_vanilla(), **wrong).fit(small_task())
 
 
 @pytest.mark.parametrize("method", [ClassicalEnsemble, CredalEnsemble])
@@ -1206,7 +1210,7 @@ def test_a_vanilla_fitted_on_another_task_is_refused(method: type) -> None:
     """Else a detector would be judged on nodes that its backbone was trained on."""
     other = Task.leave_out(small_task().graph, [0], split_seed=5)
     with pytest.raises(MethodError, match=r"another|other|different|fingerprint"):
-        method(vanilla=small_vanilla()).fit(other)
+        method(model=small_vanilla()).fit(other)
 
 
 @pytest.mark.parametrize("method", [ClassicalEnsemble, CredalEnsemble])
@@ -1216,11 +1220,30 @@ def test_a_member_fitted_on_another_task_is_refused(method: type) -> None:
         method(members=[small_vanilla(), Vanilla(**SHORT)]).fit(other)
 
 
-def test_what_is_no_vanilla_is_refused() -> None:
-    with pytest.raises((MethodError, TypeError), match=r"(?i)vanilla"):
-        Energy(vanilla=CredalLJ(**SHORT)).fit(small_task())
-    with pytest.raises((MethodError, TypeError), match=r"(?i)vanilla|member"):
-        ClassicalEnsemble(members=[CredalLJ(**SHORT)]).fit(small_task())
+def test_a_model_without_what_is_needed_of_it_is_refused() -> None:
+    with pytest.raises(MethodError, match="logits and latents, which ClassicalEnsemble has not"):
+        Energy(model=ClassicalEnsemble())
+    with pytest.raises(MethodError, match="a method, fitted or not, not str"):
+        Energy(model="vanilla")  # type: ignore[arg-type]
+    with pytest.raises(MethodError, match="methods that classify"):
+        ClassicalEnsemble(members=[FeatureSum(), FeatureSum()])
+
+
+def test_detectors_score_any_model_with_logits_and_latents() -> None:
+    """Of a credal network the midpoints are the logits, and the joint latent is the same backbone's."""
+    task = small_task()
+    credal = CredalLJ(**SHORT).fit(task)
+    outputs = credal.outputs()
+    lower, upper = credal._output(task.training.graph, torch.arange(task.graph.num_nodes))
+    torch.testing.assert_close(outputs.logits, (lower + upper) / 2)
+    close(Energy(model=credal).fit(task).predict().score, ref.energy(outputs.logits.double().numpy()))
+    assert KNN(model=credal).fit(task).predict().score.shape == (task.graph.num_nodes,)
+
+
+def test_the_old_name_of_the_model_works_and_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="vanilla= is now model="):
+        old = Energy(vanilla=small_vanilla())
+    assert old.model is small_vanilla()
 
 
 def test_a_failed_fit_leaves_no_fitted_method() -> None:
@@ -1243,12 +1266,34 @@ def test_predictions_refuse_what_they_cannot_answer() -> None:
 
 def test_a_part_fitted_elsewhere_since_is_noticed() -> None:
     first, second = small_task(), small_task(seed=1)
-    vanilla = Vanilla(**SHORT)
-    method = Energy(vanilla=vanilla).fit(first)
+    vanilla = Vanilla(**SHORT).fit(first)
+    method = Energy(model=vanilla).fit(first)
     vanilla.fit(second)
     with pytest.raises(MethodError, match="fit"):
         method.predict()
     method.fit(second).predict()
+
+
+@pytest.mark.parametrize("backbone", ["gcn", "sage"])
+@pytest.mark.parametrize("batch_size", [None, 32])
+def test_edge_weights_are_used(backbone: str, batch_size: int | None) -> None:
+    task = small_task()
+    heavy = torch.linspace(0, 3, task.graph.num_edges)
+    weighted = replace(task, graph=task.graph.replace(edge_weight=heavy))
+    options = SHORT | {"backbone": backbone, "batch_size": batch_size}
+    plain, other = (Vanilla(**options).fit(t).predict().probabilities for t in (task, weighted))
+    assert not torch.allclose(plain, other, atol=1e-3)
+
+
+def test_edge_weights_that_a_backbone_cannot_use_are_refused() -> None:
+    task = small_task()
+    weighted = task.graph.replace(edge_weight=torch.ones(task.graph.num_edges))
+    with pytest.raises(MethodError, match=r"GAT takes no edge weights.*graph\.unweighted\(\)$"):
+        Vanilla(**SHORT | {"backbone": "gat"}).fit(replace(task, graph=weighted))
+    fitted = Vanilla(**SHORT | {"backbone": "gat"}).fit(task)
+    with pytest.raises(MethodError, match=r"GAT takes no edge weights.*graph\.unweighted\(\)$"):
+        fitted.predict(weighted)
+    fitted.predict(weighted.unweighted())
 
 
 @pytest.mark.parametrize("kind", ["mean", "normalized"])
@@ -1302,10 +1347,10 @@ def test_a_backbone_that_needs_more_than_widths_is_refused() -> None:
 
 def test_parts_of_a_loaded_method_predict_too(tmp_path: Path) -> None:
     task = small_task()
-    vanilla = Vanilla(**SHORT)
-    Energy(vanilla=vanilla).fit(task).save(tmp_path)
+    vanilla = Vanilla(**SHORT).fit(task)
+    Energy(model=vanilla).fit(task).save(tmp_path)
     loaded = load_method(tmp_path, task)
-    assert torch.equal(loaded.vanilla.predict().score, vanilla.predict().score)
+    assert torch.equal(loaded.model_.predict().score, vanilla.predict().score)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -1314,7 +1359,7 @@ def test_parts_of_a_loaded_method_predict_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda v: Energy(vanilla=v), lambda v: ClassicalEnsemble(members=[v, Vanilla(**SHORT)])]
+    "make", [lambda v: Energy(model=v), lambda v: ClassicalEnsemble(members=[v, Vanilla(**SHORT)])]
 )
 def test_the_sealed_protocol_has_no_back_door(make: Callable[[Vanilla], Any]) -> None:
     task = small_task()

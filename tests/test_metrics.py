@@ -9,7 +9,6 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import FrozenInstanceError, asdict
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from credalgnn import HullSet, IntervalSet, Prediction, Task
-from credalgnn.bench.marks import MARKS, disqualifies
-from credalgnn.bench.metrics import Evaluation, evaluate
 from credalgnn.graphs import Graph, Split
+from credalgnn.metrics.evaluation import Evaluation, evaluate
+from credalgnn.metrics.marks import MARKS, disqualifies
 from oracles import Polytope, lp_e_admissibility, lp_interval_dominance, lp_maximality
 
 Scores = Mapping[str, Sequence[float]]
@@ -673,13 +672,6 @@ def test_a_saturated_model_is_its_own_mirror_image() -> None:
     credal = IntervalSet(lower, np.minimum(lower + 0.7, 1.0))
     found = evaluate(Prediction.of_credal(task.test.nodes, credal, task.class_names), task)
     assert found.marks == ("saturated", "mirror")
-
-
-def test_the_documentation_says_of_each_mark_what_the_table_says() -> None:
-    text = (Path(__file__).parents[1] / "docs" / "benchmark.md").read_text()
-    for name, mark in MARKS.items():
-        ranks = "always" if len(mark.disqualifies) == 2 else f"{mark.disqualifies[0]} protocol only"
-        assert f"| `{name}`, {mark.letter} | {mark.meaning} | {mark.advice} | {ranks} |" in text
 
 
 # ---------------------------------------------------------------------------------------------

@@ -28,9 +28,12 @@ from credalgnn.nn import (
     PyGBackbone,
     Schedule,
     SparseMatrix,
+    Supervision,
     dro_loss,
     train,
 )
+from credalgnn.nn.backbones import BackboneError
+from credalgnn.nn.sampling import FANOUT, Sampler
 from credalgnn.nn.training import Epoch
 from pyg import GAT, GIN, gcn_norm
 from pyg import GCN as PyGGCN
@@ -229,6 +232,131 @@ def test_adjacency_is_that_of_pyg_and_of_the_definition(kind: str) -> None:
     assert adjacency.mean is adjacency.mean
 
 
+def weights_of(edges: Tensor, seed: int = 0) -> Tensor:
+    """Weights between 0 and 2, some of them 0; all in-edges of node 5 have none."""
+    rng = np.random.default_rng(seed)
+    weights = rng.uniform(0, 2, edges.shape[1]) * (rng.random(edges.shape[1]) < 0.9)
+    return torch.from_numpy(np.where(edges[1].numpy() == 5, 0.0, weights).astype(np.float32))
+
+
+@pytest.mark.parametrize("kind", ["plain", "loops", "duplicates", "all"])
+def test_weighted_adjacency_is_that_of_pyg_and_of_the_definition(kind: str) -> None:
+    edges = edges_of(kind)
+    weights = weights_of(edges)
+    twin = (edges == 7).all(0).nonzero().squeeze(-1)
+    weights[twin] = 0.7  # of two loops with different weights PyG takes whichever comes last
+    adjacency = Adjacency(edges, NODES, weights)
+    index, weight = gcn_norm(edges, weights, NODES)
+    normalized = adjacency.normalized.to_dense().double().numpy()
+    np.testing.assert_allclose(normalized, dense_of(index[1], index[0], weight, (NODES, NODES)), atol=1e-6)
+    summed = np.zeros((NODES, NODES))
+    np.add.at(summed, (edges[1].numpy(), edges[0].numpy()), weights.double().numpy())
+    total = summed.sum(1, keepdims=True)
+    expected = np.divide(summed, total, out=np.zeros_like(summed), where=total > 0)
+    mean = adjacency.mean.to_dense().double().numpy()
+    np.testing.assert_allclose(mean, expected, atol=1e-6)
+    assert not mean[[5, 49]].any()
+    plain = Adjacency(edges, NODES)
+    for name in ("mean", "normalized"):
+        ones = getattr(Adjacency(edges, NODES, torch.ones(edges.shape[1])), name)
+        torch.testing.assert_close(ones.to_dense(), getattr(plain, name).to_dense())
+        assert not torch.allclose(getattr(adjacency, name).to_dense(), getattr(plain, name).to_dense(), atol=0.1)
+
+
+def test_a_node_all_of_whose_weights_are_zero() -> None:
+    edges = torch.tensor([[0, 1, 1], [1, 1, 0]])
+    adjacency = Adjacency(edges, 2, torch.tensor([0.0, 0.0, 1.0]))
+    torch.testing.assert_close(adjacency.normalized.to_dense(), torch.tensor([[0.5, 0.0], [0.0, 0.0]]))
+    assert adjacency.mean.to_dense().tolist() == [[0.0, 1.0], [0.0, 0.0]]
+
+
+def test_weighted_gcn_equals_that_of_pyg() -> None:
+    """Forward, and the gradients of every weight."""
+    edges = edges_of("duplicates")
+    weights, x = weights_of(edges), features_of(False, torch.float32)[0]
+    ours, theirs = twins("gcn", 2, CLASSES)
+    given, expected = ours(x, Adjacency(edges, NODES, weights))[-1], theirs(x, edges, weights)
+    torch.testing.assert_close(given, expected, rtol=1e-4, atol=1e-5)
+    given.square().sum().backward()
+    expected.square().sum().backward()
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(given, ours(x, Adjacency(edges, NODES))[-1], atol=0.1)
+
+
+def test_weighted_sage_equals_a_dense_oracle() -> None:
+    edges = edges_of("all")
+    weights, x = weights_of(edges), features_of(False, torch.float64)[0]
+    ours, _ = twins("sage", 1, CLASSES, torch.float64)
+    layer = ours.convs[0]
+    expected = []
+    for node in range(NODES):
+        into = edges[1] == node
+        near = (weights[into].double()[:, None] * x[edges[0][into]]).sum(0) / weights[into].double().sum()
+        expected.append(layer.lin_l(near.nan_to_num(nan=0.0)) + layer.lin_r(x[node]))
+    torch.testing.assert_close(
+        ours(x, Adjacency(edges, NODES, weights))[-1], torch.stack(expected), atol=1e-6, rtol=1e-5
+    )
+
+
+class WithoutWeights(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = PyGGCN(FEATURES, HIDDEN, 1).convs
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.convs[0](x, edge_index)
+
+
+class WithWeights(WithoutWeights):
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        return self.convs[0](x, edge_index, edge_weight)
+
+
+def test_pyg_models_get_weights_or_refuse_them() -> None:
+    edges, x = edges_of("plain"), features_of(False, torch.float32)[0]
+    weighted = Adjacency(edges, NODES, weights_of(edges))
+    for module in (PyGGCN(FEATURES, HIDDEN, 2), WithWeights()):
+        last = PyGBackbone(module)(x, weighted)[-1]
+        torch.testing.assert_close(last, module(x, edges, edge_weight=weighted.edge_weight).relu())
+        assert not torch.allclose(last, module(x, edges).relu())
+    for module in (GAT(FEATURES, HIDDEN, 2), GIN(FEATURES, HIDDEN, 2), WithoutWeights()):
+        PyGBackbone(module)(x, Adjacency(edges, NODES))
+        name = type(module).__name__
+        with pytest.raises(BackboneError, match=rf"backbone {name} takes no edge weights.*graph\.unweighted"):
+            PyGBackbone(module)(x, weighted)
+
+
+@pytest.mark.parametrize("name", ["mean", "normalized"])
+@pytest.mark.parametrize("loop", [False, True])
+def test_drawn_weighted_neighbours_are_unbiased(name: str, loop: bool) -> None:
+    """A hub with 40 in-edges, of which 10 are drawn: on average over many draws its row is that of the whole graph."""
+    sources = torch.arange(0 if loop else 1, 41)
+    weights = torch.linspace(0.1, 3, len(sources))
+    edges = Adjacency(torch.stack([sources, torch.zeros_like(sources)]), 41, weights)
+    x = torch.linspace(-1, 2, 41)[:, None]
+    sampler = Sampler(x, edges, 1, 1)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        drawn = [sampler.around(torch.tensor([0])) for _ in range(2000)]
+    values = torch.stack([(getattr(batch.edges, name) @ batch.x)[0, 0] for batch in drawn])
+    assert float(values.std()) > 0.01
+    exact = (getattr(edges, name) @ x)[0, 0]
+    assert abs(float(values.mean() - exact)) < 4 * float(values.std()) / 2000**0.5
+
+
+@pytest.mark.parametrize("kind", ["gcn", "sage"])
+def test_a_batch_with_all_neighbours_gives_what_the_whole_weighted_graph_gives(kind: str) -> None:
+    edges = edges_of("all")
+    weighted = Adjacency(edges, NODES, weights_of(edges))
+    assert int(torch.bincount(edges[1]).max()) <= FANOUT
+    x = features_of(False, torch.float32)[0]
+    ours, _ = twins(kind, 2, CLASSES)
+    seeds = torch.tensor([7, 3, 48, 5, 20])
+    batch = Sampler(x, weighted, 5, 2).around(seeds)
+    torch.testing.assert_close(ours(batch.x, batch.edges)[-1][batch.seeds], ours(x, weighted)[-1][seeds])
+
+
 def test_adjacency_without_edges() -> None:
     adjacency = Adjacency(torch.empty((2, 0), dtype=torch.int64), 4)
     assert torch.equal(adjacency.normalized.to_dense(), torch.eye(4))
@@ -401,7 +529,8 @@ def trained(
 
     monitor = Monitor(torch.arange(30, 40), value, on)
     loss = torch.nn.functional.cross_entropy
-    return model, train(model, x, edges, torch.arange(30), target[:30], loss, monitor, schedule, progress=False)
+    data = Supervision(x, edges, torch.arange(30), target[:30])
+    return model, train(model, data, loss, monitor, schedule, progress=False)
 
 
 @pytest.mark.parametrize("batch_size", [None, 7])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
 
@@ -53,6 +55,39 @@ def test_public_names_exist_and_are_typed() -> None:
     assert (files("credalgnn") / "py.typed").is_file()
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = credalgnn.nonsense
+
+
+def documented(doc: str | None) -> set[str]:
+    """The names that the section "Args" (or "Attributes") of a docstring explains."""
+    text = inspect.cleandoc(doc or "")
+    sections = re.findall(r"^(?:Args|Attributes):\n((?:    .*\n?|\n)+)", text, flags=re.M)
+    return {name for section in sections for name in re.findall(r"^    \*{0,2}(\w+): \S", section, flags=re.M)}
+
+
+@pytest.mark.parametrize("name", [name for name in credalgnn.__all__ if name not in ("METHODS", "__version__")])
+def test_every_parameter_is_documented(name: str) -> None:
+    """Of public functions, of constructors, and of the public methods of classes, where they are defined."""
+    thing = getattr(credalgnn, name)
+    thing = thing.report if inspect.ismodule(thing) else thing
+    assert thing.__doc__
+    described = {name: thing}
+    if inspect.isclass(thing):
+        described = {} if issubclass(thing, Warning | ValueError) else described
+        for each, function in inspect.getmembers(thing, inspect.isroutine):
+            if not each.startswith("_") and str(getattr(function, "__module__", "")).startswith("credalgnn"):
+                described[f"{name}.{each}"] = function
+    for path, each in described.items():
+        known = documented(inspect.getdoc(each))  # an override has the docstring of what it overrides
+        parameters = inspect.signature(each).parameters
+        missing = [word for word in parameters if word not in known and word not in ("self", "vanilla")]
+        assert not missing, f"{path} does not document {', '.join(missing)}"
+
+
+def test_the_hyper_parameters_of_the_paper_s_model_are_documented() -> None:
+    names = {field.name for field in fields(credalgnn.CredalLJ)}
+    assert {"delta", "half_length", "midpoint", "backbone", "hidden", "layers", "monitor", "seed", "device"} <= names
+    assert len(names) >= 15
+    assert names <= documented(credalgnn.CredalLJ.__doc__)
 
 
 FIRST_USE = """
@@ -179,13 +214,26 @@ def test_an_error_from_outside(tmp_path: Path) -> None:
     assert "no such file" in answer.stderr
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/coverage.md", "docs/methods.md"])
+DOCUMENTS = [
+    "README.md",
+    "docs/coverage.md",
+    "docs/data.md",
+    "docs/extend.md",
+    "docs/methods.md",
+    "docs/uncertainty.md",
+]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_code_in_documents_runs(document: str, tmp_path: Path) -> None:
-    """Every Python block, one after the other."""
-    readme = (Path(__file__).parent.parent / document).read_text()
-    blocks = re.findall(r"```python\n(.*?)```", readme, flags=re.S)
+    """Every Python block: of the README each on its own, of a guide one after the other."""
+    text = (Path(__file__).parent.parent / document).read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
     assert blocks
-    answer = run("-c", "\n".join(blocks), folder=tmp_path)
+    own = document == "README.md"
+    code = "\n".join(f"exec({block!r}, {{'__name__': '__main__'}})" if own else block for block in blocks)
+    (tmp_path / "blocks.py").write_text(code)  # without a guard: processes of a benchmark do not run it again
+    answer = run("blocks.py", folder=tmp_path)
     assert answer.returncode == 0, answer.stderr
 
 

@@ -16,8 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-from credalgnn import IntervalSet
-from credalgnn.bench.marks import MARKS
+from credalgnn import CredalLJ, IntervalSet, Task
+from credalgnn import benchmark as benchmark_runs
+from credalgnn.graphs import csbm
+from credalgnn.metrics.marks import MARKS
 from credalgnn.report.page import write_page
 from credalgnn.report.summary import make_rows
 from credalgnn.report.ternary import _corners
@@ -430,7 +432,7 @@ def test_results_sort(page: Page, records: list[dict[str, Any]], way: str) -> No
         assert order() == expected
         assert shown() == sorted(means, key=lambda key: sign * means[key])
         assert page.driver.switch_to.active_element == button
-    button, order = page.header("#results-box", "Widest ID %")
+    button, order = page.header("#results-box", "widest ID")
     page.click(button)
     assert order() == "ascending"
     assert page.header("#results-box", "AUROC %")[1]() == "none"
@@ -757,7 +759,7 @@ def test_records_without_the_widths_of_strangers_show_the_mean_width(browser: Pa
         record.pop("diagnosis")
     write_page(records, [tmp_path], tmp_path / "x.html")
     browser.open(tmp_path / "x.html")
-    assert browser.header("#results-box", "Width %")[1]() == "none"
+    assert browser.header("#results-box", "width")[1]() == "none"
     assert "typical stranger" not in browser.one("#meet-rule").text
     assert browser.complaints() == []
 
@@ -856,6 +858,20 @@ def test_a_method_without_predictions_says_so(browser: Page, tmp_path: Path) -> 
     browser.press(Keys.ESCAPE)
     browser.choose(method="energy")
     assert "no predictions per node of energy" in browser.one("#nodes-note").text
+    assert browser.complaints() == []
+
+
+def test_a_benchmark_without_left_out_classes(browser: Page, tmp_path: Path) -> None:
+    """A real one: nothing can be said of OOD nodes, and everything else is."""
+    task = Task.leave_out(csbm(90, 3, features=8), (), name="known")
+    benchmark_runs([task], CredalLJ(epochs=5), seeds=1, jobs=1, out=tmp_path, progress=False)
+    browser.open(tmp_path / "report.html")
+    assert set(browser.texts("#results-box tbody tr td.auroc")) == {"\u2013"}
+    browser.choose(method="credal-lj")
+    assert browser.one("#nodes-body").is_displayed()
+    assert "never saw" not in browser.one("#lead").text
+    assert "NaN" not in browser.one("body").text
+    assert "undefined" not in browser.one("body").text
     assert browser.complaints() == []
 
 

@@ -16,8 +16,7 @@ import torch
 
 from credalgnn.cli import main
 from credalgnn.graphs import DATASETS, GraphError, Task, load_graph, load_task
-from credalgnn.graphs.planetoid import PARTS, read_planetoid
-from credalgnn.graphs.sources import SOURCES
+from credalgnn.graphs.datasets.planetoid import PARTS, read_planetoid
 from pyg import Amazon, Planetoid
 from raw_planetoid import CLASSES, FIRST_TEST, NODES, Name, python2, write_gnn_benchmark, write_planetoid
 
@@ -36,7 +35,7 @@ def _no_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def any_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     """Made files have other sums than the real ones."""
     for name in ("cora", "citeseer", "computers"):
-        files = SOURCES[name].files
+        files = DATASETS[name].files
         for relative, file in list(files.items()):
             monkeypatch.setitem(files, relative, replace(file, size=None, sha256=None))
 
@@ -188,7 +187,7 @@ def test_no_pickle_is_opened_whose_sum_is_not_the_expected(name: str, tmp_path: 
     with pytest.raises(GraphError, match=r"ind\.\w+\.x has .* bytes instead of"):
         load_graph(name, mirror=tmp_path / "mirror", data_root=tmp_path / "data")
     for part in PARTS:
-        file = SOURCES[name].files[f"{folder}/raw/ind.{name}.{part}"]
+        file = DATASETS[name].files[f"{folder}/raw/ind.{name}.{part}"]
         assert file.size is not None
         path = tmp_path / part
         path.write_bytes(bytes(file.size))

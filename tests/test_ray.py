@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from credalgnn.bench.engines import EngineError, Ray, Source, Unit
-from credalgnn.bench.runs import plan
+from credalgnn.bench.plan import plan
 from credalgnn.graphs import Task
 
 CLUSTER = """
@@ -68,10 +68,12 @@ class Machine:
         self.cluster.stdin.flush()
         assert self._line() == "killed"
 
-    def start(self, *words: str | Path) -> subprocess.Popen[str]:
+    def start(self, *words: str | Path, folder: Path | None = None) -> subprocess.Popen[str]:
+        """A command in a folder, in which it does not look for modules by itself: no installed command does."""
         command = [sys.executable, "-m", "credalgnn", *map(str, words)]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(command, env=self.environment, text=True, **pipes)
+        environment = {**self.environment, "PYTHONSAFEPATH": "1"}
+        return subprocess.Popen(command, env=environment, cwd=folder, text=True, **pipes)
 
     def stop(self) -> None:
         self.cluster.communicate("", timeout=60)
@@ -133,6 +135,24 @@ def test_a_lost_node_costs_only_what_it_was_doing(machine: Machine, tmp_path: Pa
     assert not list(machine.home.iterdir())  # no token, no cache
 
 
+def test_a_method_and_a_graph_from_the_working_folder(machine: Machine, tmp_path: Path) -> None:
+    """Workers of the cluster were started elsewhere."""
+    shutil.copy(Path(__file__).with_name("mymodels.py"), tmp_path)
+    (tmp_path / "mygraphs.py").write_text("from credalgnn.graphs import csbm\ndef make():\n    return csbm(90, 3)\n")
+    command = ["bench", "-d", "mygraphs:make", "--ood-classes", "0", "-m", "mymodels:Mine", "--seeds", "2"]
+    engines = {"ray": ["--engine", "ray", "--address", machine.address], "local": ["--jobs", "1"]}
+    found = {}
+    for name, options in engines.items():
+        process = machine.start(*command, *options, "--out", name, folder=tmp_path)
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+        found[name] = records(tmp_path / name)
+    assert len(found["ray"]) == 6
+    assert found["ray"] == found["local"]
+    sources = {json.dumps(record["source"]) for record in found["ray"].values() if record["method"] == "mine"}
+    assert sources == {'{"method": "mymodels:Mine", "dataset": "import: mygraphs:make"}'}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", ["transductive", "inductive"])
 def test_trials_on_a_cluster_are_those_of_one_machine(machine: Machine, tmp_path: Path, setting: str) -> None:
@@ -166,7 +186,7 @@ def test_runs_of_both_settings_get_their_own_task(tmp_path: Path) -> None:
         sent.append(task)
         return len(sent)
 
-    engine._ray, engine._do = SimpleNamespace(put=lambda task: task), SimpleNamespace(remote=take)
+    engine._ray, engine._remote = SimpleNamespace(put=lambda task: task), SimpleNamespace(remote=take)
     engine._source, engine._models, engine._tasks, engine._busy = Source(), tmp_path, {}, {}
     for inductive in (False, True, False):
         engine.start(Unit(print, plan("digits", "degree", 0, inductive=inductive)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from .bench import Evaluation, evaluate
+    from .api import benchmark, tune
     from .graphs import Graph, Task, load_graph, load_task
     from .methods import (
         KNN,
@@ -25,14 +25,19 @@ if TYPE_CHECKING:
         Energy,
         FeatureSum,
         GNNSafe,
+        InputWarning,
         Mahalanobis,
+        Method,
         MethodError,
         Odin,
         Prediction,
         Vanilla,
         load_method,
     )
+    from .metrics import Evaluation, evaluate
+    from .report import Results, plot_ternary, report
     from .sets import (
+        CredalSet,
         HullSet,
         IntervalSet,
         e_admissibility,
@@ -48,6 +53,18 @@ if TYPE_CHECKING:
         widen,
     )
 
+# Where the public names are; what is not public to users stays in its package.
+_NAMES = {
+    "graphs": "Graph Task load_graph load_task",
+    "sets": "CredalSet HullSet IntervalSet e_admissibility interval_dominance interval_softmax log_interval_softmax "
+    "lower_entropy maximality u65 u80 uncertainty upper_entropy widen",
+    "methods": "KNN KNNLJ METHODS ClassicalEnsemble CredalCoverage CredalEnsemble CredalFinal CredalLJ CredalWarning "
+    "Degree Energy FeatureSum GNNSafe InputWarning Mahalanobis Method MethodError Odin Prediction Vanilla load_method",
+    "metrics": "Evaluation evaluate",
+    "report": "Results plot_ternary",
+    "api": "benchmark tune",
+}
+_PACKAGE = {name: package for package, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "KNN",
@@ -58,6 +75,7 @@ __all__ = [
     "CredalEnsemble",
     "CredalFinal",
     "CredalLJ",
+    "CredalSet",
     "CredalWarning",
     "Degree",
     "Energy",
@@ -66,14 +84,18 @@ __all__ = [
     "GNNSafe",
     "Graph",
     "HullSet",
+    "InputWarning",
     "IntervalSet",
     "Mahalanobis",
+    "Method",
     "MethodError",
     "Odin",
     "Prediction",
+    "Results",
     "Task",
     "Vanilla",
     "__version__",
+    "benchmark",
     "e_admissibility",
     "evaluate",
     "interval_dominance",
@@ -84,6 +106,9 @@ __all__ = [
     "log_interval_softmax",
     "lower_entropy",
     "maximality",
+    "plot_ternary",
+    "report",
+    "tune",
     "u65",
     "u80",
     "uncertainty",
@@ -91,21 +116,12 @@ __all__ = [
     "widen",
 ]
 
-_IN_BENCH = {"Evaluation", "evaluate"}
-_IN_GRAPHS = {"Graph", "Task", "load_graph", "load_task"}
-_IN_METHODS = {
-    "KNN", "KNNLJ", "METHODS", "ClassicalEnsemble", "CredalCoverage", "CredalEnsemble", "CredalFinal", "CredalLJ",
-    "CredalWarning",
-    "Degree", "Energy", "FeatureSum", "GNNSafe", "MethodError", "Mahalanobis", "Odin", "Prediction", "Vanilla",
-    "load_method",
-}  # fmt: skip
-
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        rooms = {"bench": _IN_BENCH, "graphs": _IN_GRAPHS, "methods": _IN_METHODS}
-        room = next((room for room, names in rooms.items() if name in names), "sets")
-        return getattr(import_module(f".{room}", __name__), name)
+    if name == "report":  # the package, which can be called
+        return import_module(".report", __name__)
+    if name in _PACKAGE:
+        return getattr(import_module(f".{_PACKAGE[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

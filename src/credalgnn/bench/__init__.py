@@ -1,5 +1,5 @@
-"""The benchmark: an honest protocol, metrics, records on disk, tuning, resuming. Knows nothing of plotting."""
+"""The benchmark: what to run, where, and one record per run that outlives any crash. Knows nothing of plotting."""
 
-from .metrics import Evaluation, evaluate
+from ..metrics import Evaluation, evaluate
 
 __all__ = ["Evaluation", "evaluate"]

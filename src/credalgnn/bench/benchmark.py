@@ -8,11 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from .._files import Lock
 from ..graphs import Task
 from .engines import Engine, Unit
-from .files import Lock
-from .records import Folder
-from .runs import Run, about, execute, graph_columns
+from .execute import about, execute
+from .folder import EXPERIMENT, Folder
+from .node_tables import graph_columns
+from .plan import Run
+from .vanished import FolderVanished, guarded
 
 
 class Progress(NamedTuple):
@@ -33,7 +36,7 @@ class Outcome:
     left: int = 0
 
 
-def benchmark(
+def run_all(
     folder: Folder,
     runs: Sequence[Run],
     tasks: Mapping[tuple[str, int], Task],
@@ -44,16 +47,51 @@ def benchmark(
 ) -> Outcome:
     """Do all runs of which the folder has no finished record (or no predictions, where they are to be kept).
 
-    Those that failed before are tried again.
+    Those that failed before are tried again. Others may work in the same folder at the same time: a run is done by
+    whoever holds its lock. An error if the folder or records in it vanish meanwhile.
 
-    Others may work in the same folder at the same time: a run is done by whoever holds its lock. After ``deadline`` (as
-    ``time.monotonic`` counts) nothing is begun or waited for. ``tell`` hears of every run that begins or ends.
+    Args:
+        folder: Of the experiment.
+        runs: What to do.
+        tasks: By data set and split.
+        engine: Does the runs.
+        keep_nodes: Whether the predictions of a run are kept.
+        deadline: As ``time.monotonic`` counts; after it nothing is begun or waited for.
+        tell: Hears of every run that begins or ends.
     """
+    records = {path for run in runs if (path := folder.record(run.dataset, run.method, run.seed)).exists()}
+    with guarded(folder.path, EXPERIMENT) as check_folder:
+
+        def tell_and_check(progress: Progress) -> None:
+            check_folder()
+            if progress.record is not None:
+                records.add(folder.record(progress.run.dataset, progress.run.method, progress.run.seed))
+            tell(progress)
+
+        outcome = _run_all(folder, runs, tasks, engine, keep_nodes, deadline, tell_and_check)
+        missing = sum(not path.exists() for path in records)
+        if missing:  # a table of what is left would look like a whole one
+            raise FolderVanished(
+                f"{folder.path}: {missing} of {len(records)} records vanished during the work: the same command makes "
+                "them again"
+            )
+    return outcome
+
+
+def _run_all(
+    folder: Folder,
+    runs: Sequence[Run],
+    tasks: Mapping[tuple[str, int], Task],
+    engine: Engine,
+    keep_nodes: Callable[[Run], bool],
+    deadline: float | None,
+    tell: Callable[[Progress], None],
+) -> Outcome:
     outcome = Outcome()
     todo: deque[Run] = deque()
     for run in runs:  # a damaged record is found before any work is done
         record = folder.read(run, tasks[run.dataset, run.split_seed].fingerprint)
-        if _is_done(record) and (folder.has_nodes(run) or not keep_nodes(run)):
+        if _is_done(record) and (folder.has_predictions(run) or not keep_nodes(run)):
             outcome.done += 1
         else:
             todo.append(run)
@@ -77,10 +115,10 @@ def benchmark(
             if not lock.take():
                 elsewhere.append(run)
                 continue
-            found = folder.read(run, tasks[run.dataset, run.split_seed].fingerprint)
-            if found is not None and _is_done(found) and (folder.has_nodes(run) or not keep_nodes(run)):
+            record = folder.read(run, tasks[run.dataset, run.split_seed].fingerprint)
+            if record is not None and _is_done(record) and (folder.has_predictions(run) or not keep_nodes(run)):
                 lock.free()  # somebody else has done it meanwhile
-                ended(run, found)
+                ended(run, record)
                 continue
             busy[id(run)] = lock
             tell(Progress(run, None, outcome.done + outcome.failed, len(runs)))
@@ -118,6 +156,6 @@ def _describe_graphs(
     They are made for what is ``begun`` now, which may have other splits, and where they are missing.
     """
     for dataset in dict.fromkeys(run.dataset for run in runs):
-        if dataset in begun or not folder.nodes(f"{dataset}/graph").exists():
+        if dataset in begun or not folder.graph(dataset).exists():
             splits = dict.fromkeys(run.split_seed for run in runs if run.dataset == dataset)
-            folder.write_nodes(f"{dataset}/graph", graph_columns([tasks[dataset, split] for split in splits]))
+            folder.write_nodes(folder.graph(dataset), graph_columns([tasks[dataset, split] for split in splits]))

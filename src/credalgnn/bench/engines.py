@@ -1,4 +1,7 @@
-"""Where units of work are done: processes of this machine, or a Ray cluster. The results are the same."""
+"""Where units of work are done: processes of this machine, or a Ray cluster. The results are the same.
+
+Needs a POSIX system (Linux, macOS): signals are blocked while workers start, and folders have an owner.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +11,31 @@ import multiprocessing
 import os
 import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
 import traceback
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
 from tqdm import tqdm
 
 from .._version import __version__
-from ..graphs import Task, load_task
+from ..graphs import Task
 from ..methods import CredalWarning
-from .runs import Models, Run
+from .model_cache import ModelCache
+from .plan import Run
+from .tasks import Source
 
 
 class EngineError(RuntimeError):
@@ -38,7 +43,13 @@ class EngineError(RuntimeError):
 
 
 class Unit(NamedTuple):
-    """Something to do: ``function(run, task, models, *args)``, the function one of a module, so that it travels."""
+    """Something to do: ``function(run, task, models, *args)``.
+
+    Args:
+        function: At the top level of a module, so that other processes find it.
+        run: What to fit.
+        args: What else the function is called with.
+    """
 
     function: Callable[..., Any]
     run: Run
@@ -46,27 +57,17 @@ class Unit(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What came of a unit: its value, or in one line what went wrong."""
+    """The result of a unit.
+
+    Args:
+        unit: What was done.
+        value: What its function returned.
+        error: In one line what went wrong; None if nothing did.
+    """
 
     unit: Unit
     value: Any
     error: str | None = None
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where tasks come from; each is read once per process."""
-
-    mirror: Path | None = None
-    data_root: Path | None = None
-
-    def task(self, run: Run) -> Task:
-        return _task(self, run.dataset, run.split_seed, run.inductive)
-
-
-@lru_cache(maxsize=4)
-def _task(source: Source, dataset: str, split_seed: int, inductive: bool) -> Task:
-    return load_task(dataset, split_seed, inductive=inductive, mirror=source.mirror, data_root=source.data_root)
 
 
 class Engine(ABC):
@@ -74,15 +75,24 @@ class Engine(ABC):
 
     @property
     @abstractmethod
-    def slots(self) -> int: ...
+    def slots(self) -> int:
+        """How many units can be under way."""
 
     @abstractmethod
     def start(self, unit: Unit) -> None:
-        """Begin a unit; there must be a free slot."""
+        """Begin a unit; there must be a free slot.
+
+        Args:
+            unit: What to do.
+        """
 
     @abstractmethod
     def finished(self, timeout: float) -> list[Result]:
-        """What has been finished since, after waiting for it up to ``timeout`` seconds."""
+        """The results since the last call.
+
+        Args:
+            timeout: Seconds to wait for one.
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -96,27 +106,33 @@ class Engine(ABC):
 
 
 def one_thread() -> None:
-    """One thread per process: results then do not depend on how many there are, and none waits for another."""
+    """Use one thread: results then do not depend on how many processes there are, and none waits for another."""
     torch.set_num_threads(1)
 
 
 def _done(unit: Unit, task: Callable[[], Task], models: Path) -> tuple[Any, str | None]:
     """Do a unit; an error becomes a line, with the place in the code where it happened.
 
-    Of credal sets that say nothing the marks of the record tell; a warning a run would flood the terminal.
+    Records have marks for credal sets that say nothing; a warning for each run would flood the terminal.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CredalWarning)
-            return unit.function(unit.run, task(), Models(models), *unit.args), None
+            return unit.function(unit.run, task(), ModelCache(models), *unit.args), None
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
-        words = " ".join(str(error).split()) or "no message"
-        return None, f"{type(error).__name__}: {words} ({Path(place.filename).name}, line {place.lineno})"
+        message = " ".join(str(error).split()) or "no message"
+        return None, f"{type(error).__name__}: {message} ({Path(place.filename).name}, line {place.lineno})"
 
 
 class Processes(Engine):
-    """Processes of this machine. One that dies costs the unit it was doing; another takes its place."""
+    """Processes of this machine. One that dies costs the unit it was doing; another takes its place.
+
+    Args:
+        jobs: How many processes.
+        source: Where tasks come from.
+        models: The folder of fitted models that runs share.
+    """
 
     def __init__(self, jobs: int, source: Source, models: Path) -> None:
         self._jobs, self._source, self._models = jobs, source, models
@@ -135,10 +151,10 @@ class Processes(Engine):
                 worker.pipe.send(unit)
                 break
             except OSError:  # it has died since its last unit
-                worker.end()
+                worker.kill()
         else:
             worker = _Worker(self._context, self._source, self._models)
-            with suppress(OSError):  # should it be dead already, the next look at its pipe tells
+            with suppress(OSError):  # should it be dead already, its pipe says so in ``finished``
                 worker.pipe.send(unit)
         self._busy[worker.pipe] = worker, unit
 
@@ -151,43 +167,55 @@ class Processes(Engine):
                 value, error = pipe.recv()
                 self._idle.append(worker)
             except (EOFError, OSError):
-                value, error = None, worker.obituary()
+                value, error = None, worker.exit_reason()
             results.append(Result(unit, value, error))
         return results
 
     def close(self) -> None:
         for worker in [*self._idle, *(worker for worker, _ in self._busy.values())]:
-            worker.end()
+            worker.kill()
         self._idle, self._busy = [], {}
 
 
 class _Worker:
     def __init__(self, context: multiprocessing.context.SpawnContext, source: Source, models: Path) -> None:
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, source, models), daemon=True)
+        self.pipe, child_end = context.Pipe()
+        self.process = context.Process(target=_serve, args=(child_end, source, models), daemon=True)
         resource_tracker.ensure_running()  # its start would unblock the signal again
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is the parent's to answer
         try:
-            self.process.start()
+            with _without_main():
+                self.process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        theirs.close()
+        child_end.close()
 
-    def end(self) -> None:
+    def kill(self) -> None:
         self.process.kill()
         self.process.join()
         self.pipe.close()
 
-    def obituary(self) -> str:
+    def exit_reason(self) -> str:
         self.process.join()
         code = self.process.exitcode or 0
-        how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
-        return f"the process that did it ended with {how}" + ("; out of memory?" if code == -signal.SIGKILL else "")
+        reason = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
+        return f"the process that did it ended with {reason}" + ("; out of memory?" if code == -signal.SIGKILL else "")
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Hide the main module: a spawned process would run it again, and a script without a guard its benchmark."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _serve(pipe: Connection, source: Source, models: Path) -> None:
-    """The life of a worker: do what comes, until nobody is there to send more."""
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    """The main loop of a worker: do the units that come, until the other end of the pipe is closed."""
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     tqdm.set_lock(threading.RLock())  # its own would be a semaphore that outlives a killed process
     one_thread()
     while True:
@@ -198,7 +226,7 @@ def _serve(pipe: Connection, source: Source, models: Path) -> None:
         pipe.send(_done(unit, lambda unit=unit: source.task(unit.run), models))  # type: ignore[misc]
 
 
-def _die_with_parent() -> None:
+def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     wait([parent.sentinel])
@@ -209,6 +237,11 @@ class Ray(Engine):
     """An existing Ray cluster. Ray begins anew elsewhere what a lost machine was doing.
 
     Data travel through Ray, so only this machine needs the raw files; credalgnn must be installed on all of them.
+
+    Args:
+        address: ``HOST:PORT`` of the cluster; None for that of ``RAY_ADDRESS``, or the one that Ray finds.
+        source: Where tasks come from.
+        models: The folder of fitted models that runs share.
     """
 
     RETRIES = 3
@@ -222,14 +255,15 @@ class Ray(Engine):
         self._ray, self._source, self._models = ray, source, models.resolve()
         self._address = address or os.environ.get("RAY_ADDRESS") or "auto"
         try:
-            _knock(self._address)
+            _check_port(self._address)
             ray.init(self._address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
-            words = " ".join(str(error).split())
+            message = " ".join(str(error).split())
             raise EngineError(
-                f"no Ray cluster at {self._address} ({words:.200}): start one with ray start --head, or give --address"
+                f"no Ray cluster at {self._address} ({message:.200}): start one with ray start --head, or give "
+                "--address"
             ) from None
-        self._do = ray.remote(num_cpus=1, max_retries=self.RETRIES)(_do_remotely)
+        self._remote = ray.remote(num_cpus=1, max_retries=self.RETRIES)(_do_remotely)
         self._tasks: dict[tuple[str, int, bool], Any] = {}
         self._busy: dict[Any, Unit] = {}
 
@@ -241,7 +275,8 @@ class Ray(Engine):
         key = unit.run.dataset, unit.run.split_seed, unit.run.inductive
         if key not in self._tasks:
             self._tasks[key] = self._ray.put(self._source.task(unit.run))
-        self._busy[self._do.remote(unit, self._tasks[key], self._models, __version__)] = unit
+        path = [os.path.abspath(entry) for entry in sys.path]  # an empty entry is the working folder
+        self._busy[self._remote.remote(unit, self._tasks[key], self._models, __version__, path)] = unit
 
     def finished(self, timeout: float) -> list[Result]:
         if not self._busy:
@@ -254,8 +289,8 @@ class Ray(Engine):
             try:
                 value, error = self._ray.get(reference)
             except self._ray.exceptions.RayError as lost:
-                words = " ".join(str(lost).split())
-                value, error = None, f"lost by Ray: {words:.300}"
+                message = " ".join(str(lost).split())
+                value, error = None, f"lost by Ray: {message:.300}"
             results.append(Result(unit, value, error))
         return results
 
@@ -266,17 +301,21 @@ class Ray(Engine):
         self._ray.shutdown()
 
 
-def _knock(address: str) -> None:
-    """Fail at once where nobody listens: Ray itself goes on trying for minutes."""
+def _check_port(address: str) -> None:
+    """Fail at once where no server listens: Ray itself goes on trying for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdigit():
         socket.create_connection((host, int(port)), timeout=5).close()
 
 
-def _do_remotely(unit: Unit, task: Task, models: Path, version: str) -> tuple[Any, str | None]:
-    """A unit on some machine; fitted models are shared through the experiment's folder where it is seen from there."""
+def _do_remotely(unit: Unit, task: Task, models: Path, version: str, path: list[str]) -> tuple[Any, str | None]:
+    """A unit on some machine; fitted models are shared through the experiment's folder where it is seen from there.
+
+    Modules are also looked for where the one that asks looks for them: a method may come from its working folder.
+    """
     if version != __version__:
         return None, f"credalgnn {__version__} is on this machine of the cluster, and {version} on the one that asks"
+    sys.path += [entry for entry in path if entry not in sys.path]
     one_thread()
     return _done(unit, lambda: task, models if models.parent.is_dir() else _own_models(models))
 

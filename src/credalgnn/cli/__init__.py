@@ -1,4 +1,4 @@
-"""The command line: words to calls. Heavy imports wait until a command needs them."""
+"""The command line: arguments to calls. Heavy imports wait until a command needs them."""
 
 from __future__ import annotations
 
@@ -6,25 +6,61 @@ import argparse
 import io
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from .._names import suggestion
 from .._version import __version__
 from . import bench, data, search, sets
 from .errors import UserError
 
 
 class _Parser(argparse.ArgumentParser):
+    """Options have one spelling (``--seed`` is not ``--seeds``), and an unknown one gets the nearest."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, allow_abbrev=False)
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        args = sys.argv[1:] if args is None else args
+        self._check_options(args)  # before argparse complains of what is missing because of the typo
+        found, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(f"unexpected argument {rest[0]!r}")
+        return found, rest
+
+    def _check_options(self, args: Sequence[str]) -> None:
+        for argument in args:
+            if argument == "--" or (self._subparsers is not None and not argument.startswith("-")):
+                return  # what follows is not this parser's
+            option = argument.partition("=")[0]
+            if option.startswith("--") and option not in self._option_string_actions:
+                options = [name for name in self._option_string_actions if name.startswith("--")]
+                self.error(f"unknown option {option}: {suggestion(option, options)}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(action, f"unknown {value!r}: {suggestion(str(value), action.choices)}")
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"credalgnn: {message} (see {self.prog} --help)\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; 0 if all went well, 1 if something is left or failed, 2 for an error of the user's."""
+    """Run one command.
+
+    Args:
+        argv: Its arguments; None for those of the process.
+
+    Returns:
+        The exit code: 0 if all went well, 1 if something is left, failed or lost, 2 for an error of the user's.
+    """
     parser = _Parser(prog="credalgnn", description="Graph neural networks that know what they do not know.")
     parser.add_argument("--version", action="version", version=f"credalgnn {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for room in (bench, search, data, sets):
-        room.add_commands(commands)
+    for module in (bench, search, data, sets):
+        module.add_commands(commands)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ± shall not end hours of work
@@ -33,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(args.run(args) or 0)
     except UserError as error:
         print(f"credalgnn: {error}", file=sys.stderr)
-        return 2
+        return error.code
     except KeyboardInterrupt:
         print("credalgnn: stopped; what was finished is kept, and the same command goes on", file=sys.stderr)
         return 130

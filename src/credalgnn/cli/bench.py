@@ -6,32 +6,23 @@ import argparse
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .common import (
-    Bar,
-    add_work_options,
-    chosen_methods,
-    count,
-    deadline_of,
-    engine_of,
-    is_inductive,
-    load_tasks,
-    need,
-    overrides_for,
-    source_of,
-    user_errors,
-)
+from .common import add_work_options, check_setting, classes_of, count, need, settings_of, user_errors, work_options
 from .errors import UserError
 
 if TYPE_CHECKING:
-    from ..bench.runs import Run
-    from ..graphs import Task
+    from ..report.results import Results
 
 
 def add_commands(commands: Any) -> None:
+    """Add ``bench`` and ``report``.
+
+    Args:
+        commands: The subparsers of the command line.
+    """
     bench = commands.add_parser(
         "bench",
         help="methods side by side on named graphs: records, tables and a page",
@@ -39,11 +30,14 @@ def add_commands(commands: Any) -> None:
         "record per run, tables and report.html go to --out. The same command goes on where it was stopped; runs that "
         "failed are tried again.",
     )
-    bench.add_argument("-m", "--methods", nargs="+", default=["all"], metavar="METHOD", help="names, or all (default)")
+    bench.add_argument("-m", "--methods", nargs="+", default=["all"], metavar="METHOD",
+                       help="names, or all (default); or package.module:Class")  # fmt: skip
     add_work_options(bench)
-    bench.add_argument("--seeds", type=count, default=10, metavar="N", help="seeds 0..N-1 (default: %(default)s)")
+    bench.add_argument(
+        "--seeds", type=count, default=10, metavar="N", help="seeds 0..N-1, at most 10,000 (default: %(default)s)"
+    )
     bench.add_argument("--vary-split", action="store_true", help="seed k takes split k, too; else all share one split")
-    bench.add_argument("--tuned", type=Path, metavar="DIR", help="use what credalgnn tune found there")
+    bench.add_argument("--tuned", type=Path, metavar="DIR", help="use what credalgnn tune chose there")
     bench.add_argument(
         "--predictions", choices=("none", "first", "all"), default="first",
         help="keep what is predicted for each node, of the first seed or of all (default: %(default)s)",
@@ -64,144 +58,74 @@ def add_commands(commands: Any) -> None:
 
 
 def _bench(args: argparse.Namespace) -> int:
-    methods, inductive = _with_trivial(chosen_methods(args.methods)), is_inductive(args)
+    check_setting(args)
     if args.vary_split and args.split_seed:
         raise UserError("--vary-split gives every seed a split of its own: leave out --split-seed")
     if args.vary_split and args.tuned is not None:
         raise UserError("--tuned is for the split that was tuned on: leave out --vary-split")
     if args.predictions != "none":
         need("pyarrow", "--predictions", ", or give --predictions none")
+    work = work_options(args)
     with user_errors():
-        from ..bench.benchmark import benchmark
-        from ..bench.records import Folder
+        from ..api import benchmark
 
-        source = source_of(args)
-        splits = range(args.seeds) if args.vary_split else [args.split_seed]
-        tasks = load_tasks(source, args.datasets, splits, inductive)
-        runs = _runs(args, methods, tasks)
-        identity = {
-            "kind": "bench", "protocol": args.protocol, "setting": args.setting,
-            "split": "seed" if args.vary_split else args.split_seed, "set": sorted(args.overrides),
-            "tuned": args.tuned is not None,
-        }  # fmt: skip
-        folder = Folder.open(args.out, identity)
-        kept = {"none": 0, "first": 1, "all": args.seeds}[args.predictions]  # seeds whose predictions are kept
-        with folder.occupied() as tidy, engine_of(args, source, folder.models) as engine, Bar(len(runs)) as bar:
-            outcome = benchmark(folder, runs, tasks, engine, lambda run: run.seed < kept, deadline_of(args), bar.tell)
-            if not outcome.left:
-                tidy()
-        if outcome.done:
-            print(write_report([args.out], args.out, f"credalgnn bench: {', '.join(dict.fromkeys(args.datasets))}"))
-    if outcome.left:
-        print(f"{outcome.left} of {len(runs)} runs are left: the same command goes on", file=sys.stderr)
-    if outcome.failed:
-        print(f"{outcome.failed} of {len(runs)} runs failed: the same command tries again", file=sys.stderr)
-    return 1 if outcome.left or outcome.failed else 0
-
-
-def _with_trivial(methods: Sequence[str]) -> list[str]:
-    """The baselines that need no model stand in every table."""
-    from ..methods import METHODS
-    from ..methods.trivial import Trivial
-
-    return [*methods, *(name for name, kind in METHODS.items() if issubclass(kind, Trivial) and name not in methods)]
-
-
-def _runs(args: argparse.Namespace, methods: Sequence[str], tasks: Mapping[tuple[str, int], Task]) -> list[Run]:
-    """Everything to do, seed by seed, so that a benchmark that is stopped has compared what it has done."""
-    from ..bench.runs import plan
-
-    settings = {name: overrides_for(name, args.overrides, methods) for name in methods}
-    datasets = list(dict.fromkeys(args.datasets))
-    found = {dataset: _tuned(args, methods, tasks[dataset, args.split_seed]) for dataset in datasets}
-    runs = []
-    for seed in range(args.seeds):
-        split = seed if args.vary_split else args.split_seed
-        for dataset in datasets:
-            for name in methods:
-                (own, below), best = settings[name], found[dataset].get(name, {})
-                config, vanilla = {**best.get("config", {}), **own}, {**best.get("vanilla", {}), **below}
-                inductive = tasks[dataset, split].inductive
-                runs.append(plan(dataset, name, seed, args.protocol, split, config, [vanilla], inductive))
-    return runs
-
-
-def _tuned(args: argparse.Namespace, methods: Sequence[str], task: Task) -> dict[str, dict[str, Any]]:
-    """What ``--tuned`` holds for a task; refused are methods that could have been tuned and were not, or apart."""
-    from ..bench.runs import stands_on_vanillas
-    from ..bench.spaces import SPACES
-    from ..bench.tuning import tuned
-    from ..methods import METHODS
-
-    if args.tuned is None:
-        return {}
-    found = tuned(args.tuned, task, args.protocol)
-    missing = [name for name in methods if name in SPACES and name not in found]
-    if missing:
-        raise UserError(
-            f"{args.tuned}: {', '.join(missing)} not tuned on {task.name}, and a table compares methods of one budget: "
-            "tune them too, or leave them out"
+        results = benchmark(
+            args.datasets,
+            args.methods,
+            seeds=args.seeds,
+            out=args.out,
+            protocol=args.protocol,
+            setting=args.setting,
+            ood_classes=classes_of(args),
+            split_seed=args.split_seed,
+            vary_split=args.vary_split,
+            settings=settings_of(args.overrides),
+            tuned=args.tuned,
+            predictions=args.predictions,
+            **work,
         )
-    below = {name: found[name]["vanilla"] for name in methods if name in SPACES and stands_on_vanillas(METHODS[name])}
-    below |= {"vanilla": found["vanilla"]["config"]} if "vanilla" in methods else {}
-    for name, config in below.items():
-        other = next(iter(below))
-        if config != below[other]:
-            raise UserError(
-                f"{args.tuned}: {other} and {name} were tuned with different vanilla GNNs on {task.name}: tune both "
-                "again, vanilla first or with them, or bench them apart"
-            )
-    return found
+        if results.records:
+            print(summary_of(results, args.out))
+    if results.left:
+        print(f"{results.left} of {results.total} runs are left: the same command goes on", file=sys.stderr)
+    if results.failed:
+        print(f"{results.failed} of {results.total} runs failed: the same command tries again", file=sys.stderr)
+    return 1 if results.left or results.failed else 0
 
 
 def _report(args: argparse.Namespace) -> int:
     if args.out is None and len(args.folders) > 1:
         raise UserError("several folders: say with --out where the tables and the page shall go")
     with user_errors():
+        from ..report import report
         from ..report.paper import is_reproduction, write_beside
 
         out = args.out or args.folders[0]
-        _check_place(out, args.folders)
         beside = all(map(is_reproduction, args.folders))
         if beside:  # first: reproductions that differ are refused before anything is written
             write_beside(args.folders, out)
-        print(write_report(args.folders, out, "credalgnn report", args.score))
+        print(summary_of(report(args.folders, out, scores=args.score), out, args.score))
         if beside:
             print(f"beside the paper's: {out / 'paper.md'}")
     return 0
 
 
-def _check_place(out: Path, folders: Sequence[Path]) -> None:
-    """Refuse to write over another experiment's tables, or over a page that is not of this kind."""
-    from ..bench.records import EXPERIMENT
+def summary_of(results: Results, out: Path, scores: Sequence[str] | None = None) -> str:
+    """What to print of results whose tables and page are written.
 
-    if out.resolve() in [folder.resolve() for folder in folders]:
-        return
-    if (out / EXPERIMENT).exists():
-        raise UserError(f"{out} holds another experiment: choose another --out")
-    page = out / "report.html"
-    if page.exists() and b'name="generator" content="credalgnn"' not in page.read_bytes()[:4000]:
-        raise UserError(f"{page} is not a page of credalgnn: choose another --out")
+    Args:
+        results: Of runs.
+        out: Where tables and page are.
+        scores: Only these; None for all.
+    """
+    from ..bench.folder import PAGE
+    from ..report.summary import TaskKey
+    from ..report.tables import in_words, terminal
 
-
-def write_report(folders: Sequence[Path], out: Path, title: str, scores: Sequence[str] | None = None) -> str:
-    """Tables and page from records; what to print of it."""
-    from ..report.page import write_page
-    from ..report.summary import TaskKey, make_rows, read_runs
-    from ..report.tables import in_words, terminal, write_tables
-
-    records = read_runs(folders)
-    rows = make_rows(records)
-    known = dict.fromkeys(row.score for row in rows)
-    unknown = [name for name in scores or () if name not in known]
-    if unknown:
-        raise UserError(f"no run has the score {unknown[0]!r}: there are {', '.join(known)}")
-    rows = [row for row in rows if scores is None or row.trivial or row.score in scores]
-    write_tables(rows, out)
-    write_page(records, folders, out / "report.html", title)
+    rows = results.chosen_rows(scores)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    strangers = {TaskKey.of(record): record["ood_names"] for record in records if record["status"] == "done"}
-    words = in_words(rows, strangers)
+    done = [record for record in results.records if record["status"] == "done"]
+    lines = in_words(rows, {TaskKey.of(record): record["ood_names"] for record in done})
     if width is not None:
-        words = [line for text in words for line in textwrap.wrap(text, max(width, 20))]
-    return "\n".join([terminal(rows, width), "", *words, f"tables and page: {out / 'report.html'}"])
+        lines = [line for text in lines for line in textwrap.wrap(text, max(width, 20))]
+    return "\n".join([terminal(rows, width), "", *lines, f"tables and page: {out / PAGE}"])

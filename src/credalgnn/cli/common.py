@@ -5,31 +5,29 @@ from __future__ import annotations
 import argparse
 import ast
 import errno
-import os
 import re
-import shutil
-import sys
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .errors import UserError
+from .errors import UserError, WorkLost
 
-if TYPE_CHECKING:
-    from ..bench.benchmark import Progress
-    from ..bench.engines import Engine, Source
-    from ..bench.studies import Ended
-    from ..graphs import Task
+MOST = 10_000  # seeds, trials or processes: more is a slip of the finger, and takes long to plan
 
 
 def add_work_options(parser: argparse.ArgumentParser) -> None:
-    """What all commands that train have in common."""
+    """Add the options that all commands that train have in common.
+
+    Args:
+        parser: Of the command.
+    """
     parser.add_argument(
-        "-d", "--datasets", nargs="+", required=True, metavar="NAME", help="credalgnn datasets lists them"
-    )
+        "-d", "--datasets", nargs="+", required=True, metavar="NAME",
+        help="credalgnn datasets lists them; or a file of Graph.save, a folder with tables, package.module:name",
+    )  # fmt: skip
+    parser.add_argument("--ood-classes", nargs="*", metavar="CLASS",
+                        help="left out, by number or name; default: those that a data set names")  # fmt: skip
     parser.add_argument("--protocol", choices=("sealed", "paper"), default="sealed",
                         help="sealed: nothing but ID validation nodes decides anything (default)")  # fmt: skip
     parser.add_argument("--setting", choices=("transductive", "inductive"), default="transductive",
@@ -41,7 +39,11 @@ def add_work_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_place_options(parser: argparse.ArgumentParser) -> None:
-    """Where to work, how long, and with whose help."""
+    """Add the options that say where to work, how long, and on which machines.
+
+    Args:
+        parser: Of the command.
+    """
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--jobs", type=count, metavar="N", help="processes on this machine (default: one a core)")
     parser.add_argument("--engine", choices=("local", "ray"), default="local", help="ray: an existing cluster")
@@ -52,125 +54,94 @@ def add_place_options(parser: argparse.ArgumentParser) -> None:
 
 
 def count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
+    """A number of seeds, trials or processes.
+
+    Args:
+        text: As it was typed.
+    """
+    digits = text.lstrip("0")
+    if not re.fullmatch(r"[0-9]+", text) or not digits:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
-    return int(text)
+    if len(digits) > len(str(MOST)) or int(digits) > MOST:
+        raise argparse.ArgumentTypeError(f"{text:.20} is too many: at most {MOST:,}")
+    return int(digits)
 
 
 def _duration(text: str) -> float:
-    if text.isdigit():
+    if re.fullmatch(r"[0-9]{1,9}", text):
         return float(text)
-    parts = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text)
+    parts = re.fullmatch(r"(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?", text)
     if not text or parts is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time: say 90s, 30m or 1h30m")
     hours, minutes, seconds = (int(part or 0) for part in parts.groups())
     return float(3600 * hours + 60 * minutes + seconds)
 
 
-def chosen_methods(names: Sequence[str]) -> list[str]:
-    from ..methods import METHODS
+def settings_of(overrides: Sequence[str]) -> dict[str, Any]:
+    """What ``--set`` says, by name.
 
-    found = dict.fromkeys(METHODS if "all" in names else names)
-    unknown = [name for name in names if name not in (*METHODS, "all")]
-    if unknown:
-        raise UserError(f"unknown method {unknown[0]!r}: choose from {', '.join(METHODS)}, or all")
-    return list(found)
-
-
-def is_inductive(args: argparse.Namespace) -> bool:
-    """Whether the graphs grow after training; refused where the protocol has no such setting."""
-    if args.setting == "inductive" and args.protocol == "paper":
-        raise UserError("--setting inductive: the paper's protocol is transductive; leave out --protocol paper")
-    return bool(args.setting == "inductive")
-
-
-def load_tasks(
-    source: Source, datasets: Sequence[str], splits: Sequence[int], inductive: bool = False
-) -> dict[tuple[str, int], Task]:
-    """Every task, before any work is done; the splits of a data set share its graph."""
-    from dataclasses import replace
-
-    from ..graphs import load_task
-
-    tasks: dict[tuple[str, int], Task] = {}
-    for dataset in dict.fromkeys(datasets):
-        for split in splits:
-            task = load_task(dataset, split, inductive=inductive, mirror=source.mirror, data_root=source.data_root)
-            graph = next((one.graph for (name, _), one in tasks.items() if name == dataset), task.graph)
-            tasks[dataset, split] = replace(task, graph=graph)
-    return tasks
-
-
-def overrides_for(
-    method: str, overrides: Sequence[str], methods: Sequence[str]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What ``--set`` says of a method, and of the vanilla GNNs it stands on; refused if no method knows a name."""
-    from ..bench.runs import options, stands_on_vanillas
-    from ..methods import METHODS, Vanilla
-
-    own: dict[str, Any] = {}
-    below: dict[str, Any] = {}
+    Args:
+        overrides: The arguments of ``--set``.
+    """
+    settings: dict[str, Any] = {}
     for text in overrides:
-        left, equals, value = text.partition("=")
-        if not equals or not left:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
             raise UserError(f"--set {text}: NAME=VALUE is wanted, as in lr=0.01")
-        of, _, name = left.rpartition(".")
-        if of and of not in methods:
-            raise UserError(f"--set {text}: {of!r} is not among the methods ({', '.join(methods)})")
-        known = [one for one in ([of] if of else methods) if name in _reach(METHODS[one])]
-        if not known:
-            names = sorted({name for one in ([of] if of else methods) for name in _reach(METHODS[one])})
-            raise UserError(f"--set {text}: no chosen method has {name!r}; there are {', '.join(names) or 'none'}")
-        if of and of != method:
-            continue
-        kind = METHODS[method]
-        if name in options(kind):
-            own[name] = _value(value)
-        elif stands_on_vanillas(kind) and name in options(Vanilla):
-            below[name] = _value(value)
-    return own, below
-
-
-def _reach(kind: Any) -> set[str]:
-    """The hyper-parameters of a method and of what it stands on."""
-    from ..bench.runs import options, stands_on_vanillas
-    from ..methods import Vanilla
-
-    return {*options(kind), *(options(Vanilla) if stands_on_vanillas(kind) else ())}
+        settings[name] = _value(value)
+    return settings
 
 
 def _value(text: str) -> Any:
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, MemoryError, RecursionError):  # the latter two: thousands of brackets
         return text
 
 
-def deadline_of(args: argparse.Namespace) -> float | None:
-    return None if args.time_limit is None else time.monotonic() + args.time_limit
+def classes_of(args: argparse.Namespace) -> list[int | str] | None:
+    """The classes that ``--ood-classes`` names: numbers, or names.
+
+    Args:
+        args: Of the command.
+    """
+    if args.ood_classes is None:
+        return None
+    return [int(text) if text.lstrip("-").isdigit() else text for text in args.ood_classes]
 
 
-def source_of(args: argparse.Namespace) -> Source:
-    """Where graphs come from; options that contradict each other are refused before anything is done."""
-    from ..bench.engines import Source
+def check_setting(args: argparse.Namespace) -> None:
+    """Refuse a setting that the protocol does not have.
 
+    Args:
+        args: Of the command.
+    """
+    if args.setting == "inductive" and args.protocol == "paper":
+        raise UserError("--setting inductive: the paper's protocol is transductive; leave out --protocol paper")
+
+
+def work_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Where to work, how long and on which machines; options that contradict each other are refused.
+
+    Args:
+        args: Of the command.
+    """
     if args.engine == "ray" and args.jobs is not None:
         raise UserError("--jobs is for this machine; a Ray cluster has its own number of processors")
     if args.engine == "local" and args.address is not None:
         raise UserError("--address is of a Ray cluster: add --engine ray")
-    return Source(args.mirror, args.data_root)
-
-
-def engine_of(args: argparse.Namespace, source: Source, models: Path) -> Engine:
-    from ..bench.engines import Processes, Ray
-
-    if args.engine == "ray":
-        return Ray(args.address, source, models)
-    return Processes(args.jobs or len(os.sched_getaffinity(0)), source, models)
+    names = ("jobs", "engine", "address", "time_limit", "mirror", "data_root")
+    return {name: getattr(args, name) for name in names}
 
 
 def need(package: str, what: str, otherwise: str = "") -> None:
-    """Refuse to begin without an optional package."""
+    """Refuse to begin without an optional package.
+
+    Args:
+        package: Its name.
+        what: The command or option that needs it.
+        otherwise: What else could be done.
+    """
     from importlib.util import find_spec
 
     if find_spec(package) is None:
@@ -180,15 +151,21 @@ def need(package: str, what: str, otherwise: str = "") -> None:
 @contextmanager
 def user_errors() -> Iterator[None]:
     """Errors that a person can mend, as one line; what was finished is on the disk already."""
+    from ..bench.choices import SettingError
     from ..bench.engines import EngineError
     from ..bench.records import RecordError
+    from ..bench.vanished import FolderVanished
     from ..graphs import GraphError
     from ..methods import MethodError
 
     try:
         yield
+    except SettingError as error:
+        raise UserError(f"--set {error}") from None
     except (GraphError, MethodError, RecordError, EngineError) as error:
         raise UserError(" ".join(str(error).split())) from None
+    except FolderVanished as error:
+        raise WorkLost(str(error)) from None
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -196,76 +173,3 @@ def user_errors() -> Iterator[None]:
         closed = error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
         hint = "choose another --out" if closed else "finished runs are kept, and the same command goes on"
         raise UserError(f"{place}{error.strerror or error}; {hint}") from None
-
-
-class Bar:
-    """Progress: a bar with the time left and what is being done on a terminal, a line for what has ended elsewhere."""
-
-    def __init__(self, total: int) -> None:
-        from tqdm import tqdm
-
-        bar = _BAR.replace("WIDTH", "30" if shutil.get_terminal_size().columns >= 100 else "10")
-        self._bar = tqdm(total=total, disable=None, leave=False, dynamic_ncols=True, bar_format=bar)
-        self._begin, self._total = time.monotonic(), total
-        self._before: int | None = None  # what an earlier command has done
-        self._running: list[str] = []
-        self._closed = threading.Event()
-        if not self._bar.disable:
-            threading.Thread(target=self._tick, daemon=True).start()
-
-    def _tick(self) -> None:
-        """Let the clock go on while nothing ends."""
-        while not self._closed.wait(1.0):
-            self._bar.refresh()
-
-    def tell(self, progress: Progress) -> None:
-        """A run begins, or has ended."""
-        run, record, done, _ = progress
-        if record is None:
-            self._running.append(run.words)
-        else:
-            self._running = [words for words in self._running if words != run.words]
-            failed = record["status"] == "failed"
-            self._ended(f"{run.words}: {record['error'] if failed else _found(record)}", done, failed)
-        self._bar.set_description_str(", ".join(self._running))
-
-    def trial(self, ended: Ended) -> None:
-        """A trial of a search has ended."""
-        search, found, done, _ = ended
-        value = "no value" if found.get("value") is None else f"{found['value']:.4f}"
-        words = "given up early" if "hopeless" in found else found.get("error") or value
-        self._ended(f"{search}: {words}", done, False)
-        self._bar.set_description_str(f"{search}: {words}")
-
-    def _ended(self, words: str, done: int, important: bool) -> None:
-        if self._before is None:
-            self._before = done - 1
-            self._bar.n = self._bar.initial = done - 1
-        if important or self._bar.disable:
-            rate = (time.monotonic() - self._begin) / max(done - self._before, 1)
-            left = f", {_clock(rate * (self._total - done))} left" if done < self._total else ""
-            self._bar.write(f"[{done}/{self._total}] {words}{left}", file=sys.stderr)
-        self._bar.update(max(done - self._bar.n, 0))
-
-    def __enter__(self) -> Bar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._closed.set()
-        self._bar.close()
-
-
-_BAR = "{n_fmt}/{total_fmt} {bar:WIDTH} {elapsed}, {remaining} left  {desc}"
-
-
-def _found(record: Mapping[str, Any]) -> str:
-    headline = record["headline"]
-    words = f"{headline} {100 * record['scores'][headline]['auroc']:.1f}"
-    accuracy = record["metrics"]["accuracy"]
-    return words if accuracy is None else f"{words}, accuracy {100 * accuracy:.1f}"
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -10,10 +10,18 @@ from .errors import UserError
 
 
 def add_commands(commands: Any) -> None:
+    """Add ``datasets`` and ``describe``.
+
+    Args:
+        commands: The subparsers of the command line.
+    """
     listing = commands.add_parser("datasets", help="the graphs that have a name, and whether they are on this disk")
     listing.set_defaults(run=_datasets)
-    telling = commands.add_parser("describe", help="a named graph and its task, next to the paper's counts")
-    telling.add_argument("name", metavar="NAME")
+    telling = commands.add_parser("describe", help="a graph and its task, next to the paper's counts")
+    telling.add_argument(
+        "name", metavar="NAME", help="or a file of Graph.save, a folder with tables, package.module:name"
+    )
+    telling.add_argument("--ood-classes", nargs="*", metavar="CLASS", help="left out, by number or name")
     telling.add_argument("--split-seed", type=int, default=0, metavar="K", help="public split, or seed (default: 0)")
     telling.set_defaults(run=_describe)
     for command in (listing, telling):
@@ -22,43 +30,35 @@ def add_commands(commands: Any) -> None:
 
 
 def _datasets(args: argparse.Namespace) -> None:
-    from ..graphs import GraphError
-    from ..graphs.named import DATASETS, in_mirror, paper_table, summary
+    from ..graphs import DATASETS, GraphError, dataset_names, find_dataset
 
-    try:
-        mirrored = {name for name, dataset in DATASETS.items() if dataset.make is None and in_mirror(name, args.mirror)}
-    except GraphError as error:
-        raise UserError(error) from None
-    paper = {row["dataset"]: row for row in paper_table()}
     print(f"{'name':10s} {'nodes':>10s} {'edges':>11s} {'classes':>7s} {'homophily':>9s}  on disk")
-    for name, dataset in DATASETS.items():
-        seen = summary(name, args.data_root)
-        if seen is not None:
-            numbers = f"{seen[0]:10,d} {seen[1]:11,d} {seen[2]:7d} {seen[3]:9.3f}"
-            where = "yes" if dataset.make is None else "embedded"
-        else:
-            nodes, edges, classes, homophily = dataset.published or _of_paper(paper[name])
-            numbers = f"{nodes:10,d} {edges:11,d} {classes:7d} {homophily:>9s}"
-            where = "raw files in the mirror" if name in mirrored else "no"
-        print(f"{name:10s} {numbers}  {where:24s} {dataset.about}")
+    for name in dataset_names():
+        try:
+            dataset = find_dataset(name)
+            size, place = dataset.summary(args.data_root), dataset.place(args.mirror, args.data_root)
+        except GraphError as error:
+            if name in DATASETS:  # the mirror is none; a plug-in that cannot be loaded must not hide the others
+                raise UserError(error) from None
+            print(f"{name:10s} cannot be loaded: {' '.join(str(error).split())}")
+            continue
+        numbers = " " * 40
+        if size is not None:
+            share = size.homophily if isinstance(size.homophily, str) else f"{size.homophily:.3f}"
+            numbers = f"{size.nodes:10,d} {size.edges:11,d} {size.classes:7d} {share:>9s}"
+        print(f"{name:10s} {numbers}  {place:24s} {dataset.description}")
     print("\nWhat is not on disk yet is shown with published numbers; credalgnn describe NAME fetches and reads it.")
-
-
-def _of_paper(row: dict[str, str | int]) -> tuple[int, int, int, str]:
-    """Nodes, edges, classes and homophily in the paper's table."""
-    nodes, edges, classes = (int(row[key]) for key in ("nodes", "edges", "classes"))
-    return nodes, edges, classes, {"He": "low", "Ho": "high"}[str(row["homophily"])]
 
 
 def _describe(args: argparse.Namespace) -> None:
     from ..graphs import GraphError, load_task, paper_table
 
     try:
-        task = load_task(args.name, args.split_seed, mirror=args.mirror, data_root=args.data_root)
+        task = load_task(args.name, args.split_seed, args.ood_classes, mirror=args.mirror, data_root=args.data_root)
     except GraphError as error:
         raise UserError(error) from None
     print(task.graph.describe())
-    left_out = ", ".join(task.graph.class_names[k] for k in task.ood_classes)
+    left_out = ", ".join(task.graph.class_names[k] for k in task.ood_classes) or "none"
     print(f"{'left out':15s} {left_out}\n{'fingerprint':15s} {task.fingerprint}\n")
     paper = next((row for row in paper_table() if row["dataset"] == args.name), None)
     ours = {

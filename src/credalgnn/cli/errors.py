@@ -1,5 +1,13 @@
-"""What the person at the keyboard can mend."""
+"""Errors that end a command with one line on stderr and an exit code."""
 
 
 class UserError(Exception):
-    """Printed as one line, exit code 2."""
+    """What the person at the keyboard can mend."""
+
+    code = 2
+
+
+class WorkLost(UserError):
+    """What was done is not there any more."""
+
+    code = 1

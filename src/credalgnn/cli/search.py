@@ -6,39 +6,40 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .bench import write_report
 from .common import (
-    Bar,
     add_place_options,
     add_work_options,
-    chosen_methods,
+    check_setting,
+    classes_of,
     count,
-    deadline_of,
-    engine_of,
-    is_inductive,
-    load_tasks,
     need,
-    overrides_for,
-    source_of,
+    settings_of,
     user_errors,
+    work_options,
 )
-from .errors import UserError
 
 if TYPE_CHECKING:
-    from ..bench.tuning import Best
+    from ..tuning.best import Best
 
 
 def add_commands(commands: Any) -> None:
+    """Add ``tune`` and ``reproduce``.
+
+    Args:
+        commands: The subparsers of the command line.
+    """
     tune = commands.add_parser(
         "tune",
         help="search hyper-parameters (Optuna), by what the protocol allows to look at",
         description="Search the paper's space (for baselines that of their original papers) with Optuna's TPE. Several "
         "processes and machines may work on the same --out; what is finished is kept, and the same command goes on. "
-        "credalgnn bench --tuned uses what was found.",
+        "credalgnn bench --tuned uses what was chosen.",
     )
     tune.add_argument("-m", "--methods", nargs="+", required=True, metavar="METHOD", help="names, or all")
     add_work_options(tune)
-    tune.add_argument("--trials", type=count, default=30, metavar="N", help="trials per method (default: %(default)s)")
+    tune.add_argument(
+        "--trials", type=count, default=30, metavar="N", help="trials per method, at most 10,000 (default: %(default)s)"
+    )
     tune.add_argument("--storage", metavar="URL", help="an Optuna database instead of a journal file in --out")
     tune.set_defaults(run=_tune)
     _add_scale(tune, "log")
@@ -58,50 +59,41 @@ def add_commands(commands: Any) -> None:
 
 
 def _add_scale(parser: argparse.ArgumentParser, default: str) -> None:
-    words = "draw learning rate and weight decay evenly, as the paper does, or evenly in their logarithms"
-    parser.add_argument("--scale", choices=("uniform", "log"), default=default, help=f"{words} (default: %(default)s)")
+    meaning = "draw learning rate and weight decay evenly, as the paper does, or evenly in their logarithms"
+    parser.add_argument(
+        "--scale", choices=("uniform", "log"), default=default, help=f"{meaning} (default: %(default)s)"
+    )
 
 
 def _tune(args: argparse.Namespace) -> int:
     need("optuna", "credalgnn tune")
-    inductive = is_inductive(args)
+    check_setting(args)
+    work = work_options(args)
     with user_errors():
-        from ..bench.records import Folder
-        from ..bench.spaces import SPACES
-        from ..bench.studies import Studies, Tuning, search_all
+        from ..api import tune
 
-        methods = chosen_methods(args.methods)
-        methods = [name for name in methods if name in SPACES or "all" not in args.methods]
-        settings = {name: overrides_for(name, args.overrides, methods) for name in methods}
-        source = source_of(args)
-        tasks = load_tasks(source, args.datasets, [args.split_seed], inductive)
-        identity = {
-            "kind": "tune", "protocol": args.protocol, "setting": args.setting, "scale": args.scale,
-            "split": args.split_seed, "set": sorted(args.overrides),
-        }  # fmt: skip
-        folder = Folder.open(args.out, identity)
-        with folder.occupied() as tidy:
-            studies = Studies(folder.path, args.protocol, args.scale, args.storage)
-            parts = [
-                Tuning(dataset, task, studies, methods, args.trials, args.split_seed, settings)
-                for (dataset, _), task in tasks.items()
-            ]
-            bare = [name for part in parts for name, space in part.spaces.items() if not space]
-            if bare:
-                raise UserError(f"--set leaves nothing of {bare[0]} to tune")
-            total = sum(part.total for part in parts)
-            with engine_of(args, source, folder.models) as engine, Bar(total) as bar:
-                in_time = search_all(parts, studies, engine, deadline_of(args), bar.trial)
-            if in_time:
-                tidy()
-    if not in_time:
+        results = tune(
+            args.datasets,
+            args.methods,
+            out=args.out,
+            trials=args.trials,
+            protocol=args.protocol,
+            setting=args.setting,
+            scale=args.scale,
+            ood_classes=classes_of(args),
+            split_seed=args.split_seed,
+            settings=settings_of(args.overrides),
+            storage=args.storage,
+            **work,
+        )
+    if not results.finished:
         print("the time is over: the same command goes on", file=sys.stderr)
         return 1
-    for part in parts:
-        for name, best in part.best().items():
+    for dataset, table in results.best.items():
+        for name, best in table.items():
             value = "-" if best.value is None else f"{best.value:.4f}"
-            print(f"{part.dataset:10s} {name:20s} {value:>8s}  {_point(best)}")
-    setting = f" --setting {args.setting}" if inductive else ""
+            print(f"{dataset:10s} {name:20s} {value:>8s}  {_point(best)}")
+    setting = f" --setting {args.setting}" if args.setting == "inductive" else ""
     print(f"credalgnn bench --tuned {args.out} --protocol {args.protocol}{setting} uses these")
     return 0
 
@@ -109,44 +101,26 @@ def _tune(args: argparse.Namespace) -> int:
 def _point(best: Best) -> str:
     if best.value is None:
         return "its defaults: the ID validation nodes are all right, or all wrong, so nothing tells points apart"
-    words = (
+    return ", ".join(
         f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in best.config.items()
     )
-    return ", ".join(words)
 
 
 def _reproduce(args: argparse.Namespace) -> int:
     need("optuna", "credalgnn reproduce")
     need("pyarrow", "credalgnn reproduce")
+    work = work_options(args)
     with user_errors():
-        from ..bench.benchmark import benchmark
-        from ..bench.records import Folder
-        from ..bench.reproduce import Budget, Reproduction
-        from ..bench.studies import Studies, search_all
+        from ..api import reproduce
         from ..report.paper import write_beside
 
-        source = source_of(args)
-        tasks = load_tasks(source, args.datasets, [0])
-        identity = {"kind": "reproduce", "protocol": args.protocol, "scale": args.scale, "quick": args.quick}
-        folder = Folder.open(args.out, identity)
-        budget = Budget.quick() if args.quick else Budget()
-        deadline, outcome = deadline_of(args), None
-        with folder.occupied() as tidy, engine_of(args, source, folder.models) as engine:
-            studies = Studies(folder.path, args.protocol, args.scale)
-            parts = [Reproduction(dataset, task, studies, budget) for (dataset, _), task in tasks.items()]
-            with Bar(sum(part.total for part in parts)) as bar:
-                in_time = search_all(parts, studies, engine, deadline, bar.trial)
-            if in_time:
-                runs = sorted((run for part in parts for run in part.runs()), key=lambda run: run.seed)
-                with Bar(len(runs)) as bar:
-                    outcome = benchmark(folder, runs, tasks, engine, lambda run: run.seed == 0, deadline, bar.tell)
-                if not outcome.left:
-                    tidy()
-        if outcome is None or outcome.left:
+        results = reproduce(
+            args.datasets, out=args.out, protocol=args.protocol, scale=args.scale, quick=args.quick, **work
+        )
+        if results is None or results.left:
             print("the time is over: the same command goes on", file=sys.stderr)
             return 1
-        write_report([args.out], args.out, "credalgnn reproduce")
         print(write_beside([args.out], args.out))
-    if outcome.failed:
-        print(f"{outcome.failed} runs failed: the same command tries again", file=sys.stderr)
-    return 1 if outcome.failed else 0
+    if results.failed:
+        print(f"{results.failed} runs failed: the same command tries again", file=sys.stderr)
+    return 1 if results.failed else 0

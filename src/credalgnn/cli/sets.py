@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import argparse
 import csv
+import io
 import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._files import write
 from .errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..sets import HullSet, IntervalSet
+    from ..sets import CredalSet
 
 RULES = ("interval-dominance", "maximality", "e-admissibility")
 
 
 def add_commands(commands: Any) -> None:
+    """Add ``uncertainty`` to the command line.
+
+    Args:
+        commands: The subparsers of argparse.
+    """
     measure = commands.add_parser(
         "uncertainty",
         help="exact total, aleatoric and epistemic uncertainty of credal sets in a file",
-        description="Exact total, aleatoric and epistemic uncertainty (bits) of the credal sets in FILE, one a row, "
-        "with a bound of their error (gap), the point prediction and the classes that stay in question. FILE is a CSV "
+        description="Exact total, aleatoric and epistemic uncertainty (bits) of the credal sets in FILE, each a row, "
+        "with a bound of the error of total and of aleatoric (gap; epistemic is off by at most twice that), the point "
+        "prediction (intersection probability) and the classes that stay in question. FILE is a CSV "
         "with columns lower_NAME and upper_NAME for every class NAME (others, like an id, are passed through), or an "
         "npz with the arrays lower and upper [N, C], or members [M, N, C].",
     )
@@ -46,22 +54,21 @@ def _uncertainty(args: argparse.Namespace) -> None:
     from .. import sets
 
     try:
-        credal: IntervalSet | HullSet = sets.HullSet(*arrays) if len(arrays) == 1 else sets.IntervalSet(*arrays)
+        credal: CredalSet = sets.HullSet(*arrays) if len(arrays) == 1 else sets.IntervalSet(*arrays)
     except (ValueError, TypeError) as error:
-        words = str(error)
+        message = str(error)
         if args.file.suffix == ".csv":  # a person counts lines from 1, the header among them
-            words = re.sub(r"\brow (\d+)", lambda row: f"line {int(row[1]) + 2}", words)
-        raise UserError(f"{args.file}: {words}") from None
+            message = re.sub(r"\brow (\d+)", lambda row: f"line {int(row[1]) + 2}", message)
+        raise UserError(f"{args.file}: {message}") from None
     measures = sets.uncertainty(credal, certify=True)
-    point = credal.mean() if isinstance(credal, sets.HullSet) else credal.intersection_probability()
+    point = credal.intersection_probability()
     kept = getattr(sets, args.rule.replace("-", "_"))(credal)
-    gap = measures.upper.gap + measures.lower.gap  # bounds the error of all three
-    numbers = zip(measures.total, measures.aleatoric, measures.epistemic, gap, point.argmax(-1), kept, strict=True)
+    columns = measures.total, measures.aleatoric, measures.epistemic, measures.gap, point.argmax(-1), kept
     rows: list[list[str]] = [[*header, "total", "aleatoric", "epistemic", "gap", "prediction", "kept"]]
-    for k, (total, aleatoric, epistemic, row_gap, best, row_kept) in enumerate(numbers):
+    for k, (total, aleatoric, epistemic, gap, best, row_kept) in enumerate(zip(*columns, strict=True)):
         labels = "|".join(name for name, stays in zip(classes, row_kept, strict=True) if stays)
         bits = [f"{float(value):.9g}" for value in (total, aleatoric, epistemic)]
-        rows.append([*(extra[k] if extra else []), *bits, f"{float(row_gap):.1e}", classes[int(best)], labels])
+        rows.append([*(extra[k] if extra else []), *bits, f"{float(gap):.1e}", classes[int(best)], labels])
     _write(rows, args.out)
 
 
@@ -70,13 +77,11 @@ def _write(rows: list[list[str]], out: Path | None) -> None:
     if out is None:
         csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
         return
-    part = out.with_name(out.name + ".part")
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
     try:
-        with part.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerows(rows)
-        part.replace(out)
+        write(out, text.getvalue().encode())
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise UserError(f"{out}: {error.strerror}") from None
     print(f"{len(rows) - 1} credal sets measured: {out}")
 

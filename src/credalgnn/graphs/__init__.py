@@ -1,23 +1,50 @@
 """Graphs, named and one's own, and the leave-out-class tasks on them. Knows nothing of models."""
 
-from .graph import Description, Graph, GraphError
-from .named import DATASETS, load_graph, load_task, paper_table
-from .synthetic import csbm, csbm_posterior, digits
-from .task import Part, Split, Task, TrainingView, check_mask, node_numbers
+from ._checks import check_mask, node_numbers
+from .datasets import (
+    DATASETS,
+    Dataset,
+    File,
+    Loaded,
+    Summary,
+    csbm,
+    csbm_posterior,
+    dataset_name,
+    dataset_names,
+    digits,
+    find_dataset,
+    load_graph,
+    load_task,
+    paper_table,
+)
+from .description import Description
+from .errors import GraphError, GraphWarning, OwnTaskError
+from .graph import Graph
+from .split import Split
+from .task import Part, Task, TrainingView
 
 __all__ = [
     "DATASETS",
+    "Dataset",
     "Description",
+    "File",
     "Graph",
     "GraphError",
+    "GraphWarning",
+    "Loaded",
+    "OwnTaskError",
     "Part",
     "Split",
+    "Summary",
     "Task",
     "TrainingView",
     "check_mask",
     "csbm",
     "csbm_posterior",
+    "dataset_name",
+    "dataset_names",
     "digits",
+    "find_dataset",
     "load_graph",
     "load_task",
     "node_numbers",

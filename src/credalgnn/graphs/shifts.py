@@ -5,11 +5,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .graph import GraphError
-from .task import Split, Task, seeded
+from .errors import GraphError
+from .split import Split, seeded
+from .task import Task
 
 
 def fewer_labels(task: Task, share: float, seed: int) -> Task:
+    """See ``Task.fewer_labels``.
+
+    Args:
+        task: What to change.
+        share: The share of training nodes that stay.
+        seed: Which of them.
+    """
     order, _ = _order(len(task.split.train), share, seed)
     labels = task.train_labels[order]
     wanted = max(1, round(share * len(order)))
@@ -23,6 +31,13 @@ def fewer_labels(task: Task, share: float, seed: int) -> Task:
 
 
 def label_noise(task: Task, share: float, seed: int) -> Task:
+    """See ``Task.label_noise``.
+
+    Args:
+        task: What to change.
+        share: The share of training nodes that are changed.
+        seed: Which of them.
+    """
     chosen, generator = _chosen(len(task.split.train), share, seed)
     labels = task.train_labels.clone()
     step = torch.randint(1, task.num_classes, (len(chosen),), generator=generator)
@@ -31,24 +46,41 @@ def label_noise(task: Task, share: float, seed: int) -> Task:
 
 
 def fewer_strangers(task: Task, share: float, seed: int) -> Task:
-    strange = torch.isin(task.graph.labels, torch.tensor(task.ood_classes))
-    nodes = strange.nonzero().squeeze(-1)
+    """See ``Task.fewer_strangers``.
+
+    Args:
+        task: What to change.
+        share: The share of OOD nodes that stay.
+        seed: Which of them.
+    """
+    if not task.ood_classes:
+        raise GraphError("no class is left out of this task, so there are no OOD nodes to take out of its graph")
+    is_ood = torch.isin(task.graph.labels, torch.tensor(task.ood_classes))
+    nodes = is_ood.nonzero().squeeze(-1)
     order, _ = _order(len(nodes), share, seed)
     tested = torch.isin(nodes[order], task.split.test)
     order = torch.cat([order[tested], order[~tested]])  # those that detection is judged by go last
-    kept = ~strange
+    kept = ~is_ood
     kept[nodes[order[: max(1, round(share * len(order)))]]] = True
     chosen = kept.nonzero().squeeze(-1)
     number = torch.full((task.graph.num_nodes,), -1)
     number[chosen] = torch.arange(len(chosen))
     parts = (number[part] for part in (task.split.train, task.split.val, task.split.test))
     split = Split(*(part[part >= 0] for part in parts))
-    words = f"fewer_strangers({share}, seed={seed})"
+    shift = f"fewer_strangers({share}, seed={seed})"
     shifted = number[task.shifted_nodes]
-    return task.shifted(words, graph=task.graph.subgraph(chosen), split=split, shifted_nodes=shifted[shifted >= 0])
+    return task.shifted(shift, graph=task.graph.subgraph(chosen), split=split, shifted_nodes=shifted[shifted >= 0])
 
 
 def feature_noise(task: Task, share: float, std: float, seed: int) -> Task:
+    """See ``Task.feature_noise``.
+
+    Args:
+        task: What to change.
+        share: The share of test nodes that are changed.
+        std: The standard deviation of the noise.
+        seed: Which of them.
+    """
     if not 0.0 < std < float("inf"):
         raise GraphError(f"std must be a positive number, not {std}")
     nodes, generator = _test_nodes(task, share, seed)
@@ -58,13 +90,20 @@ def feature_noise(task: Task, share: float, std: float, seed: int) -> Task:
 
 
 def feature_removal(task: Task, share: float, seed: int) -> Task:
+    """See ``Task.feature_removal``.
+
+    Args:
+        task: What to change.
+        share: The share of test nodes that are changed.
+        seed: Which of them.
+    """
     nodes, _ = _test_nodes(task, share, seed)
-    words = f"feature_removal({share}, seed={seed})"
+    shift = f"feature_removal({share}, seed={seed})"
     matrix = task.graph.features
     if matrix.layout != torch.sparse_csr:
         features = matrix.clone()
         features[nodes] = 0.0
-        return _with_features(task, features, nodes, words)
+        return _with_features(task, features, nodes, shift)
     rows = torch.repeat_interleave(torch.arange(matrix.shape[0]), matrix.crow_indices().diff())
     gone = torch.zeros(matrix.shape[0], dtype=torch.bool)
     gone[nodes] = True
@@ -72,10 +111,17 @@ def feature_removal(task: Task, share: float, seed: int) -> Task:
     emptied = torch.sparse_csr_tensor(
         matrix.crow_indices(), matrix.col_indices(), values, matrix.shape, check_invariants=False
     )
-    return _with_features(task, emptied, nodes, words)
+    return _with_features(task, emptied, nodes, shift)
 
 
 def rewired(task: Task, share: float, seed: int) -> Task:
+    """See ``Task.rewired``.
+
+    Args:
+        task: What to change.
+        share: The share of test nodes that are changed.
+        seed: Which of them.
+    """
     nodes, generator = _test_nodes(task, share, seed)
     count = task.graph.num_nodes
     chosen = torch.zeros(count, dtype=torch.bool)
@@ -91,7 +137,7 @@ def rewired(task: Task, share: float, seed: int) -> Task:
         edges[end] = torch.where(moved & (task.graph.edge_index[other] == kept), drawn, edges[end])
     loops = moved & (task.graph.edge_index[0] == task.graph.edge_index[1])
     edges[0] = torch.where(loops, kept, edges[0])
-    graph = task.graph.replace(edge_index=edges)
+    graph = task.graph.replace(edge_index=edges, edge_weight=task.graph.edge_weight)
     return task.shifted(f"rewired({share}, seed={seed})", graph=graph, shifted_nodes=_union(task, nodes))
 
 
@@ -118,8 +164,8 @@ def _dense(task: Task) -> Tensor:
     return matrix.to_dense() if matrix.layout == torch.sparse_csr else matrix.clone()
 
 
-def _with_features(task: Task, features: Tensor, nodes: Tensor, words: str) -> Task:
-    return task.shifted(words, graph=task.graph.replace(features=features), shifted_nodes=_union(task, nodes))
+def _with_features(task: Task, features: Tensor, nodes: Tensor, shift: str) -> Task:
+    return task.shifted(shift, graph=task.graph.replace(features=features), shifted_nodes=_union(task, nodes))
 
 
 def _union(task: Task, nodes: Tensor) -> Tensor:

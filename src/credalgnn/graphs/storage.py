@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 import zlib
 from pathlib import Path
@@ -12,13 +11,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .graph import Graph, GraphError
+from .._files import atomic
+from .errors import GraphError
+from .graph import Graph
 
 FORMAT = 1  # of saved files
 
 
 def to_arrays(graph: Graph) -> dict[str, NDArray[Any]]:
-    """The graph as plain arrays; what is hashed and what is saved."""
+    """The graph as plain arrays; what is hashed and what is saved.
+
+    Args:
+        graph: The graph.
+    """
     arrays: dict[str, NDArray[Any]] = {
         "edge_index": graph.edge_index.numpy(),
         "labels": graph.labels.numpy(),
@@ -33,24 +38,30 @@ def to_arrays(graph: Graph) -> dict[str, NDArray[Any]]:
         arrays["features"] = graph.features.numpy()
     if graph.node_ids is not None:
         arrays["node_ids"] = graph.node_ids
+    if graph.feature_names is not None:
+        arrays["feature_names"] = np.array(graph.feature_names, dtype=np.str_)
+    if graph.edge_weight is not None:
+        arrays["edge_weight"] = graph.edge_weight.numpy()
     return arrays
 
 
 def write_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    """Write an npz file under a name of this process's own and rename it, so that a reader sees all or nothing."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            np.savez(file, format=np.array(FORMAT), **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    """Write an npz file, so that a reader sees all of it or nothing.
+
+    Args:
+        path: Where to.
+        arrays: What ``to_arrays`` gave, and perhaps more.
+    """
+    with atomic(path) as file:
+        np.savez(file, format=np.array(FORMAT), **arrays)  # type: ignore[arg-type]
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a saved graph; never a pickle."""
+    """The arrays of a saved graph; never a pickle.
+
+    Args:
+        path: The file.
+    """
     if not path.is_file():
         raise GraphError(f"{path}: no such file")
     try:
@@ -67,7 +78,12 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def from_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> Graph:
-    """The graph that ``to_arrays`` took apart, checked like any other."""
+    """The graph that ``to_arrays`` took apart, checked like any other.
+
+    Args:
+        arrays: The arrays.
+        path: Where they come from, for messages.
+    """
     try:
         if "features" in arrays:
             features = torch.from_numpy(arrays["features"])
@@ -75,8 +91,15 @@ def from_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> Graph:
             starts, columns, values = (torch.from_numpy(arrays[name]) for name in ("starts", "columns", "values"))
             shape = [int(n) for n in arrays["shape"]]
             features = torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=True)
+        names = arrays.get("feature_names")
         return Graph(
-            features, arrays["edge_index"], arrays["labels"], arrays.get("node_ids"), arrays["class_names"].tolist()
+            features,
+            arrays["edge_index"],
+            arrays["labels"],
+            arrays.get("node_ids"),
+            arrays["class_names"].tolist(),
+            feature_names=None if names is None else names.tolist(),
+            edge_weight=arrays.get("edge_weight"),
         )
     except (KeyError, RuntimeError) as error:
         raise GraphError(f"{path}: not a saved graph ({error})") from None

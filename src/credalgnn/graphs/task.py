@@ -8,80 +8,34 @@ out-of-distribution label can be reached from it, and of an inductive task no ot
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .graph import Graph, GraphError
+from .._names import suggestion
+from ._checks import node_numbers
+from .errors import GraphError
+from .graph import Graph
+from .split import Split
 
-
-@dataclass(frozen=True, eq=False)
-class Split:
-    """Three disjoint parts of a graph's nodes, as sorted indices."""
-
-    train: Tensor
-    val: Tensor
-    test: Tensor
-
-    def __post_init__(self) -> None:
-        for name in ("train", "val", "test"):
-            part = getattr(self, name)
-            if not isinstance(part, Tensor) or part.dim() != 1 or part.is_floating_point() or part.dtype == torch.bool:
-                raise GraphError(f"split: {name} must be a tensor of node numbers; for masks use Split.from_masks")
-            if not len(part):
-                raise GraphError(f"split: {name} is empty")
-            object.__setattr__(self, name, part.detach().to("cpu", torch.int64).sort().values)
-            part = getattr(self, name)
-            if int(part[0]) < 0:
-                raise GraphError(f"split: {name} names node {int(part[0])}, which does not exist")
-            twice = part[1:][part[1:] == part[:-1]]
-            if len(twice):
-                raise GraphError(f"split: node {int(twice[0])} stands twice in {name}")
-        for one, other in (("train", "val"), ("train", "test"), ("val", "test")):
-            shared = getattr(self, one)[torch.isin(getattr(self, one), getattr(self, other))]
-            if len(shared):
-                raise GraphError(f"split: node {int(shared[0])} is in both {one} and {other}; parts must not overlap")
-
-    @classmethod
-    def random(cls, num_nodes: int, seed: int = 0) -> Split:
-        """60/20/20, rounded down but for the test part, from a generator of its own: nothing else changes it."""
-        order = torch.randperm(num_nodes, generator=seeded(seed))
-        first, second = int(0.6 * num_nodes), int(0.6 * num_nodes) + int(0.2 * num_nodes)
-        return cls(order[:first], order[first:second], order[second:])
-
-    @classmethod
-    def from_masks(cls, train: Tensor, val: Tensor, test: Tensor) -> Split:
-        """From boolean masks [N], as PyG data sets have them."""
-        masks = [torch.as_tensor(mask) for mask in (train, val, test)]
-        for name, mask in zip(("train", "val", "test"), masks, strict=True):
-            check_mask(mask, name, len(masks[0]))
-        return cls(*(mask.nonzero().squeeze(-1) for mask in masks))
-
-
-def seeded(seed: int) -> torch.Generator:
-    """A generator of one's own. torch takes 32 bits of a seed; a larger one would silently equal a smaller."""
-    if not 0 <= seed < 2**32:
-        raise GraphError(f"a seed must be between 0 and {2**32 - 1}, not {seed}")
-    return torch.Generator().manual_seed(seed)
-
-
-def check_mask(mask: Tensor, name: str, nodes: int | None = None) -> None:
-    """A mask is a boolean tensor [N]; anything else is a frequent and silent mistake."""
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-        raise GraphError(f"the {name} mask must be a boolean tensor, not {kind}: e.g. mask.bool()")
-    if mask.dim() != 1 or (nodes is not None and len(mask) != nodes):
-        wanted = f"[{nodes}]" if nodes is not None else "[nodes]"
-        raise GraphError(f"the {name} mask has shape {list(mask.shape)}, but {wanted} is wanted (one split at a time)")
+Classes: TypeAlias = Iterable[int | str] | int | str  # class numbers or names; one of them, or several
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Nodes to evaluate on: labels are those of the ID classes, -1 where the node is out of distribution."""
+    """Nodes to evaluate on.
+
+    Args:
+        nodes: Their numbers.
+        labels: Their ID classes, -1 where the node is out of distribution.
+        is_ood: Whether each is out of distribution.
+    """
 
     nodes: Tensor
     labels: Tensor
@@ -90,11 +44,20 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class TrainingView:
-    """All that a method sees: a graph to train on, and the one in which the nodes ``val`` to stop by are.
+    """All that a method sees: a graph to train on, and the graph in which the nodes ``val`` to stop by are.
 
     Of a transductive task both are the whole graph, with the labels of training and ID validation nodes and no others.
-    Of an inductive one ``graph`` holds the training nodes alone, ``val_graph`` these and behind them the ID validation
+    Of an inductive task ``graph`` holds the training nodes alone, ``val_graph`` these and behind them the ID validation
     nodes, each with the edges among its nodes; ``train`` has the same numbers in both.
+
+    Args:
+        graph: To train on.
+        val_graph: To stop by.
+        train: Numbers of the training nodes, in both graphs.
+        val: Numbers of the ID validation nodes in ``val_graph``.
+        num_classes: How many ID classes there are.
+        class_names: Their names.
+        fingerprint: Of the task.
     """
 
     graph: Graph
@@ -107,7 +70,13 @@ class TrainingView:
 
     @classmethod
     def of_graph(cls, graph: Graph, train: Tensor, val: Tensor) -> TrainingView:
-        """One's own graph, with nodes to train on and to stop by (masks or node numbers); all its classes are known."""
+        """One's own graph, all of whose classes are known.
+
+        Args:
+            graph: The graph.
+            train: The nodes to train on, a mask or node numbers.
+            val: The nodes to stop by, a mask or node numbers.
+        """
         parts = {"train": train, "val": val}
         labels = torch.full((graph.num_nodes,), -1)
         digest = hashlib.blake2b(graph.fingerprint.encode(), digest_size=16)
@@ -128,20 +97,32 @@ class TrainingView:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A graph, the classes left out, and a split.
+    """A graph, the classes left out, and a split; made by ``leave_out``.
 
-    Transductive: the whole graph takes part in message passing, in training, too. ``inductive``: the graph grows after
+    Transductive: the whole graph takes part in message passing, in training, too. Inductive: the graph grows after
     training, which sees the training nodes and the edges among them; predictions are made on the whole graph.
+
+    Args:
+        name: What it is called, in tables and in folders.
+        graph: The graph, with all its labels.
+        ood_classes: The numbers of the classes left out; none in a task without OOD nodes.
+        split: The parts; the training part has nodes of ID classes only.
+        train_labels: The ID classes of the training nodes, after any label noise.
+        shifts: What was changed about it, in words.
+        shifted_nodes: The test nodes that were changed.
+        inductive: Whether training sees the training nodes alone.
+        source: Where the graph came from, for records; not part of the fingerprint.
     """
 
     name: str
     graph: Graph
     ood_classes: tuple[int, ...]
     split: Split
-    train_labels: Tensor = field(repr=False)  # re-indexed labels of the ID training nodes, after any label noise
+    train_labels: Tensor = field(repr=False)
     shifts: tuple[str, ...] = ()
     shifted_nodes: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64), repr=False)
     inductive: bool = False
+    source: str = ""
 
     def __post_init__(self) -> None:
         if not self.inductive:
@@ -158,29 +139,35 @@ class Task:
     def leave_out(
         cls,
         graph: Graph,
-        ood_classes: Sequence[int],
+        ood_classes: Classes,
         split: Split | None = None,
         split_seed: int = 0,
         name: str = "custom",
         inductive: bool = False,
+        *,
+        source: str = "",
     ) -> Task:
-        """Make the nodes of ``ood_classes`` strangers: dropped from training, to be recognised in validation and test.
+        """Take some classes for out of distribution: dropped from training, to be recognised in validation and test.
 
         ID classes are numbered anew, 0..C-1 in their order. Nodes without a label stay in the graph, in no part of it.
-        ``inductive`` hides all nodes but those of training from training, and not their labels alone.
+
+        Args:
+            graph: The graph, with all its labels.
+            ood_classes: The classes left out: a number or a name, or several. Text is taken for a name first, then for
+                a number. ``()`` leaves out none: the task has no OOD nodes.
+            split: The parts; None: a random 60/20/20.
+            split_seed: The seed of a random split.
+            name: What the task is called.
+            inductive: Hide all nodes but those of training from training, and not their labels alone.
+            source: Where the graph came from, for records.
         """
         split = split or Split.random(graph.num_nodes, split_seed)
         last = max(int(part[-1]) for part in (split.train, split.val, split.test))
         if last >= graph.num_nodes:
             raise GraphError(f"split: node {last} does not exist; the graph has {graph.num_nodes} nodes")
-        left_out = tuple(sorted({int(k) for k in ood_classes}))
         if not graph.num_classes:
             raise GraphError("the graph has no labels, so no class can be left out")
-        for k in left_out:
-            if not 0 <= k < graph.num_classes:
-                raise GraphError(f"class {k} cannot be left out: the graph has the classes 0..{graph.num_classes - 1}")
-        if not left_out:
-            raise GraphError("no class is left out: name at least one in ood_classes")
+        left_out = _class_numbers(graph, ood_classes)
         if graph.num_classes - len(left_out) < 2:
             left = "one class stays" if len(left_out) < graph.num_classes else "all classes are left out, none stays"
             raise GraphError(f"{left} in distribution; a classifier needs 2 or more")
@@ -196,10 +183,11 @@ class Task:
         kept = Split(train, parts["val"], parts["test"])
         if inductive and graph.node_ids is None:  # by which nodes of the smaller graph are known again in the larger
             graph = graph.replace(node_ids=np.arange(graph.num_nodes))
-        return cls(name, graph, left_out, kept, renumbered[train], inductive=inductive)
+        return cls(name, graph, left_out, kept, renumbered[train], inductive=inductive, source=source)
 
     @property
     def id_classes(self) -> tuple[int, ...]:
+        """The numbers that the ID classes have in the graph."""
         return tuple(k for k in range(self.graph.num_classes) if k not in self.ood_classes)
 
     @property
@@ -273,66 +261,105 @@ class Task:
         return digest.hexdigest()
 
     def fewer_labels(self, share: float, seed: int = 0) -> Task:
-        """Keep a share of the training nodes, at least one of each class."""
+        """Keep a share of the training nodes, at least one of each class.
+
+        Args:
+            share: The share of training nodes that stay.
+            seed: Which of them.
+        """
         from .shifts import fewer_labels
 
         return fewer_labels(self, share, seed)
 
     def fewer_strangers(self, share: float, seed: int = 0) -> Task:
-        """Keep a share of the nodes of OOD classes in the graph, those of the test part before others."""
+        """Keep a share of the nodes of OOD classes in the graph, those of the test part before others.
+
+        Args:
+            share: The share of OOD nodes that stay.
+            seed: Which of them.
+        """
         from .shifts import fewer_strangers
 
         return fewer_strangers(self, share, seed)
 
     def label_noise(self, share: float, seed: int = 0) -> Task:
-        """Give a share of the training nodes another ID label."""
+        """Give a share of the training nodes another ID label.
+
+        Args:
+            share: The share of training nodes that are changed.
+            seed: Which of them.
+        """
         from .shifts import label_noise
 
         return label_noise(self, share, seed)
 
     def feature_noise(self, share: float, std: float = 1.0, seed: int = 0) -> Task:
-        """Add normal noise to the features of a share of the test nodes."""
+        """Add normal noise to the features of a share of the test nodes.
+
+        Args:
+            share: The share of test nodes that are changed.
+            std: The standard deviation of the noise.
+            seed: Which of them.
+        """
         from .shifts import feature_noise
 
         return feature_noise(self, share, std, seed)
 
     def feature_removal(self, share: float, seed: int = 0) -> Task:
-        """Set the features of a share of the test nodes to zero."""
+        """Set the features of a share of the test nodes to zero.
+
+        Args:
+            share: The share of test nodes that are changed.
+            seed: Which of them.
+        """
         from .shifts import feature_removal
 
         return feature_removal(self, share, seed)
 
     def rewired(self, share: float, seed: int = 0) -> Task:
-        """Draw anew the other end of every edge at a share of the test nodes."""
+        """Draw anew the other end of every edge at a share of the test nodes.
+
+        Args:
+            share: The share of test nodes that are changed.
+            seed: Which of them.
+        """
         from .shifts import rewired
 
         return rewired(self, share, seed)
 
-    def shifted(self, words: str, **changes: object) -> Task:
-        """A changed copy that records the change."""
-        return replace(self, shifts=(*self.shifts, words), **changes)  # type: ignore[arg-type]
+    def shifted(self, shift: str, **changes: object) -> Task:
+        """A changed copy that records the change.
+
+        Args:
+            shift: The change in words, for the fingerprint and for records.
+            **changes: Fields that are replaced.
+        """
+        return replace(self, shifts=(*self.shifts, shift), **changes)  # type: ignore[arg-type]
 
 
-def node_numbers(nodes: Tensor, name: str, count: int) -> Tensor:
-    """A mask or a tensor of node numbers as node numbers, in the order given."""
-    try:
-        nodes = torch.as_tensor(nodes).detach().cpu()
-    except (TypeError, ValueError, RuntimeError):
-        raise GraphError(f"{name} must be a boolean mask or a tensor of node numbers") from None
-    if nodes.numel() == 0:
-        return torch.empty(0, dtype=torch.int64)
-    if nodes.dtype == torch.uint8 or (nodes.dim() == 1 and len(nodes) == count > 2 and int(nodes.max()) <= 1):
-        check_mask(nodes, name, count)  # zeros and ones for every node are a mask of another type
-    if nodes.dtype == torch.bool:
-        check_mask(nodes, name, count)
-        return nodes.nonzero().squeeze(-1)
-    if nodes.dim() != 1 or nodes.is_floating_point() or nodes.is_complex():
-        raise GraphError(
-            f"{name} must be a boolean mask or a tensor of node numbers, not {nodes.dtype} {list(nodes.shape)}"
-        )
-    if len(nodes) and not 0 <= int(nodes.min()) <= int(nodes.max()) < count:
-        raise GraphError(f"{name} names a node that does not exist: the graph has the nodes 0..{count - 1}")
-    return nodes.long()
+def _class_numbers(graph: Graph, classes: Classes) -> tuple[int, ...]:
+    """Numbers of classes, sorted, of numbers or names."""
+    several: Iterable[Any] = (classes,) if isinstance(classes, str) or not isinstance(classes, Iterable) else classes
+    numbers = set()
+    for given in several:
+        number = given
+        if isinstance(given, str):
+            if given not in graph.class_names and not given.isdecimal():
+                raise GraphError(
+                    f"class {given!r} cannot be left out, as there is none of this name: "
+                    f"{suggestion(given, graph.class_names)}"
+                )
+            number = graph.class_names.index(given) if given in graph.class_names else int(given)
+        try:
+            number = operator.index(number)
+        except TypeError:
+            raise GraphError(f"ood_classes must be class numbers or names, not {given!r}") from None
+        if isinstance(given, bool) or not 0 <= number < graph.num_classes:
+            raise GraphError(
+                f"class {given!r} cannot be left out: the graph has the classes 0..{graph.num_classes - 1}"
+            )
+        numbers.add(number)
+    return tuple(sorted(numbers))
 
 
 def _renumber(graph: Graph, left_out: tuple[int, ...]) -> Tensor:

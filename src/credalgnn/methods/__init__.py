@@ -1,37 +1,30 @@
-"""Every method of the paper, by the name a user types. Knows nothing of how results are stored or shown."""
+"""Every method of the paper, by the name a user types, and whatever else is derived from ``Method``.
 
-from .base import Method
+Knows nothing of how results are stored or shown.
+"""
+
+from .base import Components, Method, Outputs
+from .baselines import Baseline, Degree, FeatureSum
 from .coverage import CredalCoverage
-from .detectors import KNN, KNNLJ, Energy, GNNSafe, Mahalanobis, Odin
+from .credal import CredalFinal, CredalLJ
 from .diagnostics import CredalWarning
 from .ensembles import ClassicalEnsemble, CredalEnsemble
-from .neural import CredalFinal, CredalLJ, Vanilla
+from .feature_range import InputWarning
+from .given import Given
+from .network import Network, Vanilla
+from .posthoc import KNN, KNNLJ, Energy, GNNSafe, Mahalanobis, Odin, PostHoc
 from .prediction import MethodError, Prediction
+from .registry import METHODS, check_declared, find_method, method_path
+from .search_space import Uniform
 from .storage import load_method
-from .trivial import Degree, FeatureSum
-
-METHODS: dict[str, type[Method]] = {
-    "credal-coverage": CredalCoverage,
-    "vanilla": Vanilla,
-    "credal-lj": CredalLJ,
-    "credal-final": CredalFinal,
-    "classical-ensemble": ClassicalEnsemble,
-    "credal-ensemble": CredalEnsemble,
-    "energy": Energy,
-    "odin": Odin,
-    "mahalanobis": Mahalanobis,
-    "knn": KNN,
-    "gnnsafe": GNNSafe,
-    "knn-lj": KNNLJ,
-    "feature-sum": FeatureSum,
-    "degree": Degree,
-}
 
 __all__ = [
     "KNN",
     "KNNLJ",
     "METHODS",
+    "Baseline",
     "ClassicalEnsemble",
+    "Components",
     "CredalCoverage",
     "CredalEnsemble",
     "CredalFinal",
@@ -41,11 +34,20 @@ __all__ = [
     "Energy",
     "FeatureSum",
     "GNNSafe",
+    "Given",
+    "InputWarning",
     "Mahalanobis",
     "Method",
     "MethodError",
+    "Network",
     "Odin",
+    "Outputs",
+    "PostHoc",
     "Prediction",
+    "Uniform",
     "Vanilla",
+    "check_declared",
+    "find_method",
     "load_method",
+    "method_path",
 ]

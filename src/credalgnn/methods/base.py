@@ -7,43 +7,137 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
-from numbers import Integral, Real
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 import torch
 from torch import Tensor
 
-from ..graphs import Graph, GraphError, Part, Task, TrainingView, node_numbers
+from ..graphs import Graph, GraphError, Task, node_numbers
 from ..nn import Adjacency, SparseMatrix
 from ..nn.backbones import Features
 from ..nn.training import Epoch
 from .diagnostics import CredalWarning, complaint_about, sample
+from .feature_range import FeatureRange, InputWarning
+from .given import Given, Protocol, given_of
+from .parameters import Parameters
 from .prediction import MethodError, Prediction
+from .search_space import Space
 
-Protocol: TypeAlias = Literal["sealed", "paper"]
+Objective: TypeAlias = Literal["accuracy", "nll", "auroc", "misclassification_auroc"]
 
 
-class Given(NamedTuple):
-    """What a method learns from; ``validation``, which knows the OOD nodes, only under the paper's protocol.
+class Outputs(NamedTuple):
+    """The outputs of a fitted model.
 
-    ``graph`` is what it will predict on: nothing is learnt from that.
+    Attributes:
+        logits: ``[N, C]``.
+        latents: ``z0 .. zL``; z0 are the features, perhaps sparse.
     """
 
-    view: TrainingView
-    graph: Graph
-    validation: Part | None
-    progress: bool | None = None
-    on_epoch: Callable[[Epoch], None] | None = None
+    logits: Tensor
+    latents: list[Features]
+
+
+@dataclass(frozen=True)
+class Components:
+    """The fitted models that a method stands on; whoever fits many methods trains each of them once and shares it.
+
+    Attributes:
+        parameter: The method's parameter that takes them: one method, or a list of them where ``size`` is given.
+        kind: What is trained where none are given.
+        size: The hyper-parameter that says how many there are; None: there is one.
+    """
+
+    parameter: str
+    kind: type[Method]
+    size: str | None = None
+
+    def seeds(self, config: Mapping[str, Any], seed: int) -> list[int]:
+        """The seeds of the models below a method with this seed; no two methods of one size share any.
+
+        Args:
+            config: The method's hyper-parameters.
+            seed: Of the method.
+        """
+        count = config[self.size] if self.size else 1
+        return [seed * count + number for number in range(count)]
 
 
 @dataclass(kw_only=True, eq=False)
-class Method(ABC):
-    """A way to classify the nodes of a graph and to say how uncertain each of them is."""
+class Method(Parameters, ABC):
+    """A way to classify the nodes of a graph and to say how uncertain each of them is.
+
+    Hyper-parameters are the fields of a dataclass (``@dataclass(kw_only=True, eq=False)``); a field named ``seed`` is
+    set by whoever repeats the method with several seeds. A method of one's own overrides ``_fit`` and ``_predict``, and
+    ``_tensors`` and ``_restore`` if it is to be saved; the class attributes below say the rest, and nobody asks
+    for its type. ``credalgnn.testing.check_method`` tries all of it.
+
+    Attributes:
+        name: What a user types, and what tables show.
+        score_names: The scores of its predictions; the first is the headline.
+        is_credal: Whether it predicts credal sets.
+        is_baseline: Whether it needs no model and learns nothing; such a one stands in every table.
+        is_shared: Whether other methods stand on it by default, so that a benchmark keeps what it has fitted.
+        has_outputs: Whether it has logits and latents (``outputs``), which post-hoc methods can score.
+        components: The fitted models it stands on, if any.
+        search_space: What ``tune`` chooses its hyper-parameters from; empty: nothing is tuned.
+        history_: After ``fit``, its training curve; empty where nothing is trained in epochs.
+    """
 
     name: ClassVar[str]
-    score_names: ClassVar[tuple[str, ...]]  # the first is the headline
-    is_credal: ClassVar[bool] = False  # predicts credal sets
+    score_names: ClassVar[tuple[str, ...]]
+    is_credal: ClassVar[bool] = False
+    is_baseline: ClassVar[bool] = False
+    is_shared: ClassVar[bool] = False
+    has_outputs: ClassVar[bool] = False
+    components: ClassVar[Components | None] = None
+    search_space: ClassVar[Space] = {}
+
+    @classmethod
+    def protocol_defaults(cls, protocol: Protocol) -> dict[str, Any]:
+        """Hyper-parameters that have another default under a protocol than the constructor has.
+
+        Args:
+            protocol: ``"sealed"`` or ``"paper"``.
+        """
+        return {}
+
+    @classmethod
+    def objective(cls, protocol: Protocol) -> Objective:
+        """What tuning maximises on the validation nodes (of ``"nll"``, which it minimises, the negative).
+
+        Sealed, ID nodes alone decide: how well the headline score finds misclassified ones, since a method that
+        trains no classifier of its own does not change the classes. Under the paper's protocol: the AUROC of the
+        headline score on OOD validation nodes.
+
+        Args:
+            protocol: ``"sealed"`` or ``"paper"``.
+        """
+        return "misclassification_auroc" if protocol == "sealed" else "auroc"
+
+    @classmethod
+    def space(cls, num_train: int) -> Space:
+        """The search space on a task.
+
+        Args:
+            num_train: The task's number of training nodes.
+        """
+        return cls.search_space
+
+    @classmethod
+    def can_prune(cls, protocol: Protocol) -> bool:
+        """Whether tuning may give up a trial whose monitor is worse than that of most others at the same epoch.
+
+        Args:
+            protocol: ``"sealed"`` or ``"paper"``.
+        """
+        return False
+
+    @classmethod
+    def has_seed(cls) -> bool:
+        """Whether runs with several seeds differ: whether there is a hyper-parameter ``seed``."""
+        return any(field.name == "seed" for field in fields(cls))
 
     def fit(
         self,
@@ -55,23 +149,28 @@ class Method(ABC):
         progress: bool | None = None,
         on_epoch: Callable[[Epoch], None] | None = None,
     ) -> Self:
-        """Learn from a task, or from one's own graph with nodes to train on and to stop by (masks or node numbers).
+        """Learn from a task, or from one's own graph with nodes to train on and to stop by.
 
-        The sealed protocol shows a method training and ID validation nodes only. The paper's protocol lets early
-        stopping look at the task's OOD validation nodes too (``monitor="ood_auroc"``). ``progress`` None shows a bar on
-        a terminal when training takes more than a few seconds. ``on_epoch`` is shown every line of the training curve
-        as it comes; what it raises ends the training. A credal method warns (``CredalWarning``), once, if its sets say
-        nothing: here, judged by some nodes it was not trained on, or else when it first predicts.
+        A credal method warns (``CredalWarning``), once, if its sets say nothing: here, judged by some nodes it was not
+        trained on, or else when it first predicts.
+
+        Args:
+            data: A task, or a graph.
+            train: With a graph, the nodes to train on: a mask or node numbers.
+            val: With a graph, the nodes that decide when to stop: a mask or node numbers.
+            protocol: ``"sealed"`` shows a method training and ID validation nodes only; ``"paper"`` lets early stopping
+                look at the task's OOD validation nodes too (``monitor="ood_auroc"``).
+            progress: Show a bar; None: on a terminal, when training takes more than a few seconds.
+            on_epoch: Is shown every line of the training curve as it comes; what it raises ends the training.
         """
-        given = Given(*_given(data, train, val, protocol), progress, on_epoch)
+        given = given_of(data, train, val, protocol)._replace(progress=progress, on_epoch=on_epoch)
         look = self.is_credal and not self._is_trained()
         self._learn(given)
         self._warned = False
         self._examined: Graph | None = given.view.graph if look else None  # what the credal sets were judged by
         if self._examined is not None:
             with torch.no_grad(), suppress(ValueError):  # what cannot be predicted is for predict to refuse
-                found = self._predict(self._examined, sample(self._examined.num_nodes, given.view.train))
-                self._warn_of(found)
+                self._warn_of(self._predict(self._examined, sample(self._examined.num_nodes, given.view.train)))
         return self
 
     def _learn(self, given: Given) -> None:
@@ -80,14 +179,21 @@ class Method(ABC):
         view = given.view
         self.graph_: Graph | None = given.graph
         self.fingerprint, self.class_names = view.fingerprint, view.class_names
-        self.num_features = view.graph.num_features
+        self.num_features, self.feature_range_ = view.graph.num_features, FeatureRange.of(view.graph)
+        self.feature_names = view.graph.feature_names
+        self._train_nodes: Tensor | None = given.train_nodes
         self.protocol: Protocol = "sealed" if given.validation is None else "paper"
 
     def predict(self, graph: Graph | None = None, nodes: Tensor | None = None) -> Prediction:
-        """Predict all nodes, or ``nodes`` (a mask or node numbers), of the graph it was fitted on or of another one.
+        """Predict the nodes of the graph it was fitted on, or of another one.
 
-        Fitted on an inductive task, it predicts on the whole graph, of which training saw a part. Another graph may
-        have new nodes and edges; its features must be the same ones.
+        Fitted on an inductive task, it predicts on the whole graph, of which training saw a part. Features far outside
+        the range that they had in training are warned of (``InputWarning``).
+
+        Args:
+            graph: By default the fitted one. Another one may have new nodes and edges; its features must be the same,
+                and in the same order if they have names.
+            nodes: A mask or node numbers; by default all nodes.
         """
         graph = self._graph(graph)
         try:
@@ -97,20 +203,41 @@ class Method(ABC):
         hint = "not all outputs are finite numbers; are the features scaled as they were in training?"
         try:
             with torch.no_grad():
-                found = self._predict(graph, chosen)
+                prediction = self._predict(graph, chosen)
         except MethodError:
             raise
         except ValueError as error:  # a credal set refuses what is not one, and names the node
             raise MethodError(f"{error}: {hint}") from error
-        if not all(bool(score.isfinite().all()) for score in found.scores.values()):
+        if not all(bool(score.isfinite().all()) for score in prediction.scores.values()):
             raise MethodError(hint)
         if graph is not self._examined:
-            self._warn_of(found)
-        return found
+            self._warn_of(prediction)
+        if self.graph_ is not None and graph.content == self.graph_.content:  # it may have other labels or names
+            return replace(prediction, train_nodes=self._train_nodes)
+        if message := self.feature_range_.complaint_about(graph):
+            warnings.warn(f"{self.name}: {message}", InputWarning, stacklevel=2)
+        return prediction
 
-    def _warn_of(self, found: Prediction) -> None:
+    def outputs(self, graph: Graph | None = None) -> Outputs:
+        """Logits and latents of all nodes, on the CPU; of methods that have them (``has_outputs``).
+
+        Args:
+            graph: By default the fitted one.
+        """
+        raise MethodError(f"{type(self).__name__} has no logits and latents that others could stand on")
+
+    def run(self, x: Features, graph: Graph) -> Outputs:
+        """Logits and latents for other features, differentiable; of methods that are networks.
+
+        Args:
+            x: Features ``[N, F]``.
+            graph: Whose edges to use.
+        """
+        raise MethodError(f"{type(self).__name__} has no gradients in the features: choose epsilon=0")
+
+    def _warn_of(self, prediction: Prediction) -> None:
         """Warn, once for a fitted method, of credal sets that say nothing."""
-        complaint = complaint_about(found)
+        complaint = complaint_about(prediction)
         if complaint and not self._warned:
             self._warned = True
             warnings.warn(f"{self.name}: {complaint}", CredalWarning, stacklevel=3)  # where fit or predict was called
@@ -128,6 +255,10 @@ class Method(ABC):
             raise MethodError(
                 f"a credalgnn Graph is wanted, not {type(graph).__name__}: Graph.from_pyg(data) makes one"
             )
+        try:
+            graph.check_features(self.feature_names)
+        except GraphError as error:
+            raise MethodError(str(error)) from None
         if graph.num_features != self.num_features:
             raise MethodError(
                 f"the graph has {graph.num_features} features, but {self.num_features} were there in training: "
@@ -141,7 +272,12 @@ class Method(ABC):
         return None
 
     def why(self, nodes: Tensor, graph: Graph | None = None) -> list[str] | None:
-        """For each of some nodes (their numbers), in a few words, why it is uncertain; None for most methods."""
+        """For each of some nodes, in a few words, why it is uncertain; None for most methods.
+
+        Args:
+            nodes: A mask or node numbers.
+            graph: Their graph; by default the fitted one.
+        """
         return None
 
     @property
@@ -149,49 +285,54 @@ class Method(ABC):
         return hasattr(self, "fingerprint")
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write ``model.safetensors`` and ``method.json`` into a folder, made if need be."""
+        """Write ``model.safetensors`` and ``method.json``.
+
+        Args:
+            folder: Where to; made if need be.
+        """
         from .storage import save
 
         save(self, folder)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], task: Task | None = None, *, any_task: bool = False) -> Self:
-        """Read what ``save`` wrote; runs no code from the files. See ``load_method``."""
+        """Read what ``save`` wrote; runs no code from the files.
+
+        Args:
+            folder: Where ``save`` wrote.
+            task: Whose graph is predicted on by default.
+            any_task: Allow another task than the one it was fitted on.
+        """
         from .storage import load_method
 
-        method = load_method(folder, task, any_task=any_task)
+        method = load_method(folder, task, any_task=any_task, method=cls)
         if not isinstance(method, cls):
             raise MethodError(f"{folder} holds a {type(method).__name__}, not a {cls.__name__}")
         return method
 
-    def _check(self) -> None:  # noqa: B027 - most methods have something to check, not all
+    def _check(self) -> None:
         """Refuse hyper-parameters that cannot work; at construction, and again before training."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            kind, words = _KINDS.get(str(field.type).removesuffix(" | None"), (None, ""))
-            value = getattr(self, field.name)
-            if kind is None or (value is None and str(field.type).endswith("None")):
-                continue
-            if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-                raise MethodError(f"{field.name} must be {words}, not {value!r}")
-            plain = {Integral: int, Real: float, bool: bool}[kind](value)  # numpy's own become Python's
-            setattr(self, field.name, plain)
+        self._check_types()
         self._examined, self._warned = None, False
+        self.history_: list[Epoch] = []
         self._check()
 
     @abstractmethod
-    def _fit(self, given: Given) -> None: ...
+    def _fit(self, given: Given) -> None:
+        """Learn from what is given; what is learnt goes into attributes that end with an underscore."""
 
     @abstractmethod
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction: ...
+    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
+        """Predict ``nodes`` (their numbers) of a graph, which has the features of training."""
 
     def _is_trained(self) -> bool:
         """Whether ``fit`` has nothing left to train: it then costs nothing, and looks at nothing either."""
         return False
 
     def _tensors(self) -> dict[str, Tensor]:
-        """What ``fit`` has found, besides that of the methods this one is made of."""
+        """What ``fit`` has learnt, by name, to be saved; that of the methods this one is made of is saved by itself."""
         return {}
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
@@ -203,58 +344,8 @@ class Method(ABC):
         """The fitted methods this one is made of."""
         return {}
 
-    def _adopt(self, parts: Mapping[str, Method]) -> None:  # noqa: B027 - most are made of nothing else
+    def _adopt(self, parts: Mapping[str, Method]) -> None:
         """The inverse of ``_parts``."""
-
-
-_KINDS: dict[str, tuple[type, str]] = {
-    "int": (Integral, "a whole number"),
-    "float": (Real, "a number"),
-    "bool": (bool, "True or False"),
-}
-
-
-def _given(
-    data: Any, train: Tensor | None, val: Tensor | None, protocol: str
-) -> tuple[TrainingView, Graph, Part | None]:
-    if protocol not in ("sealed", "paper"):
-        raise MethodError(f"unknown protocol {protocol!r}: choose 'sealed' or 'paper'")
-    if isinstance(data, Task):
-        if train is not None or val is not None:
-            raise MethodError("a task has its own split: give train and val with a graph only")
-        if data.inductive and protocol == "paper":
-            raise MethodError(
-                "the paper's protocol is transductive: it looks at OOD validation nodes, which the training of an "
-                "inductive task does not see; choose protocol='sealed', or a task with inductive=False"
-            )
-        view, graph = data.training, data.prediction_graph
-        validation = data.validation if protocol == "paper" else None
-    elif isinstance(data, Graph):
-        if train is None or val is None:
-            raise MethodError("fit(graph) needs train= and val=: masks or node numbers; val decides when to stop")
-        if protocol == "paper":
-            raise MethodError("the paper's protocol looks at OOD validation nodes, which only a task has: fit(task)")
-        try:
-            view, validation = TrainingView.of_graph(data, train, val), None
-        except GraphError as error:
-            raise MethodError(str(error)) from None
-        graph = view.graph
-    else:
-        hint = ": Graph.from_pyg(data) makes one" if hasattr(data, "edge_index") else ""
-        raise MethodError(f"a Task or a Graph is wanted, not {type(data).__name__}{hint}")
-    if view.num_classes < 2:
-        raise MethodError(f"there is {view.num_classes} known class; a classifier needs 2 or more")
-    counts = torch.bincount(view.graph.labels[view.train], minlength=view.num_classes)
-    if not bool((counts > 0).all()):
-        missing = view.class_names[int((counts == 0).nonzero()[0])]
-        raise MethodError(
-            f"class {missing!r} has no training node: add some, or make it an OOD class (Task.leave_out), or drop it"
-        )
-    if not len(view.val):
-        raise MethodError(
-            "the validation part has no node of a known class: early stopping needs some; change the split"
-        )
-    return view, graph, validation
 
 
 def inputs(graph: Graph, device: str = "cpu") -> tuple[Features, Adjacency]:
@@ -264,6 +355,7 @@ def inputs(graph: Graph, device: str = "cpu") -> tuple[Features, Adjacency]:
         x: Features = graph.features
         if graph.features.layout == torch.sparse_csr:
             x = SparseMatrix.from_torch(graph.features)
-        graph.derived[key] = x.to(device), Adjacency(graph.edge_index.to(device), graph.num_nodes)
+        weights = None if graph.edge_weight is None else graph.edge_weight.to(device)
+        graph.derived[key] = x.to(device), Adjacency(graph.edge_index.to(device), graph.num_nodes, weights)
     made: tuple[Features, Adjacency] = graph.derived[key]
     return made

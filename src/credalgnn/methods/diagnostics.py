@@ -1,4 +1,4 @@
-"""Whether credal sets say anything. Closed and saturated ones are found by the rules here, and by no others.
+"""Whether credal sets say anything. Closed and saturated sets are told by the rules here, and by no others.
 
 Methods warn of them (``CredalWarning``), and a benchmark marks them, on the nodes of its test part.
 """
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .prediction import Prediction, intervals_of
+from .prediction import Prediction
 
 OPEN = 0.05  # an interval wider than this is open
 FEW = 0.05  # at most this share of the nodes has an open interval, if the sets are closed,
@@ -48,29 +48,43 @@ FINDINGS = {
 
 
 def findings(prediction: Prediction, rows: Tensor | None = None) -> tuple[str, ...]:
-    """Which of ``FINDINGS`` hold for a prediction, or for some rows of it."""
+    """Which of ``FINDINGS`` hold for a prediction.
+
+    Args:
+        prediction: The prediction.
+        rows: Those of its rows that count; by default all.
+    """
     chosen = slice(None) if rows is None else rows
     scores = {name: values[chosen] for name, values in prediction.scores.items()}
-    found = []
+    names = []
     if prediction.credal is not None:
-        widest = intervals_of(prediction.credal).width.amax(-1)[chosen]
+        widest = prediction.credal.width.amax(-1)[chosen]
         sure = not {"EU", "TU"} <= set(scores) or bool(scores["EU"].sum() <= LITTLE * scores["TU"].sum())
         if sure and _share(widest > OPEN) <= FEW:
-            found.append("narrow")
+            names.append("narrow")
     if "TU" in scores and _share((scores["TU"] - math.log2(len(prediction.class_names))).abs() <= TOP) > NEARLY_ALL:
-        found.append("saturated")
-    return tuple(found)
+        names.append("saturated")
+    return tuple(names)
 
 
 def complaint_about(prediction: Prediction) -> str:
-    """What to warn of, in one line; nothing where the credal sets say something, or nodes are too few to tell."""
+    """What to warn of, in a line; nothing where the credal sets say something, or nodes are too few to tell.
+
+    Args:
+        prediction: The prediction.
+    """
     if prediction.credal is None or len(prediction.nodes) < ENOUGH:
         return ""
     return "; ".join(f"{FINDINGS[name].meaning}; {FINDINGS[name].advice}" for name in findings(prediction))
 
 
 def sample(count: int, trained: Tensor) -> Tensor:
-    """Some of so many nodes, evenly spread: of those that were not trained on, unless they are too few."""
+    """Some nodes, evenly spread: of those that were not trained on, unless they are too few.
+
+    Args:
+        count: How many nodes there are.
+        trained: The nodes trained on.
+    """
     known = torch.zeros(count, dtype=torch.bool)
     known[trained] = True
     others = (~known).nonzero().squeeze(1)

@@ -12,34 +12,44 @@ from torch import Tensor
 from ..graphs import Graph
 from ..sets import HullSet
 from . import scores
-from .base import Given, Method
-from .detectors import fitted_on
-from .neural import Vanilla
+from .base import Components, Method, Objective
+from .given import Given, Protocol
+from .network import Vanilla
+from .posthoc import fitted_on
 from .prediction import MethodError, Prediction
 
 
 @dataclass(kw_only=True, eq=False)
 class ClassicalEnsemble(Method):
-    """M vanilla GNNs: TU = H(mean), AU = mean H, EU = TU - AU (the paper's last appendix).
+    """M GNNs: TU = H(mean), AU = mean H, EU = TU - AU (the paper's last appendix).
 
-    ``members`` are vanilla GNNs, fitted on the task or not yet; by default ``size`` of them with seeds of their own.
-    Members that several ensembles hold are trained once.
+    Args:
+        size: M, where no members are given.
+        members: Methods that classify: fitted on the task, and then shared with whoever else holds them, or templates,
+            of which ``fit`` fits clones (``members_``). By default ``size`` vanilla GNNs with seeds of their own.
+        seed: Of the members, if none are given; no two ensembles of one size share a member.
     """
 
     size: int = 10
-    members: Sequence[Vanilla] | None = None
+    members: Sequence[Method] | None = None
     seed: int = 0
 
     name = "classical-ensemble"
     score_names = ("EU", "AU", "TU")
+    components = Components("members", Vanilla, size="size")
+    search_space = {"size": tuple(range(2, 16))}
+
+    @classmethod
+    def objective(cls, protocol: Protocol) -> Objective:
+        return "nll" if protocol == "sealed" else "accuracy"
 
     def _check(self) -> None:
         if self.members is not None:
-            if isinstance(self.members, Vanilla):
-                raise MethodError("members must be a list of Vanilla methods, not one of them")
+            if isinstance(self.members, Method):
+                raise MethodError("members must be a list of methods, not one of them")
             self.members = list(self.members)
-            if not all(isinstance(member, Vanilla) for member in self.members):
-                raise MethodError("the members of an ensemble must be Vanilla methods")
+            if not all(isinstance(member, Method) and not member.is_baseline for member in self.members):
+                raise MethodError("the members of an ensemble must be methods that classify")
             self.size = len(self.members)
         if self.size < 2:
             raise MethodError(f"an ensemble needs 2 members or more, not {self.size}")
@@ -47,9 +57,8 @@ class ClassicalEnsemble(Method):
             raise MethodError(f"seed must be between 0 and {2**32 // self.size - 1}, not {self.seed}")
 
     def _fit(self, given: Given) -> None:
-        seeds = range(
-            self.seed * self.size, (self.seed + 1) * self.size
-        )  # no two ensembles of this size share a member
+        assert self.components is not None
+        seeds = self.components.seeds({"size": self.size}, self.seed)
         members = self.members or [Vanilla(seed=seed) for seed in seeds]
         self.members_ = [fitted_on(given, member) for member in members]
 
@@ -64,14 +73,14 @@ class ClassicalEnsemble(Method):
     def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
         members = self._distributions(graph, nodes)
         total, aleatoric, epistemic = scores.ensemble_uncertainty(members)
-        found = {"EU": epistemic, "AU": aleatoric, "TU": total}
-        return Prediction(nodes, found, "EU", self.class_names, members.mean(0))
+        measures = {"EU": epistemic, "AU": aleatoric, "TU": total}
+        return Prediction(nodes, measures, "EU", self.class_names, members.mean(0))
 
     def _parts(self) -> dict[str, Method]:
         return {f"members.{number}": member for number, member in enumerate(self.members_)}
 
     def _adopt(self, parts: Mapping[str, Method]) -> None:
-        self.members = self.members_ = [cast(Vanilla, part) for part in parts.values()]
+        self.members = self.members_ = list(parts.values())
 
 
 @dataclass(kw_only=True, eq=False)

@@ -1,4 +1,4 @@
-"""What a method says about nodes: classes, credal sets, and scores whose orientation is fixed here."""
+"""Predictions of nodes: classes, credal sets, and scores whose orientation is fixed here."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor
 
-from ..sets import HullSet, IntervalSet, uncertainty
+from ..sets import CredalSet, uncertainty
 
 
 class MethodError(ValueError):
@@ -18,10 +17,18 @@ class MethodError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """Predictions for ``nodes``, one row each. Every score is higher where the method is less certain.
+    """Predictions for nodes, a row each. Every score is higher where the method is less certain.
 
-    ``probabilities`` is None for methods that do not classify; ``credal`` and ``gap`` (a bound in bits of the error of
-    either entropy) are there for credal methods only.
+    Args:
+        nodes: The nodes ``[N]``.
+        scores: The scores ``[N]`` by name.
+        headline: The name of the score that the method is judged by.
+        class_names: The names of the classes.
+        probabilities: Class probabilities ``[N, C]``; None for methods that do not classify.
+        credal: The credal sets ``[N, C]``, for credal methods only.
+        gap: A bound in bits of the error of either entropy, total or aleatoric, for credal methods only.
+        train_nodes: The nodes of the predicted graph that the method was trained on, where it knows them: ``evaluate``
+            refuses to judge it on these.
     """
 
     nodes: Tensor
@@ -29,16 +36,22 @@ class Prediction:
     headline: str
     class_names: tuple[str, ...]
     probabilities: Tensor | None = None
-    credal: IntervalSet | HullSet | None = None
+    credal: CredalSet | None = None
     gap: Tensor | None = None
+    train_nodes: Tensor | None = None
 
     @classmethod
-    def of_credal(cls, nodes: Tensor, credal: IntervalSet | HullSet, class_names: tuple[str, ...]) -> Prediction:
-        """Classes by the intersection probability, scores by the exact entropies (Equation 1)."""
-        found = uncertainty(credal, certify=True)
-        scores = {"EU": found.epistemic, "AU": found.aleatoric, "TU": found.total}
-        point = intervals_of(credal).intersection_probability()
-        return cls(nodes, scores, "EU", class_names, point, credal, torch.maximum(found.upper.gap, found.lower.gap))
+    def of_credal(cls, nodes: Tensor, credal: CredalSet, class_names: tuple[str, ...]) -> Prediction:
+        """Classes by the intersection probability, scores by the exact entropies (Equation 1).
+
+        Args:
+            nodes: The nodes ``[N]``.
+            credal: Their credal sets ``[N, C]``, of any kind.
+            class_names: The names of the classes.
+        """
+        result = uncertainty(credal, certify=True)
+        scores = {"EU": result.epistemic, "AU": result.aleatoric, "TU": result.total}
+        return cls(nodes, scores, "EU", class_names, credal.intersection_probability(), credal, result.gap)
 
     @property
     def score(self) -> Tensor:
@@ -53,12 +66,16 @@ class Prediction:
         return self.probabilities.argmax(-1)
 
     def classify(self, by: Literal["intersection", "lower", "upper"] = "intersection") -> Tensor:
-        """The class of a credal prediction: by the intersection probability, or the largest lower or upper bound."""
+        """The class of a credal prediction.
+
+        Args:
+            by: The intersection probability, or the largest lower or upper probability.
+        """
         if self.credal is None:
             raise MethodError("this method predicts no credal sets: its classes are in .classes")
         if by not in ("intersection", "lower", "upper"):
             raise MethodError(f"unknown rule {by!r}: choose intersection, lower or upper")
-        return self.classes if by == "intersection" else getattr(intervals_of(self.credal), by).argmax(-1)
+        return self.classes if by == "intersection" else getattr(self.credal, by).argmax(-1)
 
     @property
     def total(self) -> Tensor:
@@ -82,8 +99,3 @@ class Prediction:
 
     def __repr__(self) -> str:
         return f"Prediction(nodes={len(self.nodes)}, classes={len(self.class_names)}, scores={list(self.scores)})"
-
-
-def intervals_of(credal: IntervalSet | HullSet) -> IntervalSet:
-    """Probability intervals; of a hull, the smallest around it."""
-    return credal if isinstance(credal, IntervalSet) else credal.to_intervals()

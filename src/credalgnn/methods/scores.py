@@ -11,24 +11,37 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..sets.entropy import Uncertainty
+from ..sets import Uncertainty
 from .neighbours import Latents, NeighbourBank
 
 ROWS = 1 << 16  # nodes whose distances are computed at a time
 
 
 def msp(logits: Tensor) -> Tensor:
-    """One minus the largest softmax probability (Hendrycks and Gimpel)."""
+    """One minus the largest softmax probability (Hendrycks and Gimpel).
+
+    Args:
+        logits: Logits ``[N, C]``.
+    """
     return -logits.double().log_softmax(-1).amax(-1).expm1()
 
 
 def entropy(logits: Tensor) -> Tensor:
-    """Entropy of the softmax, in bits."""
+    """Entropy of the softmax, in bits.
+
+    Args:
+        logits: Logits ``[N, C]``.
+    """
     return _bits(logits.double().softmax(-1))
 
 
 def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
-    """``-T logsumexp(logits / T)`` (Liu et al.): high where no class has evidence."""
+    """``-T logsumexp(logits / T)`` (Liu et al.): high where no class has evidence.
+
+    Args:
+        logits: Logits ``[N, C]``.
+        temperature: T.
+    """
     return -temperature * (logits.double() / temperature).logsumexp(-1)
 
 
@@ -37,6 +50,12 @@ def propagate(energies: Tensor, edge_index: Tensor, alpha: float = 0.5, steps: i
 
     A node without in-neighbours keeps its own; the original multiplies it by alpha, which would make it look less
     certain for having no edge.
+
+    Args:
+        energies: Energies of all nodes ``[N]``.
+        edge_index: The edges ``[2, E]``, sources and targets.
+        alpha: The share of a node's own energy.
+        steps: How often energies are propagated.
     """
     source, target = edge_index
     degree = torch.bincount(target, minlength=len(energies))
@@ -48,12 +67,21 @@ def propagate(energies: Tensor, edge_index: Tensor, alpha: float = 0.5, steps: i
 
 
 def odin(logits: Tensor, temperature: float = 1000.0) -> Tensor:
-    """Minus the largest probability of the tempered softmax (Liang et al.); inputs are perturbed by the method."""
+    """Minus the largest probability of the tempered softmax (Liang et al.); inputs are perturbed by the method.
+
+    Args:
+        logits: Logits ``[N, C]`` of perturbed inputs.
+        temperature: What the logits are divided by.
+    """
     return -(logits.double() / temperature).softmax(-1).amax(-1)
 
 
 def ensemble_uncertainty(members: Tensor) -> Uncertainty:
-    """TU = H(mean), AU = mean H, EU = TU - AU in bits, of members ``[M, N, C]`` (the paper's last appendix)."""
+    """TU = H(mean), AU = mean H, EU = TU - AU in bits (the paper's last appendix).
+
+    Args:
+        members: The members' class probabilities ``[M, N, C]``.
+    """
     p = members.double()
     total, aleatoric = _bits(p.mean(0)), _bits(p).mean(0)
     return Uncertainty(total, aleatoric, (total - aleatoric).clamp_min(0.0))
@@ -64,7 +92,12 @@ def _bits(p: Tensor) -> Tensor:
 
 
 class Gaussians(NamedTuple):
-    """Class means ``[C, D]`` and the precision ``[D, D]`` that all classes share."""
+    """Class-conditional Gaussians.
+
+    Args:
+        means: Class means ``[C, D]``.
+        precision: The precision ``[D, D]`` that all classes share.
+    """
 
     means: Tensor
     precision: Tensor
@@ -75,6 +108,11 @@ def fit_gaussians(latents: Tensor, labels: Tensor, num_classes: int) -> Gaussian
 
     Latents behind a ReLU rarely span their space, so the covariance is usually singular: its pseudo-inverse is taken,
     as the original does, and directions in which training nodes do not vary (by float32's precision) count nothing.
+
+    Args:
+        latents: Latents of the training nodes ``[N, D]``.
+        labels: Their classes ``[N]``.
+        num_classes: The number of classes, each of which needs a training node.
     """
     z = latents.double()
     counts = torch.bincount(labels, minlength=num_classes)
@@ -91,7 +129,12 @@ def fit_gaussians(latents: Tensor, labels: Tensor, num_classes: int) -> Gaussian
 
 
 def gaussian_distance(gaussians: Gaussians, latents: Tensor) -> Tensor:
-    """The smallest squared Mahalanobis distance to a class mean."""
+    """The smallest squared Mahalanobis distance to a class mean.
+
+    Args:
+        gaussians: The fitted Gaussians.
+        latents: Latents ``[N, D]``.
+    """
     means, precision = (part.to(latents.device) for part in gaussians)
     return torch.cat([_nearest(means, precision, rows.double()) for rows in torch.split(latents, ROWS)])
 
@@ -106,5 +149,12 @@ def knn(train: Latents, queries: Latents, k: int, kth: bool = False, normalize: 
 
     Several latents count as one joint vector. The original (Sun et al.) takes the k-th distance between vectors of
     length 1: ``kth=True, normalize=True``. A node that is in ``train`` is its own nearest neighbour.
+
+    Args:
+        train: Latents of the training nodes.
+        queries: Latents of the nodes to be scored.
+        k: How many neighbours.
+        kth: Whether the distance to the k-th counts alone, instead of the mean.
+        normalize: Whether vectors are scaled to length 1 first.
     """
     return NeighbourBank(train, normalize).distance(queries, k, kth)

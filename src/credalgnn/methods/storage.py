@@ -8,24 +8,26 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
+from .._files import write
 from .._version import __version__
 from ..graphs import Task
 from ..nn.backbones import BackboneFactory
 from ..nn.training import Epoch
 from .base import Method
-from .neural import Neural
+from .feature_range import FeatureRange
 from .prediction import MethodError
+from .registry import find_method, known_method, method_path
 
-FORMAT = 1
+FORMAT = 2
 WEIGHTS, CONFIG = "model.safetensors", "method.json"
-NOT_STORED = {"vanilla", "members", "device"}  # parts are stored as methods; a device belongs to a machine
+_RANGE = "features."  # prefix of the range that features had in training
 
 
 def save(method: Method, folder: str | os.PathLike[str]) -> None:
@@ -38,14 +40,14 @@ def save(method: Method, folder: str | os.PathLike[str]) -> None:
     config["weights"] = hashlib.blake2b(weights, digest_size=16).hexdigest()
     path = Path(folder)
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        for name, content in ((WEIGHTS, weights), (CONFIG, json.dumps(config, indent=1).encode())):
-            part = path / f"{name}.{os.getpid()}.part"
-            try:
-                part.write_bytes(content)
-                part.replace(path / name)
-            finally:
-                part.unlink(missing_ok=True)
+        text = json.dumps(config, indent=1)
+    except TypeError as error:
+        raise MethodError(
+            f"{type(method).__name__} cannot be saved ({error}): use hyper-parameters that JSON can hold"
+        ) from None
+    try:
+        for name, content in ((WEIGHTS, weights), (CONFIG, text.encode())):
+            write(path / name, content)
     except OSError as error:
         raise MethodError(f"{path}: cannot be written ({error.strerror})") from None
 
@@ -55,14 +57,23 @@ def load_method(
     task: Task | None = None,
     *,
     any_task: bool = False,
+    method: type[Method] | str | None = None,
     backbone: BackboneFactory | None = None,
     device: str = "cpu",
 ) -> Method:
-    """Read what ``save`` wrote. With ``task`` the method predicts on the task's graph by default.
+    """Read what ``save`` wrote; runs no code from the files.
 
-    A task other than the one it was fitted on is refused, unless ``any_task``. ``backbone`` is needed where the method
-    was given a function to make its backbone: functions are not stored. Nor is the device.
+    Args:
+        folder: Where ``save`` wrote.
+        task: Whose graph is predicted on by default; one that the method was not fitted on is refused.
+        any_task: Allow any task.
+        method: The class, or its import path, of a method that is neither built in nor an installed plug-in, unless its
+            module is imported already: a file alone never makes anything be imported.
+        backbone: Needed where the method was given a function to make its backbone: functions are not stored.
+        device: Where to predict; a device belongs to a machine and is not stored.
     """
+    if isinstance(method, str):
+        method = find_method(method)
     if task is not None and not isinstance(task, Task):
         raise MethodError(
             f"a Task is wanted, not {type(task).__name__}; for a graph, load without it and predict(graph)"
@@ -79,7 +90,7 @@ def load_method(
     if config.get("weights") != hashlib.blake2b(weights, digest_size=16).hexdigest():
         raise MethodError(f"{path / WEIGHTS}: damaged, or of another save than {CONFIG}; save the method again")
     try:
-        method = _made(config, "", load_tensors(weights), backbone, device)
+        loaded = _made(config, "", load_tensors(weights), _Options(method, backbone, device))
     except MethodError:
         raise
     except (
@@ -93,14 +104,15 @@ def load_method(
     ) as error:
         raise MethodError(f"{path / CONFIG}: does not describe a method ({error})") from None
     if task is not None:
-        if method.fingerprint != task.fingerprint and not any_task:
+        same = loaded.fingerprint == task.fingerprint
+        if not same and not any_task:
             raise MethodError(
-                f"{path}: fitted on another task or split (fingerprint {method.fingerprint}, not {task.fingerprint}); "
+                f"{path}: fitted on another task or split (fingerprint {loaded.fingerprint}, not {task.fingerprint}); "
                 "any_task=True predicts all the same"
             )
-        for part in _whole(method):
-            part.graph_ = task.prediction_graph
-    return method
+        for part in _whole(loaded):
+            part.graph_, part._train_nodes = task.prediction_graph, task.split.train if same else None
+    return loaded
 
 
 def _whole(method: Method) -> Iterator[Method]:
@@ -110,45 +122,71 @@ def _whole(method: Method) -> Iterator[Method]:
         yield from _whole(part)
 
 
+class _Options(NamedTuple):
+    """What the files do not say."""
+
+    kind: type[Method] | None
+    backbone: BackboneFactory | None
+    device: str
+
+
 def _described(method: Method, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
     """A method as JSON; its tensors, and those of its parts, go into ``tensors``."""
     tensors.update({prefix + name: tensor for name, tensor in method._tensors().items()})
-    config = {field.name: getattr(method, field.name) for field in fields(method) if field.name not in NOT_STORED}
+    seen = method.feature_range_
+    tensors.update({f"{prefix}{_RANGE}low": seen.low, f"{prefix}{_RANGE}high": seen.high})
+    components = method.components.parameter if method.components else None  # stored as methods
+    config = method.get_params(deep=False)
     described = {
-        "method": method.name,
-        "config": {name: None if callable(value) else value for name, value in config.items()},
+        "method": method_path(type(method)),
+        "config": {
+            name: None if callable(value) else value
+            for name, value in config.items()
+            if name not in (components, "device")
+        },
         "fingerprint": method.fingerprint,
         "protocol": method.protocol,
         "num_features": method.num_features,
+        "feature_names": method.feature_names,
         "class_names": method.class_names,
     }
-    if isinstance(method, Neural):
+    if method.history_:
         described["history"] = method.history_
     parts = {name: _described(part, f"{prefix}{name}.", tensors) for name, part in method._parts().items()}
     return {**described, "parts": parts} if parts else described
 
 
-def _made(config: Mapping[str, Any], prefix: str, tensors: Mapping[str, Tensor], backbone: Any, device: str) -> Method:
+def _made(config: Mapping[str, Any], prefix: str, tensors: Mapping[str, Tensor], given: _Options) -> Method:
     """The inverse of ``_described``."""
-    from . import METHODS
-
     options = dict(config["config"])
     if "backbone" in options and options["backbone"] is None:
-        if backbone is None:
+        if given.backbone is None:
             raise MethodError(
                 "this method's backbone was made by a function: give it again, load_method(.., backbone=)"
             )
-        options["backbone"] = backbone
-    kind = METHODS[config["method"]]
-    method = kind(**options, device=device) if issubclass(kind, Neural) else kind(**options)
+        options["backbone"] = given.backbone
+    kind = known_method(config["method"], given.kind)
+    if any(field.name == "device" for field in fields(kind)):
+        options["device"] = given.device
+    method = kind(**options)
     method.protocol = config["protocol"]
-    method.graph_, method.fingerprint = None, str(config["fingerprint"])
+    method.graph_, method._train_nodes, method.fingerprint = None, None, str(config["fingerprint"])
     method.num_features, method.class_names = int(config["num_features"]), tuple(config["class_names"])
+    method.feature_names = _names(config.get("feature_names"), method.num_features)
     parts = config.get("parts", {})
     own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    method._adopt({name: _made(part, f"{prefix}{name}.", tensors, backbone, device) for name, part in parts.items()})
+    method.feature_range_ = FeatureRange(own.pop(f"{_RANGE}low"), own.pop(f"{_RANGE}high"))
+    method._adopt({name: _made(part, f"{prefix}{name}.", tensors, given) for name, part in parts.items()})
     inner = tuple(f"{name}." for name in parts)
     method._restore({name: tensor for name, tensor in own.items() if not name.startswith(inner)})
-    if isinstance(method, Neural):
-        method.history_ = [Epoch(*line) for line in config["history"]]
+    method.history_ = [Epoch(*line) for line in config.get("history", ())]
     return method
+
+
+def _names(names: Any, count: int) -> tuple[str, ...] | None:
+    """Names of features, if the graph of training had some."""
+    if names is None:
+        return None
+    if not isinstance(names, list) or len(names) != count or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"feature_names are not {count} names")
+    return tuple(names)

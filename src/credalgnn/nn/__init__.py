@@ -3,7 +3,7 @@
 from .backbones import GCN, SAGE, Adjacency, PyGBackbone, make_backbone
 from .credal import CredalHead, JointLinear, dro_loss
 from .sparse import SparseMatrix
-from .training import Classifier, Monitor, Schedule, TrainingError, train
+from .training import Classifier, Monitor, Schedule, Supervision, TrainingError, train
 
 __all__ = [
     "GCN",
@@ -16,6 +16,7 @@ __all__ = [
     "PyGBackbone",
     "Schedule",
     "SparseMatrix",
+    "Supervision",
     "TrainingError",
     "dro_loss",
     "make_backbone",

@@ -7,10 +7,11 @@ GCN and SAGE equal PyG's models of the same weights, and transform before they a
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import cached_property
 from itertools import pairwise
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -21,42 +22,107 @@ Features: TypeAlias = Tensor | SparseMatrix
 BackboneFactory: TypeAlias = Callable[..., nn.Module]
 
 
+class BackboneError(ValueError):
+    """A backbone cannot do what is asked; the message says why and what to do."""
+
+
+class Sample(NamedTuple):
+    """Where the edges of an ``Adjacency`` were drawn from, so that sums and means over them are unbiased.
+
+    Args:
+        larger: The edges that were drawn from.
+        nodes: The numbers that the nodes have there ``[N]``.
+        counts: How many of its edges each drawn one stands for ``[E]``.
+    """
+
+    larger: Adjacency
+    nodes: Tensor
+    counts: Tensor
+
+
 class Adjacency:
     """The edges of a graph, and the normalised operators made of them, each once and only when asked for.
 
-    Rows are targets: ``A[target, source]``. An edge that stands there twice counts twice. Where edges were drawn from a
-    larger graph, ``counts`` says how many of its edges each stands for, and ``degree`` is that of the larger graph.
+    Rows are targets: ``A[target, source]``. An edge that stands there twice counts twice.
+
+    Args:
+        edge_index: Node numbers ``[2, E]``, source above target.
+        num_nodes: How many nodes there are.
+        edge_weight: A number ``[E]`` for each edge, not negative; None: all count the same.
+        sample: Given if the edges were drawn from those of a larger graph.
     """
 
     def __init__(
-        self, edge_index: Tensor, num_nodes: int, counts: Tensor | None = None, degree: Tensor | None = None
+        self, edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None = None, sample: Sample | None = None
     ) -> None:
-        self.edge_index, self.num_nodes, self.counts = edge_index, num_nodes, counts
-        if degree is not None:
-            self.__dict__["degree"] = degree
+        self.edge_index, self.num_nodes, self.edge_weight, self.sample = edge_index, num_nodes, edge_weight, sample
 
     @cached_property
     def mean(self) -> SparseMatrix:
-        """The average over in-neighbours; the row of a node without any is empty."""
+        """The average over in-neighbours, weighted where edges have weights.
+
+        The row of a node without any, or whose in-edges have no weight, is empty or zero.
+        """
         source, target = self.edge_index.cpu()
-        degree = torch.bincount(target, minlength=self.num_nodes).float()
-        return self._operator(source, target, 1.0 / degree[target])
+        if self.edge_weight is None:
+            degree = torch.bincount(target, minlength=self.num_nodes).float()
+            return self._operator(source, target, 1.0 / degree[target])
+        values = self._drawn(self.edge_weight) / self.in_weight.cpu().float()[target]
+        return self._operator(source, target, values.nan_to_num(nan=0.0))  # 0 / 0
+
+    @cached_property
+    def in_weight(self) -> Tensor:
+        """The sum of the weights of each node's in-edges, in float64; their number where they have none."""
+        if self.sample is not None:
+            return self.sample.larger.in_weight[self.sample.nodes]
+        weights = None if self.edge_weight is None else self.edge_weight.double()
+        return torch.bincount(self.edge_index[1], weights, self.num_nodes)
+
+    @cached_property
+    def loop_weight(self) -> Tensor:
+        """The weight of each node's self-loop, 1 where it has none; of several loops the largest."""
+        if self.sample is not None:
+            return self.sample.larger.loop_weight[self.sample.nodes]
+        ones = torch.ones(self.num_nodes, device=self.edge_index.device)
+        if self.edge_weight is None:
+            return ones
+        source, target = self.edge_index
+        loops = source == target
+        return ones.scatter_reduce(0, target[loops], self.edge_weight[loops], "amax", include_self=False)
 
     @cached_property
     def degree(self) -> Tensor:
-        """In-edges of each node, with one self-loop whatever loops the graph has."""
+        """In-edges of each node, or the sum of their weights, with one self-loop whatever loops the graph has."""
+        if self.sample is not None:
+            return self.sample.larger.degree[self.sample.nodes]
         source, target = self.edge_index
-        return torch.bincount(target[source != target], minlength=self.num_nodes) + 1
+        others = source != target
+        if self.edge_weight is None:
+            return torch.bincount(target[others], minlength=self.num_nodes) + 1
+        return torch.bincount(target[others], self.edge_weight[others].double(), self.num_nodes) + self.loop_weight
 
     @cached_property
     def normalized(self) -> SparseMatrix:
-        """``D^-1/2 (A + I) D^-1/2`` with one self-loop a node, whatever loops the graph has; D counts in-edges."""
+        """``D^-1/2 (A + I) D^-1/2`` with one self-loop a node; D sums up in-edges.
+
+        Without weights it is of weight 1 whatever loops the graph has; with weights, as PyG has it, that of the graph's
+        loop, and 1 for a node without.
+        """
         source, target = self.edge_index.cpu()
         others, loops = source != target, torch.arange(self.num_nodes)
         scale = self.degree.cpu().float().rsqrt()
-        values = scale[source] * scale[target] * (1.0 if self.counts is None else self.counts.cpu())
+        own = scale.square()
+        if self.edge_weight is not None:
+            scale = scale.masked_fill(scale.isinf(), 0.0)  # a node all of whose edges have no weight
+            own = scale.square() * self.loop_weight.cpu()
+        values = scale[source] * scale[target] * self._drawn(self.edge_weight)
         source, target = torch.cat([source[others], loops]), torch.cat([target[others], loops])
-        return self._operator(source, target, torch.cat([values[others], scale.square()]))
+        return self._operator(source, target, torch.cat([values[others], own]))
+
+    def _drawn(self, weights: Tensor | None) -> Tensor | float:
+        """What each edge counts: its weight, for all those that it stands for."""
+        values: Tensor | float = 1.0 if weights is None else weights.cpu()
+        return values if self.sample is None else self.sample.counts.cpu() * values
 
     def _operator(self, source: Tensor, target: Tensor, values: Tensor) -> SparseMatrix:
         matrix = SparseMatrix.from_coo(target, source, values, (self.num_nodes, self.num_nodes))
@@ -105,8 +171,19 @@ class SAGELayer(nn.Module):
         return neighbours.add_(linear(x, self.lin_r.weight, self.lin_l.bias))
 
 
-class _Stack(nn.Module):
-    """Layers with ReLU and dropout after each. With ``out_channels`` the last layer gives bare logits, as PyG's do."""
+class Stack(nn.Module):
+    """Layers with ReLU and dropout after each: the base of native backbones, which name their ``layer``.
+
+    A layer is made with its widths, called with features (perhaps sparse) and an ``Adjacency``, and has
+    ``reset_parameters``.
+
+    Args:
+        in_channels: Features of a node.
+        hidden_channels: Units of a hidden layer.
+        num_layers: How many layers.
+        out_channels: Units of the last layer, which then gives bare logits, as PyG's do; None: it is like the others.
+        dropout: Probability of dropping a unit, in training.
+    """
 
     layer: Callable[[int, int], nn.Module]
 
@@ -124,12 +201,22 @@ class _Stack(nn.Module):
         self.convs = nn.ModuleList(type(self).layer(*pair) for pair in pairwise(widths))
         self.widths, self.dropout, self.bare = tuple(widths[1:]), dropout, out_channels is not None
 
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether training and evaluation compute the same."""
+        return self.dropout == 0.0
+
     def reset_parameters(self) -> None:
         for conv in self.convs:
             conv.reset_parameters()  # type: ignore[operator]
 
     def forward(self, x: Features, edges: Adjacency | Tensor) -> list[Tensor]:
-        """The latents z1 .. zL of all nodes."""
+        """The latents z1 .. zL of all nodes.
+
+        Args:
+            x: Features ``[N, F]``, dense or sparse.
+            edges: The edges, or their ``edge_index``.
+        """
         if isinstance(edges, Tensor):
             edges = Adjacency(edges, len(x))
         latents: list[Tensor] = []
@@ -144,14 +231,30 @@ class _Stack(nn.Module):
         return f"{type(self).__name__}(layers={len(self.convs)}, widths={list(self.widths)}, dropout={self.dropout})"
 
 
-class GCN(_Stack):
-    """Graph convolutional network, equal to ``torch_geometric.nn.models.GCN``."""
+class GCN(Stack):
+    """Graph convolutional network, equal to ``torch_geometric.nn.models.GCN``.
+
+    Args:
+        in_channels: Features of a node.
+        hidden_channels: Units of a hidden layer.
+        num_layers: Message-passing layers.
+        out_channels: Units of the last layer, which then gives bare logits; None: it is hidden like the others.
+        dropout: Probability of dropping a unit, in training.
+    """
 
     layer = GCNLayer
 
 
-class SAGE(_Stack):
-    """GraphSAGE with mean aggregation, equal to ``torch_geometric.nn.models.GraphSAGE``."""
+class SAGE(Stack):
+    """GraphSAGE with mean aggregation, equal to ``torch_geometric.nn.models.GraphSAGE``.
+
+    Args:
+        in_channels: Features of a node.
+        hidden_channels: Units of a hidden layer.
+        num_layers: Message-passing layers.
+        out_channels: Units of the last layer, which then gives bare logits; None: it is hidden like the others.
+        dropout: Probability of dropping a unit, in training.
+    """
 
     layer = SAGELayer
 
@@ -159,8 +262,13 @@ class SAGE(_Stack):
 class PyGBackbone(nn.Module):
     """Any PyG model, called as ``module(x, edge_index)``: its latents are the outputs of its message-passing layers.
 
+    Where edges have weights, it is called as ``module(x, edge_index, edge_weight=...)``, and refused if it cannot be.
+
     ReLU is applied to each, as between layers; a layer inside another layer does not count. It runs as PyG runs it,
     edge by edge and on dense features, without what makes ``GCN`` and ``SAGE`` fast here.
+
+    Args:
+        module: The model; one without a message-passing layer is refused.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -179,17 +287,41 @@ class PyGBackbone(nn.Module):
         if not layers:
             raise ValueError(f"{type(module).__name__} has no message-passing layer, so it cannot be a backbone")
 
+    @property
+    def supports_edge_weight(self) -> bool:
+        """Whether the model uses edge weights: it says so itself, as PyG's do, or by an argument of its forward."""
+        declared = getattr(self.module, "supports_edge_weight", None)
+        if declared is not None:
+            return bool(declared)
+        return "edge_weight" in inspect.signature(self.module.forward).parameters
+
     def _keep(self, layer: nn.Module, inputs: object, output: Tensor) -> None:
         self._seen.append(output)
 
     def reset_parameters(self) -> None:
+        """Draw the model's weights anew."""
         self.module.reset_parameters()  # type: ignore[operator]
 
     def forward(self, x: Features, edges: Adjacency | Tensor) -> list[Tensor]:
-        """The latents z1 .. zL of all nodes."""
+        """The latents z1 .. zL of all nodes.
+
+        Args:
+            x: Features ``[N, F]``, dense or sparse.
+            edges: The edges, or their ``edge_index``.
+        """
         dense = x.to_dense() if isinstance(x, SparseMatrix) else x
+        if not isinstance(edges, Adjacency):
+            edges = Adjacency(edges, len(dense))
         self._seen.clear()
-        self.module(dense, edges.edge_index if isinstance(edges, Adjacency) else edges)
+        if edges.edge_weight is None:
+            self.module(dense, edges.edge_index)
+        elif self.supports_edge_weight:
+            self.module(dense, edges.edge_index, edge_weight=edges.edge_weight)
+        else:
+            raise BackboneError(
+                f"the backbone {type(self.module).__name__} takes no edge weights: choose gcn or sage, or drop the "
+                "weights with graph.unweighted()"
+            )
         latents = [output.relu() for output in self._seen]
         self._seen.clear()
         return latents
@@ -198,13 +330,23 @@ class PyGBackbone(nn.Module):
         return f"PyGBackbone({self.module!r})"
 
 
+NATIVE: dict[str, BackboneFactory] = {"gcn": GCN, "sage": SAGE}  # by the name a user types
+
+
 def make_backbone(
     name: str | BackboneFactory, in_channels: int, hidden_channels: int, num_layers: int, dropout: float
 ) -> nn.Module:
-    """A backbone by name: ``gcn``, ``sage``, a model of ``torch_geometric.nn.models`` (``gat``, ``gin``, ...), or made
-    by a function of these four names, to be called as ``module(x, edge_index)``."""
-    own: dict[str, BackboneFactory] = {"gcn": GCN, "sage": SAGE}
-    factory = name if not isinstance(name, str) else own[name] if name in own else pyg_model(name)
+    """A backbone, by name or made by a function.
+
+    Args:
+        name: ``gcn``, ``sage``, a model of ``torch_geometric.nn.models`` (``gat``, ``gin``, ...), or a function of the
+            other four parameters that makes a module, to be called as ``module(x, edge_index)``.
+        in_channels: Features of a node.
+        hidden_channels: Units of a hidden layer.
+        num_layers: Message-passing layers.
+        dropout: Probability of dropping a unit, in training.
+    """
+    factory = name if not isinstance(name, str) else NATIVE[name] if name in NATIVE else pyg_model(name)
     try:
         module = factory(
             in_channels=in_channels, hidden_channels=hidden_channels, num_layers=num_layers, dropout=dropout
@@ -212,7 +354,7 @@ def make_backbone(
     except (TypeError, AssertionError) as error:
         words = "give a function of in_channels, hidden_channels, num_layers and dropout that makes it"
         raise ValueError(f"backbone {name!r} cannot be made ({error}): {words}") from None
-    return module if isinstance(module, _Stack) else PyGBackbone(module)
+    return module if isinstance(module, Stack) else PyGBackbone(module)
 
 
 def pyg_model(name: str) -> Callable[..., nn.Module]:
@@ -226,14 +368,14 @@ def pyg_model(name: str) -> Callable[..., nn.Module]:
         if isinstance(made, type) and issubclass(made, BasicGNN) and made is not BasicGNN
     }
     if name.lower() not in known:
-        names = ", ".join(["gcn", "sage", *sorted(set(known) - {"gcn", "graphsage"})])
+        names = ", ".join([*NATIVE, *sorted(set(known) - {*NATIVE, "graphsage"})])
         raise ValueError(f"unknown backbone {name!r}: choose one of {names}, or give a function that makes one")
     return known[name.lower()]
 
 
 def widths_of(backbone: nn.Module, num_features: int) -> list[int]:
     """The widths of the latents z1 .. zL, found on a graph of two nodes where the backbone does not say them."""
-    if isinstance(backbone, _Stack):
+    if isinstance(backbone, Stack):
         return list(backbone.widths)
     was_training = backbone.training
     with torch.no_grad():

@@ -20,6 +20,10 @@ class JointLinear(nn.Module):
     """A linear layer on latents side by side, ``[z0 | z1 | ...] W^T + b``, computed as ``z0 W0^T + z1 W1^T + ... + b``.
 
     The same product, without the concatenation in memory, and with a sparse z0 multiplied sparse.
+
+    Args:
+        in_channels: The width of each latent, or of the only one.
+        out_channels: Units.
     """
 
     def __init__(self, in_channels: int | Sequence[int], out_channels: int) -> None:
@@ -44,6 +48,11 @@ class JointLinear(nn.Module):
         return torch.split(self.weight, list(widths), 1)
 
     def forward(self, latents: Features | Sequence[Features]) -> Tensor:
+        """The layer's output ``[N, out_channels]``.
+
+        Args:
+            latents: One latent, or several that count as side by side.
+        """
         parts: Sequence[Features] = latents if isinstance(latents, Sequence) else [latents]
         widths = [part.shape[1] for part in parts]
         if sum(widths) != self.weight.shape[1]:
@@ -67,8 +76,13 @@ class CredalHead(nn.Module):
     ``e / (e + C - 1)``, which is 0.09 for 30 classes, and q_U at most ``e^2 / (e^2 + (C - 1) / e)``, which is 0.41, and
     ``e^2 / (e^2 + C - 1)``, which is 0.20, wherever the other classes' lower logits are not below 0.
 
-    ``half_length_decay`` is a weight decay (L2, as Adam has it) of W' alone, on top of the optimiser's: half-lengths
-    then differ from node to node as far as the data ask for it, and do not close wherever latents are large.
+    Args:
+        in_channels: The width of each latent, or of the only one.
+        num_classes: C.
+        midpoint: ``g``: ``"identity"`` or another of ``MIDPOINTS``.
+        half_length: ``g'``: ``"softplus"`` or another of ``HALF_LENGTHS``.
+        half_length_decay: A weight decay (L2, as Adam has it) of W' alone, on top of the optimiser's: half-lengths then
+            differ from node to node as far as the data ask for it, and do not close wherever latents are large.
     """
 
     def __init__(
@@ -114,7 +128,11 @@ class CredalHead(nn.Module):
         nn.init.constant_(self.bias[len(self.bias) // 2 :], 0.1)
 
     def forward(self, latents: Features | Sequence[Features]) -> tuple[Tensor, Tensor]:
-        """Lower and upper logits ``[N, C]``; ``latents`` is one latent or several that count as side by side."""
+        """Lower and upper logits ``[N, C]``.
+
+        Args:
+            latents: One latent, or several that count as side by side.
+        """
         m, h = self.linear(latents).chunk(2, -1)
         m, h = MIDPOINTS[self.midpoint](m), HALF_LENGTHS[self.half_length](h)
         return m - h, m + h
@@ -132,8 +150,12 @@ def check_delta(delta: float) -> None:
 def dro_loss(log_lower: Tensor, log_upper: Tensor, target: Tensor, delta: float) -> Tensor:
     """Equation "loss": the mean CE of q_U over all nodes, plus the mean CE of q_L over the worst ``delta * N`` of them.
 
-    ``log_lower`` and ``log_upper`` are the logarithms of the bounds ``[N, C]`` (``log_interval_softmax``). Where
-    ``delta * N`` is no whole number it is rounded down, but never to zero.
+    Args:
+        log_lower: Logarithms of the lower probabilities ``[N, C]`` (``log_interval_softmax``).
+        log_upper: Logarithms of the upper probabilities.
+        target: The classes ``[N]``.
+        delta: The share of the hardest nodes, above 0 and at most 1. Where ``delta * N`` is no whole number it is
+            rounded down, but never to zero.
     """
     check_delta(delta)
     optimistic = -log_upper.gather(1, target[:, None]).squeeze(1)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .backbones import Adjacency, Features
+from .backbones import Adjacency, Features, Sample
 
 FANOUT = 10  # neighbours drawn for a node, at each hop
 
@@ -24,26 +24,31 @@ class Sampler:
     """Draws the neighbourhood of some nodes: up to ``FANOUT`` in-edges a node, hop by hop, from torch's generator.
 
     A node with more in-edges has ``FANOUT`` of them drawn with replacement, each standing for its share, so that sums
-    and means are unbiased (PyG models see the drawn edges as they are, as with PyG's own loader). With none to draw, a
-    batch gives what the whole graph gives.
+    and means, weighted or not, are unbiased (PyG models see the drawn edges as they are, as with PyG's own loader).
+    With none to draw, a batch gives what the whole graph gives.
+
+    Args:
+        x: The features of all nodes.
+        edges: All edges, with their weights if they have any.
+        batch_size: How many nodes a batch is made around.
+        hops: How far messages travel: the number of layers.
     """
 
     def __init__(self, x: Features, edges: Adjacency, batch_size: int, hops: int) -> None:
-        self.x, self.batch_size, self.hops = x, batch_size, hops
+        self.x, self.edges, self.batch_size, self.hops = x, edges, batch_size, hops
         self.num_nodes = edges.num_nodes
         source, target = edges.edge_index
-        order = torch.argsort(target, stable=True)
-        self.sources = source[order]
+        self.order = torch.argsort(target, stable=True)  # edges by their target
+        self.sources = source[self.order]
         self.in_edges = torch.bincount(target, minlength=self.num_nodes)
         self.starts = self.in_edges.cumsum(0) - self.in_edges
-        self.degree = edges.degree
 
     def around(self, seeds: Tensor) -> Batch:
         """The batch around ``seeds``, big enough for their latents (approximate ones, where neighbours were drawn)."""
         edges, seen, frontier = [], seeds, seeds
         for _ in range(self.hops):
             edges.append(self._draw(frontier))
-            reached = torch.unique(edges[-1][0])
+            reached = torch.unique(self.sources[edges[-1][0]])
             frontier = reached[~torch.isin(reached, seen)]
             if not len(frontier):
                 break
@@ -51,13 +56,15 @@ class Sampler:
         number = torch.empty(self.num_nodes, dtype=torch.int64, device=seeds.device)
         number[seen] = torch.arange(len(seen), device=seeds.device)
         x = self.x[seen] if isinstance(self.x, Tensor) else self.x.rows(seen)
-        drawn = torch.cat(edges, 1)
-        counts = (self.in_edges / self.in_edges.clamp_max(FANOUT))[drawn[1]]
-        inner = Adjacency(number[drawn], len(seen), counts, self.degree[seen])
+        places, targets = torch.cat(edges, 1)
+        counts = (self.in_edges / self.in_edges.clamp_max(FANOUT))[targets]
+        weights = None if self.edges.edge_weight is None else self.edges.edge_weight[self.order[places]]
+        drawn = number[torch.stack([self.sources[places], targets])]
+        inner = Adjacency(drawn, len(seen), weights, Sample(self.edges, seen, counts))
         return Batch(x, inner, torch.arange(len(seeds), device=seeds.device))
 
     def _draw(self, targets: Tensor) -> Tensor:
-        """In-edges ``[2, E]`` of the targets: all of them, or ``FANOUT`` drawn."""
+        """In-edges of the targets, all of them or ``FANOUT`` drawn ``[2, E]``: their places in ``sources``, targets."""
         degree = self.in_edges[targets]
         count = degree.clamp_max(FANOUT)
         ends = count.cumsum(0)
@@ -65,5 +72,5 @@ class Sampler:
         own_degree = torch.repeat_interleave(degree, count)
         drawn = (torch.rand(len(rank), device=targets.device) * own_degree).long().clamp_max(own_degree - 1)
         offset = torch.where(own_degree > FANOUT, drawn, rank)
-        sources = self.sources[torch.repeat_interleave(self.starts[targets], count) + offset]
-        return torch.stack([sources, torch.repeat_interleave(targets, count)])
+        places = torch.repeat_interleave(self.starts[targets], count) + offset
+        return torch.stack([places, torch.repeat_interleave(targets, count)])

@@ -22,6 +22,12 @@ class SparseMatrix:
 
     The backward pass multiplies by the transpose, which is made once and kept. Indices are int32 when they fit. On the
     CPU a compiled kernel sums each row in one fixed order: the result does not depend on the number of threads.
+
+    Args:
+        starts: Where the entries of each row begin, and where the last row ends ``[R + 1]``.
+        columns: The column of each entry, row by row.
+        values: The entries.
+        shape: R and C.
     """
 
     def __init__(self, starts: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> None:
@@ -30,13 +36,24 @@ class SparseMatrix:
 
     @classmethod
     def from_torch(cls, matrix: Tensor) -> SparseMatrix:
-        """A torch CSR matrix; its memory is shared."""
+        """From a torch CSR matrix, whose memory is shared.
+
+        Args:
+            matrix: In the layout ``torch.sparse_csr``.
+        """
         rows, columns = matrix.shape
         return cls(matrix.crow_indices(), matrix.col_indices(), matrix.values(), (rows, columns))
 
     @classmethod
     def from_coo(cls, rows: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> SparseMatrix:
-        """From entries in any order; those at the same place are summed."""
+        """From entries in any order; those at the same place are summed.
+
+        Args:
+            rows: The row of each entry.
+            columns: The column of each entry.
+            values: The entries.
+            shape: R and C.
+        """
         from scipy.sparse import coo_matrix
 
         entries = values.numpy(), (rows.numpy(), columns.numpy())
@@ -68,13 +85,21 @@ class SparseMatrix:
         return self._transposed
 
     def to(self, device: torch.device | str) -> SparseMatrix:
-        """The matrix on another device."""
+        """The matrix on another device.
+
+        Args:
+            device: As torch names it.
+        """
         if torch.device(device) == self.device:
             return self
         return SparseMatrix(self.starts.to(device), self.columns.to(device), self.values.to(device), self.shape)
 
     def rows(self, nodes: Tensor) -> SparseMatrix:
-        """The rows ``nodes``, in this order."""
+        """Some rows, in a given order.
+
+        Args:
+            nodes: Their numbers.
+        """
         starts, counts = self.starts[nodes].long(), self.starts.diff()[nodes].long()
         ends = counts.cumsum(0)
         at = torch.arange(int(ends[-1]) if len(ends) else 0, device=self.device)
@@ -87,10 +112,15 @@ class SparseMatrix:
         return self.values.new_zeros(self.shape[0]).index_add_(0, self._row_numbers(), self.values)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> SparseMatrix:
-        """The matrix with its stored values changed, e.g. to another dtype, and zeros left as they are."""
+        """The matrix with its stored values changed, e.g. to another dtype, and zeros left as they are.
+
+        Args:
+            change: A function of all stored values.
+        """
         return SparseMatrix(self.starts, self.columns, change(self.values), self.shape)
 
     def to_dense(self) -> Tensor:
+        """The matrix as a dense tensor."""
         places = self._row_numbers(), self.columns.long()
         return self.values.new_zeros(self.shape).index_put_(places, self.values, accumulate=True)
 
@@ -104,7 +134,11 @@ class SparseMatrix:
             return torch.sparse_csr_tensor(self.starts, self.columns, self.values, self.shape, check_invariants=False)
 
     def cuts(self, parts: int) -> list[int]:
-        """Rows at which to cut so that the parts have about as many entries each (a row counts as one entry more)."""
+        """Rows at which to cut so that the parts have about as many entries each (a row counts as one entry more).
+
+        Args:
+            parts: How many.
+        """
         if parts not in self._cuts:
             work = self.starts.numpy() + np.arange(len(self) + 1)
             inner = np.searchsorted(work, work[-1] * np.arange(1, parts) / parts)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from .backbones import GCN, SAGE, Adjacency, Features
+from .backbones import Adjacency, Features
 from .sampling import Sampler
 
 Output: TypeAlias = Tensor | tuple[Tensor, ...]
@@ -22,13 +22,26 @@ class TrainingError(RuntimeError):
 
 
 class Classifier(nn.Module):
-    """A backbone and a head on its last latent, or on all of them and the features: ``[z0 | z1 | .. | zL]``."""
+    """A backbone and a head.
+
+    Args:
+        backbone: Gives the latents z1 .. zL.
+        head: Makes the output of them.
+        hops: Message-passing layers, for the sampling of neighbourhoods.
+        joint: Whether the head takes all latents and the features, ``[z0 | z1 | .. | zL]``, or zL alone.
+    """
 
     def __init__(self, backbone: nn.Module, head: nn.Module, hops: int, joint: bool = False) -> None:
         super().__init__()
         self.backbone, self.head, self.hops, self.joint = backbone, head, hops, joint
 
     def forward(self, x: Features, edges: Adjacency) -> Output:
+        """The head's output for all nodes.
+
+        Args:
+            x: Features ``[N, F]``.
+            edges: The edges.
+        """
         latents = self.backbone(x, edges)
         out: Output = self.head([x, *latents] if self.joint else latents[-1])
         return out
@@ -36,7 +49,7 @@ class Classifier(nn.Module):
     @property
     def is_deterministic(self) -> bool:
         """Whether training and evaluation compute the same: one forward pass then serves both."""
-        return isinstance(self.backbone, GCN | SAGE) and self.backbone.dropout == 0.0
+        return bool(getattr(self.backbone, "is_deterministic", False))  # of what PyG brings nothing is known
 
 
 class Epoch(NamedTuple):
@@ -47,9 +60,33 @@ class Epoch(NamedTuple):
     monitor: float
 
 
+class Supervision(NamedTuple):
+    """What to train on.
+
+    Attributes:
+        x: The features of a graph.
+        edges: Its edges.
+        nodes: The nodes with a label.
+        labels: Their labels.
+    """
+
+    x: Features
+    edges: Adjacency
+    nodes: Tensor
+    labels: Tensor
+
+
 @dataclass(frozen=True)
 class Schedule:
-    """How to train: hyper-parameters of the loop."""
+    """How to train: hyper-parameters of the loop.
+
+    Attributes:
+        lr: Learning rate of Adam.
+        weight_decay: L2 penalty of all weights.
+        epochs: Epochs at the most.
+        patience: Epochs without a better monitor after which training stops.
+        batch_size: Training nodes of a mini-batch; None: all nodes at once.
+    """
 
     lr: float
     weight_decay: float
@@ -60,9 +97,12 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Monitor:
-    """What early stopping looks at: ``value`` of the output at ``nodes``, lower is better.
+    """What early stopping looks at.
 
-    ``on`` are features and edges of another graph than the one that is trained on, which the nodes are of.
+    Attributes:
+        nodes: The nodes.
+        value: A function of the output at these nodes; lower is better.
+        on: Features and edges of the graph that the nodes are of, if it is not the one that is trained on.
     """
 
     nodes: Tensor
@@ -72,24 +112,31 @@ class Monitor:
 
 def train(
     model: Classifier,
-    x: Features,
-    edges: Adjacency,
-    nodes: Tensor,
-    labels: Tensor,
+    data: Supervision,
     loss: Callable[[Output, Tensor], Tensor],
     monitor: Monitor,
     schedule: Schedule,
+    *,
     progress: bool | None = None,
-    words: str = "training",
+    description: str = "training",
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> list[Epoch]:
-    """Minimise ``loss(output, labels)`` on ``nodes``; keep the weights with which the ``monitor`` saw least.
+    """Minimise a loss on labelled nodes; keep the weights with which the monitor was least.
 
-    Draws (batches, dropout) come from torch's global generator, which the caller seeds. ``progress`` None shows a bar
-    on a terminal, once it has taken a few seconds. Weight decay is L2, as Adam has it. The curve has one line more than
-    there were epochs: it begins with the untrained weights, which are never kept. ``on_epoch`` is shown each line as it
-    comes; what it raises ends the training.
+    Draws (batches, dropout) come from torch's global generator, which the caller seeds. Weight decay is L2, as Adam has
+    it. The curve has one line more than there were epochs: it begins with the untrained weights, which are never kept.
+
+    Args:
+        model: What to train, in place.
+        data: What to train it on.
+        loss: Of the model's output at the nodes and of their labels.
+        monitor: What early stopping looks at.
+        schedule: Hyper-parameters of the loop.
+        progress: Show a bar; None: on a terminal, once it has taken a few seconds.
+        description: What the bar says.
+        on_epoch: Is shown each line of the curve as it comes; what it raises ends the training.
     """
+    x, edges, nodes, labels = data
     optimiser = torch.optim.Adam(model.parameters(), lr=schedule.lr, weight_decay=schedule.weight_decay, fused=True)
     sampler = Sampler(x, edges, schedule.batch_size, model.hops) if schedule.batch_size else None
     shared = model.is_deterministic and sampler is None
@@ -107,7 +154,7 @@ def train(
     curve: list[Epoch] = []
     best, best_state, best_epoch = float("inf"), None, 0
     hidden = None if progress is None else not progress
-    with tqdm(total=schedule.epochs, desc=words, unit="epoch", delay=3, disable=hidden, leave=False) as bar:
+    with tqdm(total=schedule.epochs, desc=description, unit="epoch", delay=3, disable=hidden, leave=False) as bar:
         for epoch in range(schedule.epochs + 1):
             with torch.set_grad_enabled(shared):
                 output = model.train(shared)(x, edges)

@@ -20,9 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..bench.files import write
-from ..bench.marks import MARKS
+from .._files import write
+from ..bench.folder import Folder
 from ..bench.records import RecordError
+from ..metrics import MARKS, METRICS
 from .summary import Row, TaskKey, make_rows
 
 NODES = 600  # test nodes of one data set that go into the page
@@ -53,6 +54,17 @@ def write_page(
         ],
         "versions": _versions(records),
         "finished": max((str(record["finished"]) for record in records if record.get("finished")), default=None),
+        "metrics": [
+            {
+                "key": metric.key,
+                "label": metric.label,
+                "better": metric.better,
+                "percent": metric.percent,
+                "meaning": metric.meaning,
+            }
+            for metric in METRICS.values()
+            if metric.shown
+        ],
         "marks": {name: {"meaning": mark.meaning, "advice": mark.advice} for name, mark in MARKS.items()},
     }
     write(Path(path), _document(title, data).encode())
@@ -248,13 +260,13 @@ def _nodes(dataset: str, done: Sequence[Record], folders: Sequence[Path]) -> dic
 
 
 def _parquet(folder: Path, record: Record) -> Path:
-    return folder.joinpath("nodes", record["dataset"], record["method"], f"seed-{record['seed']:03d}.parquet")
+    return Folder(folder).predictions(record["dataset"], record["method"], record["seed"])
 
 
 def _folder_of(record: Record, folders: Iterable[Path]) -> Path | None:
     """The folder that holds predictions of this very run."""
     for folder in folders:
-        run = folder / "runs" / record["dataset"] / record["method"] / f"seed-{record['seed']:03d}.json"
+        run = Folder(folder).record(record["dataset"], record["method"], record["seed"])
         if _parquet(folder, record).is_file() and run.is_file():
             there = json.loads(run.read_text(encoding="utf-8"))
             same = ("protocol", "setting", "split_seed", "fingerprint", "config")
@@ -360,7 +372,7 @@ def _graph(
 ) -> dict[str, Any] | None:
     """Degree, homophily and neighbours of the nodes; class names go into ``names``."""
     for folder in folders:
-        path = folder / "nodes" / dataset / "graph.parquet"
+        path = Folder(folder).graph(dataset)
         if path.is_file():
             found = _columns(path, ["degree", "homophily", "neighbours", "neighbour_classes"], nodes)
             classes = [[names.setdefault(one, len(names)) for one in row or []] for row in found["neighbour_classes"]]

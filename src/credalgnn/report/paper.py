@@ -12,10 +12,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..bench.files import write
-from ..bench.records import EXPERIMENT, RecordError, read_json
-from ..bench.spaces import SPACES, Scale, Uniform, space_of
+from .._files import write
+from ..bench.folder import EXPERIMENT
+from ..bench.records import RecordError, read_json
 from ..graphs import paper_table
+from ..methods import Uniform
+from ..tuning.reproduce import ENSEMBLES, POST_HOC, TRAINED
+from ..tuning.space import Scale, space_of
 from .summary import Row, Summary, make_rows, read_runs
 from .tables import legend, letters, pipes
 
@@ -266,7 +269,7 @@ def _chosen(records: Sequence[dict[str, Any]], datasets: Sequence[str]) -> list[
 def search_spaces(scale: Scale) -> list[list[str]]:
     """The search spaces as a table."""
     lines = [["method", "hyper-parameters"]]
-    for name in SPACES:
+    for name in (*TRAINED, *ENSEMBLES, *POST_HOC):
         words = (f"{key} {_words(one)}" for key, one in space_of(name, sys.maxsize, scale).items())
         lines.append([name, ", ".join(words)])
     return lines

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..bench.marks import MARKS, disqualifies
-from ..bench.records import RecordError, read_records
+from ..bench.folder import read_records
+from ..bench.records import RecordError
 from ..graphs import DATASETS
 from ..methods import METHODS
-from ..methods.trivial import Trivial
+from ..metrics.marks import MARKS, disqualifies
 
 RESAMPLES = 10_000
 SIGNIFICANT = 0.05
@@ -160,7 +160,8 @@ def make_rows(records: Iterable[Mapping[str, Any]]) -> list[Row]:
                 )
             for score in done[0]["scores"] if done else ():
                 row = _row(task, method, score, score == done[0]["headline"], done, failed)
-                made.append((row, {_seed(record): record["scores"][score]["auroc"] for record in done}))
+                aurocs = {_seed(record): record["scores"][score]["auroc"] for record in done}
+                made.append((row, {seed: value for seed, value in aurocs.items() if value is not None}))
         rows.extend(_ranked(made))
     return rows
 
@@ -179,7 +180,7 @@ def _row(task: TaskKey, method: str, score: str, headline: bool, done: Sequence[
     values = {name: summarise(column) for name, column in columns.items()}
     found = Counter(itertools.chain.from_iterable(record["marks"] for record in done))
     marks = {name: found[name] for name in dict.fromkeys([*MARKS, *found]) if found[name]}
-    trivial = method in METHODS and issubclass(METHODS[method], Trivial)
+    trivial = method in METHODS and METHODS[method].is_baseline
     return Row(*task, method, score, headline, trivial, values, marks, len(done), failed)
 
 

@@ -9,28 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ..bench.files import write
-from ..bench.marks import MARKS, disqualifies
+from .._files import write
+from ..metrics import METRICS
+from ..metrics.marks import MARKS, disqualifies
 from .summary import Row, Summary, TaskKey
-
-PERCENT = {
-    "auroc": "AUROC",
-    "aupr": "AUPR",
-    "fpr95": "FPR95",
-    "accuracy": "accuracy",
-    "macro_f1": "macro F1",
-    "misclassification_auroc": "wrong AUROC",
-    "aurc": "AURC",
-    "ece": "ECE",
-}
-PLAIN = {
-    "nll": "NLL",
-    "brier": "Brier",
-    "width": "width",
-    "widest_id": "widest ID",
-    "widest_ood": "widest OOD",
-    "seconds": "seconds",
-}
 
 
 def write_tables(rows: Sequence[Row], folder: Path) -> None:
@@ -86,11 +68,11 @@ def markdown(rows: Sequence[Row]) -> str:
     parts = [conditions(rows), "", *overview, "", *legend(rows)]
     for task in _tables(rows):
         chosen = [row for row in rows if row.task == task]
-        columns = {**PERCENT, **PLAIN}
-        body = [["method", "score", *columns.values(), "marks"]]
+        shown = [metric for metric in METRICS.values() if metric.shown]
+        body = [["method", "score", *(metric.label for metric in shown), "seconds", "marks"]]
         for row in chosen:
-            cells = [_cell(row.values.get(name), 100.0 if name in PERCENT else 1.0) for name in columns]
-            body.append([row.method, row.score, *cells, letters(row)])
+            cells = [_cell(row.values.get(metric.key), 100.0 if metric.percent else 1.0) for metric in shown]
+            body.append([row.method, row.score, *cells, _cell(row.values.get("seconds"), 1.0), letters(row)])
         parts += ["", f"## {task.dataset}, {task.protocol} protocol, {task.setting} setting", "", *pipes(body)]
     return "\n".join(parts) + "\n"
 

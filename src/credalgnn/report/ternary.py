@@ -19,6 +19,11 @@ def plot_ternary(credal: IntervalSet | HullSet, ax: Any, classes: Sequence[str] 
 
     Grey bands are the entropy, darker where it is larger. The filled polygon is the set; the marks are the
     distributions of largest (diamond) and smallest (circle) entropy in it.
+
+    Args:
+        credal: A batch of one.
+        ax: The axis.
+        classes: Names of the classes: at the top, left, right.
     """
     if tuple(credal.shape) not in {(3,), (1, 3)}:
         raise ValueError(f"plot_ternary draws one set of three classes; this one has shape {list(credal.shape)}")

@@ -1,4 +1,4 @@
-"""What the sets check at the door, and how they name what is wrong."""
+"""Checks of what sets are made of, and the messages of their errors."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def float_tensor(value: TensorLike, name: str) -> Tensor:
 def tolerance(tensor: Tensor) -> float:
     """The size of a violation that rounding explains.
 
-    A distribution rounded to a dtype misses 1 by up to its epsilon; one computed in float32 over C classes and widened
-    later by a few epsilons of float32 a class.
+    A distribution rounded to a dtype misses 1 by up to its epsilon; if it was computed in float32 over C classes and
+    widened later, by a few epsilons of float32 a class.
     """
     single = torch.finfo(torch.float32).eps
     return max(8.0 * torch.finfo(tensor.dtype).eps, (8.0 + tensor.shape[-1]) * single)
@@ -45,12 +45,13 @@ def first(bad: Tensor) -> tuple[int, ...]:
 
 
 def located(bad: Tensor) -> tuple[tuple[int, ...], str]:
-    """The first bad [..., class] entry: its index, and the words for it."""
+    """The first bad [..., class] entry: its index, and its place for a message."""
     index = first(bad)
     return index, ", ".join(part for part in (place(index[:-1]), f"class {index[-1]}") if part)
 
 
 def check_finite(tensor: Tensor, name: str) -> None:
+    """Refuse infinities and NaN; the message names the first."""
     bad = ~torch.isfinite(tensor)
     if bool(bad.any()):
         index, where = located(bad)

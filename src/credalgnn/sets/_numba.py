@@ -1,9 +1,9 @@
-"""CPU solvers for interval sets: one row at a time, compiled by numba, hardly anything allocated per row.
+"""CPU solvers for interval sets: row by row, compiled by numba, hardly anything allocated per row.
 
-The mathematics is told in ``docs/entropy.md``; names here follow it. Entropies are in bits. The entry point releases
+The mathematics is in ``docs/entropy.md``; names here follow it. Entropies are in bits. The entry point releases
 the GIL, so that threads can take slices of the rows. Plain arrays with named rows stand in for records: numba passes
-every field of a tuple of arrays by value, which made each call three times slower. And the module is one file because
-numba's cache on disk only notices changes in the file of the function called from outside.
+every field of a tuple of arrays by value, which made each call three times slower. And the module is a single file
+because numba's cache on disk only notices changes in the file of the function called from outside.
 
 The first use on a machine waits for the compiler, so everything is compiled once, for one set of types. numba takes
 each Python integer that it can foresee (a 0, the name of a row) for a type of its own, and compiles what is called with
@@ -41,12 +41,12 @@ def _numbers(count: int) -> Ints:
     return np.arange(count, dtype=np.int64)
 
 
-NOBODY, ZERO = _numbers(2) - 1
+NONE, ZERO = _numbers(2) - 1
 
-# A class in a node of the tree: undecided, at its upper bound, at its lower bound, or the one strictly between.
+# A class in a node of the tree: undecided, at its upper bound, at its lower bound, or (one class) strictly between.
 OPEN, RAISED, LOWERED, FREE = _numbers(4)
 
-# item[., i]: class i of one row, classes sorted by chord slope (the first is the first to be raised).
+# item[., i]: class i of a row, classes sorted by chord slope (the first is the first to be raised).
 LOWER, UPPER, WIDTH, RISE, SLOPE, H_LOWER, H_UPPER = _numbers(7)  # RISE = h(u) - h(l), SLOPE = RISE / WIDTH
 
 # rank[., i]: the class that a sorted position stands for; positions by falling lower and upper bound.
@@ -56,9 +56,9 @@ ORDER, BY_LOWER, BY_UPPER = _numbers(3)
 # when the classes before the root's break are raised and the decisions of the node are kept; COST is the entropy that
 # goes with it. In a node with a FREE class, that class is raised by an amount between START and STOP.
 MASS, COST, START, STOP, BOUND = _numbers(5)
-WHO, PICK, CHILD = _numbers(3)  # the FREE class or NOBODY, the class to branch on, the next child to visit
+WHO, PICK, CHILD = _numbers(3)  # the FREE class or NONE, the class to branch on, the next child to visit
 
-# best[.]: the incumbent vertex, with its classes in best_state; POSITION is who carries AMOUNT, or NOBODY.
+# best[.]: the incumbent vertex, with its classes in best_state; POSITION is who carries AMOUNT, or NONE.
 VALUE, AMOUNT, POSITION = _numbers(3)
 
 
@@ -83,13 +83,13 @@ def _sort(order: Ints, key: Floats) -> None:
     for start in range(0, n, RUN):
         run = order[start : start + RUN]
         for i in range(1, run.shape[0]):
-            one = run[i]
-            value = key[one]
+            current = run[i]
+            value = key[current]
             j = i - 1
             while j >= 0 and key[run[j]] < value:
                 run[j + 1] = run[j]
                 j -= 1
-            run[j + 1] = one
+            run[j + 1] = current
     size = RUN
     while size < n:
         first = order.copy()
@@ -217,7 +217,7 @@ def _offer(
 ) -> None:
     """Keep a vertex better than the best: undecided classes before ``position`` raised, ``carrier`` by ``amount``.
 
-    The carrier is NOBODY where all classes are at bounds.
+    The carrier is NONE where all classes are at bounds.
     """
     if value < best[VALUE]:
         best[VALUE], best[AMOUNT], best[POSITION] = value, amount, carrier
@@ -236,7 +236,7 @@ def _bound_any(
     if i < 0 or i == n:
         if abs(rest) > slack(n):
             return np.inf, -1
-        _offer(state, depth, i, NOBODY, 0.0, cost, best, best_state)
+        _offer(state, depth, i, NONE, 0.0, cost, best, best_state)
         return cost, -1
     value = cost + _h(item[LOWER, i] + rest) - item[H_LOWER, i]
     _offer(state, depth, i, i, rest, value, best, best_state)
@@ -250,7 +250,7 @@ def _bound_free(
     """Bound of a node whose free class is f: the least over x of h(l_f + x) plus the relaxation of the others.
 
     Between two break points of the relaxation the sum is concave, so the minimum is at a break point (a true vertex,
-    offered as such) or at an end of the window of x; the walk goes from x = STOP down to x = START. Returns the bound,
+    offered as such) or at an end of the window of x; the sweep goes from x = STOP down to x = START. Returns the bound,
     the class to branch on (-1: the bound is attained), and the smallest bound among what ``_settle`` closed.
     """
     n = item.shape[1]
@@ -480,7 +480,7 @@ def _search(
     best_state: Bytes,
     budget: int,
 ) -> float:
-    """Depth-first branch and bound; returns a proved lower bound of the lower entropy, with ``best`` its upper one."""
+    """Depth-first branch and bound; returns a proved lower bound of the lower entropy; ``best`` is an upper bound."""
     n = item.shape[1]
     mass, cost, root = 1.0, 0.0, 0
     for i in range(n):
@@ -493,7 +493,7 @@ def _search(
     for i in range(n):
         state[0, i] = OPEN
     book[MASS, 0], book[COST, 0] = mass, cost
-    path[WHO, 0] = NOBODY
+    path[WHO, 0] = NONE
     best[VALUE] = np.inf
     proved = np.inf  # the smallest bound of any closed node
     visits = tries = wins = depth = ZERO

@@ -1,4 +1,4 @@
-"""CPU solver for the upper entropy of convex hulls: Newton on the weights with an active set, one row at a time.
+"""CPU solver for the upper entropy of convex hulls: Newton on the weights with an active set, row by row.
 
 Maximise H(q), q = sum_m w_m p_m, over weights w >= 0 that sum to 1. The gradient with respect to w_m is the cross
 entropy CE(p_m, q) less a constant, and for any q the upper entropy is at most max_m CE(p_m, q): the gap reported.
@@ -121,12 +121,12 @@ def _slopes(members: Floats, r: int, log_q: Floats, slope: Floats) -> int:
 @jit
 def _blocker(w: Floats, active: Ints, size: int, move: Floats) -> int:
     """The active weight that reaches zero first along ``move``, within a whole step; -1 if none does."""
-    found = -1
+    first = -1
     for a in range(size):
         falls = w[active[a]] + move[0, a] < 0.0
-        if falls and (found < 0 or w[active[a]] * move[0, found] > w[active[found]] * move[0, a]):
-            found = a
-    return found
+        if falls and (first < 0 or w[active[a]] * move[0, first] > w[active[first]] * move[0, a]):
+            first = a
+    return first
 
 
 @jit

@@ -1,6 +1,6 @@
 """The same solvers in plain torch, many rows and many tree nodes at a time: for other devices, and without numba.
 
-The mathematics is told in ``docs/entropy.md``. Float64 throughout; entropies in bits; rows are [N, C] with sums that
+The mathematics is in ``docs/entropy.md``. Float64 throughout; entropies in bits; rows are [N, C] with sums that
 admit a distribution. Gaps leave rounding of the entropies out.
 """
 
@@ -16,7 +16,7 @@ EPS = 2.0**-52
 PRUNE = 1e-10  # bits: a branch that cannot gain more is closed; part of the reported gap
 CLOSE = 1e-11  # bits: a hull's gap that is good enough to stop
 STEPS = 100
-CHUNK = 2**19  # numbers in one batch of tree nodes
+CHUNK = 2**19  # numbers in a batch of tree nodes
 
 
 def bits(p: Tensor) -> Tensor:
@@ -267,7 +267,7 @@ class _Search:
         ]
 
     def _children_free(self, nodes: Nodes, pick: Tensor) -> list[Nodes]:
-        """Raise or lower the picked class; one strictly inside the free interval narrows the window by that."""
+        """Raise or lower the picked class; strictly inside the free interval, it narrows the window by that."""
         lower, upper = self.lower[nodes.row], self.upper[nodes.row]
         f, k = nodes.free[:, None], pick[:, None]
         is_free, is_k = self.position == f, self.position == k

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ._check import TensorLike, check_finite, first, float_tensor, located, place, tolerance
+from ._solvers import hull_lower, hull_upper, normalised
+from .base import CredalSet, Optimum, SolverOptions, tie, undominated
 from .intervals import IntervalSet
+
+LP_BLOCKS = 256  # linear programs solved in a call
+LP_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
-class HullSet:
-    """The convex hull of M distributions for each node of a batch: members ``[M, ..., C]``, usually ``[M, N, C]``.
+class HullSet(CredalSet):
+    """The convex hull of M distributions for each node of a batch.
 
     Members that miss 1 by rounding are normalised; what is not a distribution raises a ``ValueError`` that names it.
+
+    Args:
+        members: The distributions ``[M, ..., C]``, usually ``[M, N, C]``.
     """
 
     members: Tensor
@@ -24,26 +35,27 @@ class HullSet:
         tensor = float_tensor(members, "members")
         if tensor.dim() < 2 or tensor.shape[0] == 0:
             raise ValueError(f"members has shape {list(tensor.shape)}: it must be [M, ..., C] with at least one member")
-        object.__setattr__(self, "members", _checked(tensor))
-
-    @property
-    def shape(self) -> torch.Size:
-        """``[..., C]``: the shape of one member."""
-        return self.members.shape[1:]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.members.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self.members.device
+        tensor = _checked(tensor)
+        object.__setattr__(self, "members", tensor)
+        super().__init__(tensor.amin(0), tensor.amax(0))
 
     def to(self, target: torch.dtype | torch.device | str) -> HullSet:
-        """The set in another dtype or on another device."""
+        """The set in another dtype or on another device.
+
+        Args:
+            target: The dtype or the device.
+        """
         members = self.members.double()
         keep = self.dtype if not isinstance(target, torch.dtype) else target
         return HullSet((members / members.sum(-1, keepdim=True)).to(target).to(keep))
+
+    def take(self, rows: Tensor) -> HullSet:
+        """The sets of some rows of a batch ``[M, N, C]``.
+
+        Args:
+            rows: Their numbers, or a boolean mask ``[N]``.
+        """
+        return HullSet(self.members[:, rows])
 
     def mean(self) -> Tensor:
         """The members' average, which is what a classical ensemble predicts."""
@@ -52,6 +64,72 @@ class HullSet:
     def to_intervals(self) -> IntervalSet:
         """The smallest interval set around the hull: each class's range over the members."""
         return IntervalSet(self.members.amin(0), self.members.amax(0))
+
+    def solve_upper(self, options: SolverOptions) -> Optimum:
+        """The largest entropy: a concave problem in the members' weights.
+
+        Args:
+            options: What the caller asks for.
+        """
+        return hull_upper(normalised(self.members), options.backend)
+
+    def solve_lower(self, options: SolverOptions) -> Optimum:
+        """The smallest entropy: that of a member.
+
+        Args:
+            options: What the caller asks for; nothing of it is needed.
+        """
+        return hull_lower(normalised(self.members))
+
+    def solve(self, options: SolverOptions) -> tuple[Optimum, Optimum]:
+        """Both, of members normalised once.
+
+        Args:
+            options: What the caller asks for.
+        """
+        members = normalised(self.members)
+        return hull_upper(members, options.backend), hull_lower(members)
+
+    def undominated(self) -> Tensor:
+        """Classes kept by interval dominance, by the members' range in float64."""
+        members = self._exact()
+        return undominated(members.amin(0), members.amax(0))
+
+    def maximal(self) -> Tensor:
+        """Classes that no other class beats under every distribution: the difference is linear, so members decide."""
+        kept, members = self.undominated(), self._exact()
+        for j in range(members.shape[-1]):
+            margin = (members[..., j, None] - members).amin(0)  # how far j is ahead, at least
+            kept &= margin <= tie(members.shape[-1])
+        return kept
+
+    def e_admissible(self) -> Tensor:
+        """Classes that are a most probable class of some mixture of the members: a linear program in its weights.
+
+        Solved to 1e-9, and only set up for classes that no member and no mixture of two puts first and that maximality
+        does not rule out.
+        """
+        kept, members = self.maximal(), self._exact()
+        top = members >= members.amax(-1, keepdim=True) - tie(members.shape[-1])
+        sure = top.any(0)
+        doubtful = (kept & ~sure).reshape(-1, kept.shape[-1])
+        if members.shape[0] > 1 and bool(doubtful.any()):
+            rows = members.reshape(members.shape[0], -1, members.shape[-1])
+            node, label = doubtful.nonzero(as_tuple=True)
+            leads = _lead_of_two(rows.detach(), node, label)
+            left = ~leads
+            arrays = (rows.detach(), node[left], label[left])
+            leads[left] = _lead_of_many(*(each.cpu().numpy() for each in arrays)).to(leads.device)
+            doubtful[node, label] = leads
+        else:
+            doubtful[:] = False
+        return sure & kept | doubtful.reshape(kept.shape)
+
+    def _exact(self) -> Tensor:
+        """The members in float64, free of what rounding to the set's dtype did to their sums."""
+        members = self.members.double()
+        members = members / members.sum(-1, keepdim=True)
+        return members / members.sum(-1, keepdim=True)  # as ``to`` does: the first quotients miss 1 by rounding, too
 
     def __repr__(self) -> str:
         size = f"members={self.members.shape[0]}, shape={list(self.shape)}"
@@ -82,3 +160,51 @@ def _checked(members: Tensor) -> Tensor:
     if bool((p < 0).any()):
         members = members.clamp_min(0.0)
     return members / members.sum(-1, keepdim=True)
+
+
+def _lead_of_two(rows: Tensor, node: Tensor, label: Tensor) -> Tensor:
+    """Whether some mixture of two of the members [M, N, C] puts class ``label[k]`` of ``node[k]`` first, or level.
+
+    w a + (1 - w) b >= 0 for all other classes leaves an interval of w for each pair of members.
+    """
+    leads = torch.zeros_like(node, dtype=torch.bool)
+    for pair in combinations(range(rows.shape[0]), 2):
+        a, b = (rows[m, node].gather(-1, label[:, None]) - rows[m, node] for m in pair)
+        turn = torch.where(a == b, 1.0, -b / torch.where(a == b, 1.0, a - b))
+        low = torch.where(a > b, turn, 0.0).amax(-1).clamp_min(0.0)
+        high = torch.where(a < b, turn, 1.0).amin(-1).clamp_max(1.0)
+        leads |= (low <= high) & ((a != b) | (b >= 0)).all(-1)
+    return leads
+
+
+def _lead_of_many(rows: NDArray[np.float64], node: NDArray[np.int64], label: NDArray[np.int64]) -> Tensor:
+    """The same for mixtures of all members: many small linear programs in a single sparse program.
+
+    Maximise z subject to z <= sum_m w_m (p_m[label] - p_m[j]) for all other j.
+    """
+    from scipy.optimize import linprog
+    from scipy.sparse import block_diag
+
+    m, _, classes = rows.shape
+    leads = np.empty(len(node), dtype=bool)
+    for begin in range(0, len(node), LP_BLOCKS):
+        part = range(begin, min(begin + LP_BLOCKS, len(node)))
+        blocks = []
+        for k in part:
+            ahead = rows[:, node[k], label[k], None] - rows[:, node[k]]
+            others = np.delete(-ahead.T, label[k], axis=0)
+            blocks.append(np.hstack([others, np.ones((classes - 1, 1))]))
+        solved = linprog(
+            np.tile(np.r_[np.zeros(m), -1.0], len(part)),
+            A_ub=block_diag(blocks, format="csr"),
+            b_ub=np.zeros(len(part) * (classes - 1)),
+            A_eq=block_diag([np.r_[np.ones(m), 0.0][None]] * len(part), format="csr"),
+            b_eq=np.ones(len(part)),
+            bounds=([(0, None)] * m + [(None, None)]) * len(part),
+            method="highs",
+            options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+        )
+        if not solved.success:
+            raise RuntimeError(f"the linear program for E-admissibility failed: {solved.message}")
+        leads[part.start : part.stop] = solved.x.reshape(len(part), m + 1)[:, -1] >= -LP_TOLERANCE
+    return torch.from_numpy(leads)

@@ -11,15 +11,15 @@ from .entropy import uncertainty
 from .intervals import IntervalSet, interval_softmax
 
 TOLERANCE = 1e-9  # bits
-STEPS = 120  # every other one halves the bracket: 60 halvings leave nothing of any
+STEPS = 120  # every other step halves the bracket: 60 halvings leave nothing of any
 
 
 def widen(midpoints: Tensor, epistemic: Tensor) -> IntervalSet:
     """The interval softmax (Equation 3) around midpoints whose half-length, the same for all classes, gives this EU.
 
-    A larger half-length makes a set that holds the smaller one's, so the epistemic uncertainty grows with it: from 0 at
-    half-length 0 to log2 C, which no finite half-length reaches. It is found by bracketing (the Illinois variant of
-    regula falsi), to 1e-9 bits.
+    A set with a larger half-length contains that with a smaller one, so the epistemic uncertainty grows with it: from 0
+    at half-length 0 to log2 C, which no finite half-length reaches. It is computed by bracketing (the Illinois variant
+    of regula falsi), to 1e-9 bits.
 
     Args:
         midpoints: Logits ``[N, C]``.
@@ -27,9 +27,9 @@ def widen(midpoints: Tensor, epistemic: Tensor) -> IntervalSet:
     """
     m, wanted = midpoints.double(), epistemic.double()
     if m.dim() != 2 or wanted.shape != m.shape[:1]:
-        raise ValueError(f"midpoints [N, C] and one number a row are wanted, not {list(m.shape)}, {list(wanted.shape)}")
+        raise ValueError(f"midpoints must be [N, C] and epistemic [N], not {list(m.shape)}, {list(wanted.shape)}")
     if m.shape[1] < 2:
-        raise ValueError(f"midpoints of shape {list(m.shape)}: two classes or more are wanted")
+        raise ValueError(f"midpoints of shape {list(m.shape)}: it must have two classes or more")
     most = math.log2(m.shape[1])
     if len(m) and not bool(((wanted >= 0.0) & (wanted < most)).all()):
         raise ValueError(f"epistemic uncertainty must be at least 0 bits and below log2 C = {most:.4g}")

@@ -54,7 +54,7 @@ class Explanation:
         width: The widest of its intervals.
         coverage: Relative coverage: 1 where labels are as dense as where they are dense, 0 where they never were.
         labels_near: The number n of a class's labels near the node that the width was made from.
-        trust: How far coverage was to be trusted; the rest of the width comes from the entropy of the prediction.
+        trust: How far coverage was to be trusted; the rest of the width is how strange the node is otherwise.
         reasons: What makes the node unlike labelled ones, or like them; the strongest first.
         neighbours: The number of its neighbours.
         labelled_neighbours: How many of them are labelled; None where that is not known, on another graph without ids.
@@ -93,7 +93,7 @@ class Explanation:
             )
         if self.trust < 0.5:
             lines.append(
-                f"Coverage is trusted by {self.trust:.0%} only: the rest of the width is the entropy of the prediction."
+                f"Coverage is trusted by {self.trust:.0%} only: the rest of the width is how strange it is otherwise."
             )
         against = [str(reason) for reason in self.reasons if reason.effect <= -RELEVANT][:NAMED]
         if against:

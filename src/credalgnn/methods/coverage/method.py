@@ -14,24 +14,24 @@ from torch import Tensor
 from ...graphs import Graph, GraphError, node_numbers
 from ...sets import IntervalSet, widen
 from .. import scores
-from ..base import Given, Method
-from ..detectors import PostHoc, check_positive
-from ..neural import Outputs, Vanilla
-from ..prediction import MethodError, Prediction, intervals_of
+from ..given import Given
+from ..posthoc import OnModel, check_positive
+from ..prediction import MethodError, Prediction
 from .descriptions import Array, Describer
 from .explain import NAMED, RELEVANT, SIMILAR, Explanation, Reason, most_similar, neighbours_of, reasons_for
 from .model import FOLDS, Coverage, Diagnosis, StoredModels, estimate
+from .strangeness import Strangeness
 
 FEW = 50  # new nodes that are too few to estimate coverage anew
 STEEPNESS = 4.0  # power of the relative coverage in the number of labels near a node
 MOST = 1.0 - 1e-6  # the largest share of log2 C that EU may be; at 1 all classes would become alike
 CAUTION = 2.0  # penalty that keeps the temperature near 1 where the validation nodes say little
-TYPICAL = 2_000  # descriptions of training nodes that are kept, to say what is usual
+TYPICAL = 2_000  # descriptions of training nodes that are kept, to say what is usual and what is strange
 LOOKED_AT = 10_000  # nodes whose widths are part of the diagnosis
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class CredalCoverage(PostHoc):
+class CredalCoverage(OnModel):
     """Credal sets as wide as labels are rare: midpoints of a vanilla GNN, half-lengths from label coverage.
 
     Coverage is the probability that a node is labelled, given what it looks like, estimated without having been told
@@ -40,16 +40,17 @@ class CredalCoverage(PostHoc):
     number of a class's labels, and ``s / (s + n)`` (Walley's imprecise
     Dirichlet model) the share of log2 C bits that its epistemic uncertainty is. The half-length of the interval softmax
     (Equation 3) is the one that gives the credal set just this epistemic uncertainty. As far as coverage is not to be
-    trusted, because it has no skill on nodes it was not told about, the entropy of the point prediction widens the set
-    in its place. Classes are those of the vanilla GNN.
+    trusted, because it has no skill on nodes it was not told about, what else makes a node strange widens the set: the
+    entropy of the point prediction, and other evidence if that tells known classes that are pretended to be strangers
+    (``strangeness``). Classes are those of the vanilla GNN.
 
     Of validation nodes only the labels are read, for early stopping and temperature of the midpoints; for coverage they
     are unlabelled, like test nodes.
 
     Args:
-        vanilla: What gives the midpoints: a vanilla GNN, fitted already or fitted in place, or any other fitted method
-            that classifies; by default a new vanilla GNN with ``seed``.
-        seed: Of the folds and trees, and of the vanilla GNN if there is none.
+        model: What gives the midpoints: any method that classifies. A fitted one is shared with whoever else holds it;
+            of a template, ``fit`` fits a clone (``model_``). By default a vanilla GNN with ``seed``.
+        seed: Of the folds and trees, and of the model if none is given.
         strength: Walley's s: at so many labels of a class near a node half of the ignorance is gone.
         reestimate: Estimate coverage anew on a graph other than the fitted one, with its training nodes against all
             its nodes. Training nodes are known again by their ``node_ids``. Without ids, with less than half of the
@@ -64,11 +65,7 @@ class CredalCoverage(PostHoc):
     is_credal = True
 
     def _check(self) -> None:
-        if self.vanilla is not None and not isinstance(self.vanilla, Vanilla):
-            if not isinstance(self.vanilla, Method):
-                raise MethodError(f"vanilla must be a method that classifies, not {type(self.vanilla).__name__}")
-            if not self.vanilla.is_fitted:
-                raise MethodError(f"vanilla may be a {type(self.vanilla).__name__} only if it is fitted: fit it first")
+        super()._check()
         check_positive("strength", self.strength)
         if not 0 <= self.seed < 2**32:
             raise MethodError(f"seed must be between 0 and {2**32 - 1}, not {self.seed}")
@@ -89,9 +86,14 @@ class CredalCoverage(PostHoc):
             self.coverage_, self.models_ = estimate(rows, labelled, self.seed, graph, given.progress)
         kept = view.train[:: len(view.train) // TYPICAL + 1]
         self.rows_ = torch.from_numpy(rows[kept.numpy()])
+        entropy, val = self._entropy(graph), view.val.numpy()
+        self.strangeness_ = Strangeness.fit(
+            self.rows_.numpy(), graph.labels[kept].numpy(), rows[val], entropy[val], self.seed
+        )
+        self.doubt_ = entropy if self.strangeness_ is None else self.strangeness_(rows, entropy)
         self.ids_ = _hashed(graph)[view.train] if graph.node_ids is not None else torch.empty(0, dtype=torch.int64)
         self.train_, self.content_ = view.train, graph.content
-        self._anew: tuple[tuple[str, bytes | None, bool], Coverage] | None = None
+        self._forget()
         others = (~labelled).nonzero().squeeze(-1)
         widest = self._credal(graph, others[:: len(others) // LOOKED_AT + 1], self.coverage_).width.amax(-1)
         self.widths_ = widest.quantile(torch.tensor([0.1, 0.5, 0.9], dtype=widest.dtype))
@@ -100,6 +102,9 @@ class CredalCoverage(PostHoc):
         """Relative coverage q of all nodes of the fitted graph or of another one, float64 ``[N]``.
 
         About 1 where labels are as dense as where they are dense, about 0 where they never were.
+
+        Args:
+            graph: By default the fitted one.
         """
         return torch.from_numpy(self._coverage(self._graph(graph)).log_relative).exp()
 
@@ -113,7 +118,7 @@ class CredalCoverage(PostHoc):
         graph = self._graph(graph)
         if not isinstance(node, int | np.integer) or not 0 <= node < graph.num_nodes:
             raise MethodError(f"there is no node {node}: the graph has the nodes 0..{graph.num_nodes - 1}")
-        coverage, rows = self._coverage(graph), self.describer_(graph)
+        coverage, rows = self._coverage(graph), self._rows(graph)
         chosen = torch.tensor([node])
         prediction = self._predict(graph, chosen)
         assert prediction.credal is not None
@@ -126,7 +131,7 @@ class CredalCoverage(PostHoc):
         return Explanation(
             node=node,
             predicted=self.class_names[int(prediction.classes[0])],
-            width=float(intervals_of(prediction.credal).width.amax()),
+            width=float(prediction.credal.width.amax()),
             coverage=min(1.0, math.exp(relative[node])),
             labels_near=self.labels_ * covered**STEEPNESS,
             trust=coverage.diagnosis.trust,
@@ -153,7 +158,7 @@ class CredalCoverage(PostHoc):
             raise MethodError(str(error)) from None
         return [
             "; ".join(str(reason) for reason in reasons if reason.effect <= -RELEVANT)
-            for reasons in (found[:NAMED] for found in self._reasons(self.describer_(graph)[chosen]))
+            for reasons in (found[:NAMED] for found in self._reasons(self._rows(graph)[chosen]))
         ]
 
     def _reasons(self, rows: Array) -> list[tuple[Reason, ...]]:
@@ -198,16 +203,13 @@ class CredalCoverage(PostHoc):
         missing = -torch.from_numpy(coverage.log_relative)[nodes]
         return replace(found, scores={**found.scores, "coverage": missing}, probabilities=point)
 
-    def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
-        raise AssertionError("predictions are made of credal sets")
-
     def _logits(self, graph: Graph) -> Tensor:
-        """The midpoints before temperature; of what has no logits, logarithms of its probabilities."""
-        if isinstance(self.vanilla_, Vanilla):
-            return self.vanilla_.outputs(graph).logits.double()
-        probabilities = self.vanilla_.predict(graph).probabilities
+        """The midpoints before temperature: logits, or logarithms of the probabilities that decide the classes."""
+        if self.model_.has_outputs and not self.model_.is_credal:
+            return self.model_.outputs(graph).logits.double()
+        probabilities = self.model_.predict(graph).probabilities
         if probabilities is None:
-            raise MethodError(f"{type(self.vanilla_).__name__} predicts no classes, so it can give no midpoints")
+            raise MethodError(f"{type(self.model_).__name__} predicts no classes, so it can give no midpoints")
         return probabilities.double().clamp_min(torch.finfo(torch.float64).tiny).log()
 
     def _midpoints(self, graph: Graph, nodes: Tensor) -> Tensor:
@@ -218,8 +220,36 @@ class CredalCoverage(PostHoc):
         covered = torch.from_numpy(coverage.covered)[nodes]
         uncovered = self.strength / (self.strength + self.labels_ * covered**STEEPNESS)
         most = math.log2(len(self.class_names))
-        doubt = (1.0 - coverage.diagnosis.trust) * scores.entropy(midpoints) / most
+        doubt = (1.0 - coverage.diagnosis.trust) * torch.from_numpy(self._doubt(graph))[nodes]
         return widen(midpoints, (1.0 - (1.0 - uncovered) * (1.0 - doubt)).clamp(0.0, MOST) * most)
+
+    def _forget(self) -> None:
+        """Nothing is known of graphs other than the fitted one."""
+        self._anew: tuple[tuple[str, bytes | None, bool], Coverage] | None = None
+        self._described: tuple[str, Array] | None = None
+        self._doubted: tuple[str, Array] | None = None
+
+    def _rows(self, graph: Graph) -> Array:
+        """The descriptions of a graph's nodes; those of the last graph are kept."""
+        if self._described is None or self._described[0] != graph.content:
+            self._described = graph.content, self.describer_(graph)
+        return self._described[1]
+
+    def _entropy(self, graph: Graph) -> Array:
+        """Of the point predictions, as a share of log2 C."""
+        entropy = scores.entropy(self._logits(graph) / self.temperature_)
+        share: Array = entropy.numpy() / math.log2(len(self.class_names))
+        return share
+
+    def _doubt(self, graph: Graph) -> Array:
+        """What widens sets where coverage is not to be trusted: how strange nodes are, or the entropy."""
+        if graph.content == self.content_:
+            return self.doubt_
+        if self._doubted is None or self._doubted[0] != graph.content:
+            entropy = self._entropy(graph)
+            strange = self.strangeness_
+            self._doubted = graph.content, entropy if strange is None else strange(self._rows(graph), entropy)
+        return self._doubted[1]
 
     def _coverage(self, graph: Graph) -> Coverage:
         """Coverage of the nodes of a graph: as found in ``fit``, estimated anew, or by the models of ``fit``."""
@@ -231,7 +261,7 @@ class CredalCoverage(PostHoc):
             return self._anew[1]
         found = self._estimated_anew(graph) if self.reestimate else None
         if found is None and self.models_ is not None:
-            found = self.models_(self.describer_(graph))
+            found = self.models_(self._rows(graph))
         elif found is None:
             found = Coverage(np.zeros(graph.num_nodes), self.coverage_.diagnosis)
         self._anew = key, found
@@ -253,6 +283,10 @@ class CredalCoverage(PostHoc):
         if self.models_ is not None:
             arrays = self.models_.state()
             tensors.update({f"models.{name}": torch.from_numpy(array) for name, array in arrays.items()})
+        if self.strangeness_ is not None:
+            for name in Strangeness.FITTED:
+                tensors[f"strangeness.{name}"] = torch.from_numpy(getattr(self.strangeness_, name))
+        tensors["doubt"] = torch.from_numpy(self.doubt_)
         tensors["coverage"] = torch.from_numpy(self.coverage_.log_relative)
         tensors["diagnosis"] = torch.tensor(list(asdict(self.coverage_.diagnosis).values()), dtype=torch.float64)
         tensors["numbers"] = torch.tensor([self.temperature_, self.labels_], dtype=torch.float64)
@@ -268,7 +302,12 @@ class CredalCoverage(PostHoc):
         self.temperature_, self.labels_ = tensors["numbers"].tolist()
         self.content_ = bytes(tensors["content"].tolist()).hex()
         self.train_, self.rows_ = tensors["train"], tensors["rows"]
-        self.ids_, self.widths_, self._anew = tensors["ids"], tensors["widths"], None
+        self.ids_, self.widths_, self.doubt_ = tensors["ids"], tensors["widths"], tensors["doubt"].numpy()
+        self.strangeness_ = None
+        if any(name.startswith("strangeness.") for name in tensors):
+            fitted = (tensors[f"strangeness.{name}"].numpy() for name in Strangeness.FITTED)
+            self.strangeness_ = Strangeness(self.rows_.numpy(), *fitted)
+        self._forget()
 
 
 def _enough(labelled: Tensor) -> bool:
@@ -299,11 +338,15 @@ def _hashed(graph: Graph) -> Tensor:
 
 
 def _temperature(logits: Tensor, labels: Tensor) -> float:
-    """What to divide logits by so that they fit the labels (Guo et al. 2017); near 1 where labels are few."""
+    """What to divide logits by so that they fit the labels (Guo et al. 2017); near 1 where labels are few.
+
+    Never below 1: it takes back confidence that new nodes do not bear out. What noisy training labels have taught a
+    network to doubt is not its to sharpen, even if the labels it is fitted on are clean.
+    """
     from scipy.optimize import minimize_scalar
 
     def loss(log_temperature: float) -> float:
         fit = torch.nn.functional.cross_entropy(logits / math.exp(log_temperature), labels, reduction="sum")
         return fit.item() + CAUTION * log_temperature**2
 
-    return math.exp(float(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x))
+    return math.exp(max(0.0, float(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x)))

@@ -19,20 +19,9 @@ const SCORES = {
   EU: "epistemic uncertainty (bits)", AU: "aleatoric uncertainty (bits)", TU: "total uncertainty (bits)",
   msp: "1 − largest probability", entropy: "entropy (bits)", coverage: "how far labels are from reaching nodes like it (−log coverage)",
 };
-// Columns of results: key, label, better (1 larger, -1 smaller), format, meaning.
-const METRICS = [
-  ["auroc", "AUROC %", 1, pct, "how well the score tells OOD from ID test nodes: the chance that an OOD node scores higher; 50 is guessing"],
-  ["aupr", "AUPR %", 1, pct, "area under precision and recall, OOD nodes being positive; the share of OOD nodes is guessing"],
-  ["fpr95", "FPR95 %", -1, pct, "share of ID nodes raised as OOD when 95 % of the OOD nodes are caught"],
-  ["accuracy", "Acc. %", 1, pct, "accuracy on ID nodes"],
-  ["macro_f1", "F1 %", 1, pct, "macro F1: the mean over the classes of F1 on ID nodes"],
-  ["nll", "NLL", -1, (x) => fixed(x, 3), "negative log-likelihood of the true class in nats, ID nodes"],
-  ["ece", "ECE %", -1, pct, "expected calibration error, 15 bins, ID nodes"],
-  ["aurc", "AURC %", -1, pct, "mean error rate of the i most certain ID nodes over all i: does the score know where the classifier errs?"],
-  ["width", "Width %", 0, pct, "mean width of all probability intervals of the test nodes"], // where there are no others
-  ["widest_id", "Widest ID %", 0, pct, "widest interval of a typical (median) node of a known class"],
-  ["widest_ood", "Widest OOD %", 0, pct, "widest interval of a typical (median) node of a class never seen: wide is honest"],
-];
+// Columns of results: key, label, better (1 larger, -1 smaller), format, meaning; the metrics say all of it themselves.
+const METRICS = data.metrics.map(({ key, label, better, percent, meaning }) =>
+  [key, percent ? `${label} %` : label, better, percent ? pct : (x) => fixed(x, 3), meaning]);
 
 /* ---------- small helpers ---------- */
 

@@ -1,0 +1,92 @@
+"""Write the tables of these pages that the package itself defines: ``python docs/tables.py`` (``make docs`` runs it).
+
+Each stands between ``<!-- NAME: made by docs/tables.py -->`` and ``<!-- end of NAME -->``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from types import NoneType
+from typing import Any, TypeAlias, get_args
+
+import credalgnn
+from credalgnn.bench.records import About, FailedRecord, Record, fields_of
+from credalgnn.metrics import MARKS, METRICS
+
+Rows: TypeAlias = Iterable[tuple[str, ...]]
+
+DOCS = Path(__file__).parent
+SOURCE = Path(credalgnn.__file__).parent
+BETTER = {1: "larger", -1: "smaller", 0: "neither"}
+
+
+def metrics() -> Iterator[tuple[str, ...]]:
+    yield "metric", "name", "meaning", "better"
+    for key, metric in METRICS.items():
+        yield f"`{key}`", metric.label, metric.meaning, BETTER[metric.better]
+
+
+def marks() -> Iterator[tuple[str, ...]]:
+    yield "mark", "the run", "what to do", "takes a row out of the ranking"
+    for name, mark in MARKS.items():
+        always = len(mark.disqualifies) == 2
+        ranking = "always" if always else f"{mark.disqualifies[0]} protocol only"
+        yield f"`{name}`, {mark.letter}", mark.meaning, mark.advice, ranking
+
+
+def record() -> Iterator[tuple[str, ...]]:
+    yield "field", "type", "meaning", "in records of"
+    common = fields_of(About)
+    for schema, runs in ((About, "all runs"), (Record, "finished runs"), (FailedRecord, "failed runs")):
+        for name, (kind, field, optional) in fields_of(schema).items():
+            if schema is About or name not in common:
+                yield f"`{name}`", f"`{_type(kind)}`", field.meaning, runs + ", where there is one" * optional
+
+
+def _type(kind: Any) -> str:
+    """A type as an annotation is written."""
+    return "None" if kind is NoneType else str(kind).replace("typing.", "") if get_args(kind) else kind.__name__
+
+
+def modules(package: str) -> Iterator[tuple[str, ...]]:
+    """The modules of a package, each with the first paragraph of its docstring."""
+    yield "module", "holds"
+    for path in sorted(SOURCE.joinpath(package).rglob("*.py")):
+        if path.name != "__init__.py":
+            docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+            summary = docstring.partition("\n\n")[0].replace("\n", " ").replace("``", "`")
+            yield f"`{path.relative_to(SOURCE / package)}`", summary
+
+
+PACKAGES = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
+TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
+    "benchmark.md": {"metrics": metrics, "marks": marks, "record": record},
+    "architecture.md": {f"modules of {package}": partial(modules, package) for package in PACKAGES},
+}
+
+
+def in_markdown(rows: Rows) -> str:
+    head, *others = ([cell.replace("|", r"\|") for cell in row] for row in rows)
+    lines = (f"| {' | '.join(row)} |" for row in (head, *others))
+    return "\n".join([next(lines), "|---" * len(head) + "|", *lines])
+
+
+def updated(document: str) -> str:
+    """The text of a document with its tables as the package defines them."""
+    text = (DOCS / document).read_text()
+    for name, make in TABLES[document].items():
+        begin, end = f"<!-- {name}: made by docs/tables.py -->", f"<!-- end of {name} -->"
+        before, found, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not (found and closed):
+            raise ValueError(f"{document}: no place for the table {name!r}: add {begin!r} and {end!r}")
+        text = f"{before}{begin}\n{in_markdown(make())}\n{end}{after}"
+    return text
+
+
+if __name__ == "__main__":
+    for document in TABLES:
+        (DOCS / document).write_text(updated(document))

@@ -1,0 +1,123 @@
+"""Files that survive a kill: written whole or not at all, and locks that a dead process does not hold."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to write that gets its name only when all of it is on the disk; folders are made if need be.
+
+    Until then it is ``.{name}.{process}.part`` beside it, which is removed if anything fails.
+
+    Args:
+        path: Where the file is to be; what is there already stays until the new file is complete.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        with suppress(OSError):  # the name, too, where the file system can
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+    except OSError as error:
+        if error.errno is not None and error.filename in (None, str(part)):
+            error.filename = str(path)  # not that of the part
+            del error.filename2
+        raise
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all, and on the disk when this returns; folders are made if need be.
+
+    Args:
+        path: Where the file is to be.
+        content: All of it.
+    """
+    with atomic(path) as file:
+        file.write(content)
+
+
+def to_json(value: Mapping[str, Any]) -> bytes:
+    """A value as people can read it, too; what is not a number is refused.
+
+    Args:
+        value: What ``json`` can write.
+    """
+    return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
+
+
+class Lock:
+    """A lock on a file between processes; the system lets go of it when its holder dies, however that happens.
+
+    These are ``flock``'s, and so POSIX only: the ``filelock`` package has no shared lock that can become an exclusive
+    one, and where a system has no locks it falls back on files that outlive their maker.
+
+    Args:
+        path: The file; it is made if need be, and stays.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._handle: int | None = None
+
+    def take(self, wait: bool = False, shared: bool = False) -> bool:
+        """Whether the lock is held now.
+
+        Args:
+            wait: Wait for those who hold it.
+            shared: Hold it together with others who do so; taken again without, it becomes exclusive.
+        """
+        import fcntl  # here, so that graphs and models work where there is none
+
+        handle = self._handle
+        if handle is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # Readable, as network file systems want it for a shared lock.
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+        except OSError as error:
+            if self._handle is None:
+                os.close(handle)
+            if isinstance(error, BlockingIOError):
+                return False
+            raise
+        self._handle = handle
+        return True
+
+    def free(self) -> None:
+        """Let go of the lock, if it is held."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+@contextmanager
+def locked(path: Path, wait: bool) -> Iterator[bool]:
+    """Hold a lock for a while; yields whether it was got.
+
+    Args:
+        path: The lock's file.
+        wait: Wait for who holds it.
+    """
+    lock = Lock(path)
+    try:
+        yield lock.take(wait)
+    finally:
+        lock.free()

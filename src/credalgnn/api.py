@@ -1,0 +1,333 @@
+"""The benchmark and tuning from Python. The shell commands are a thin layer over these functions."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from .bench.benchmark import run_all
+from .bench.choices import Choice, MethodLike, choose
+from .bench.engines import Engine, Processes, Ray
+from .bench.folder import Folder
+from .bench.plan import Run, plan
+from .bench.tasks import Source, load_tasks
+from .graphs import Task
+from .methods import Method, MethodError
+from .methods.given import Protocol
+from .progress import Bar
+from .report.results import Results
+from .report.summary import read_runs
+from .tuning import Best, Budget, Reproduction, Studies, Tuning, search_all, tuned_alike
+from .tuning.space import Scale
+
+TaskLike: TypeAlias = str | os.PathLike[str] | Task
+Place: TypeAlias = str | os.PathLike[str]
+Setting: TypeAlias = Literal["transductive", "inductive"]
+EngineName: TypeAlias = Literal["local", "ray"]
+
+
+@dataclass(frozen=True, eq=False)
+class TuningResults:
+    """What a search has chosen.
+
+    Attributes:
+        best: By data set and method the best point, its value on the validation nodes, and the seed it was found with.
+        folder: Where the trials are; ``benchmark(.., tuned=folder)`` uses what was chosen.
+        finished: Whether all trials are done: if not, the same call goes on, and ``best`` is empty.
+    """
+
+    best: dict[str, dict[str, Best]]
+    folder: Path
+    finished: bool
+
+
+def benchmark(
+    tasks: TaskLike | Sequence[TaskLike],
+    methods: MethodLike | Sequence[MethodLike] = "all",
+    *,
+    seeds: int = 10,
+    out: Place | None = None,
+    protocol: Protocol = "sealed",
+    setting: Setting = "transductive",
+    ood_classes: Sequence[int | str] | None = None,
+    split_seed: int = 0,
+    vary_split: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    tuned: Place | None = None,
+    predictions: Literal["none", "first", "all"] = "first",
+    jobs: int | None = None,
+    engine: EngineName = "local",
+    address: str | None = None,
+    time_limit: float | None = None,
+    mirror: Place | None = None,
+    data_root: Place | None = None,
+    progress: bool = True,
+) -> Results:
+    """Fit methods on leave-out-class tasks and judge them on the test nodes, with several seeds.
+
+    Baselines that need no model are added. What is finished is kept in ``out``: the same call goes on where it was
+    stopped, and runs that failed are tried again.
+
+    Args:
+        tasks: Tasks, or whatever ``load_task`` finds one by: names, files, folders, import paths.
+        methods: Names, import paths, classes, or templates whose hyper-parameters are used; ``"all"`` for the built-in.
+        seeds: Seeds 0..n-1.
+        out: The folder for records, tables and the page; None: they are kept nowhere.
+        protocol: ``"sealed"``: nothing but ID validation nodes decides anything; ``"paper"``: what the paper does.
+        setting: ``"inductive"``: training sees the training nodes alone. Tasks that are given have their own.
+        ood_classes: The classes to leave out, by number or name, of data sets that make no task of their own.
+        split_seed: Public split, or seed of a random one.
+        vary_split: Seed k takes split k, too.
+        settings: Hyper-parameters: ``{"lr": 0.01}``, or ``{"credal-lj.delta": 0.5}`` for one method.
+        tuned: A folder of ``tune`` whose choices are used.
+        predictions: Keep what is predicted for each node, of no seed, the first, or all.
+        jobs: Processes on this machine; None: one a core.
+        engine: ``"local"`` processes, or an existing ``"ray"`` cluster.
+        address: Of the Ray cluster; None: the one that Ray finds.
+        time_limit: Seconds after which nothing is begun or waited for.
+        mirror: A folder with raw files, looked at first.
+        data_root: Where graphs are kept once read.
+        progress: Show how far it is, on stderr.
+    """
+    if vary_split and split_seed:
+        raise ValueError("vary_split gives every seed a split of its own: leave out split_seed")
+    if vary_split and tuned is not None:
+        raise ValueError("tuned is for the split that was tuned on: leave out vary_split")
+    deadline = _deadline(time_limit)
+    chosen = choose(_listed(methods), settings or {}, with_baselines=True)
+    splits = list(range(seeds)) if vary_split else [split_seed]
+    source, loaded = load_tasks(
+        _source(mirror, data_root, ood_classes), _listed(tasks), splits, _inductive(setting, protocol)
+    )
+    runs = _runs(chosen, loaded, seeds, protocol, split_seed, vary_split, tuned)
+    kept = {"none": 0, "first": 1, "all": seeds}[predictions]  # seeds whose predictions are kept
+    identity = {
+        "kind": "bench", "protocol": protocol, "setting": setting, "split": "seed" if vary_split else split_seed,
+        "set": _as_texts(settings), "tuned": tuned is not None,
+    }  # fmt: skip
+    with ExitStack() as stack:
+        place = Path(out) if out is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder = Folder.open(place, identity)
+        tidy = stack.enter_context(folder.occupied())
+        worker = stack.enter_context(_engine(engine, address, jobs, source, folder.models))
+        with Bar(len(runs), silent=not progress) as bar:
+            outcome = run_all(folder, runs, loaded, worker, lambda run: run.seed < kept, deadline, bar.tell)
+        if not outcome.left:
+            tidy()
+        if not outcome.done:
+            return Results([], total=len(runs), failed=outcome.failed, left=outcome.left)
+        places = (place,) if out is not None else ()
+        results = Results(read_runs([place]), places, len(runs), outcome.failed, outcome.left)
+        if out is not None:
+            results.report(place, f"credalgnn bench: {', '.join(dict.fromkeys(name for name, _ in loaded))}")
+    return results
+
+
+def tune(
+    tasks: TaskLike | Sequence[TaskLike],
+    methods: MethodLike | Sequence[MethodLike],
+    *,
+    out: Place,
+    trials: int = 30,
+    protocol: Protocol = "sealed",
+    setting: Setting = "transductive",
+    scale: Scale = "log",
+    ood_classes: Sequence[int | str] | None = None,
+    split_seed: int = 0,
+    settings: Mapping[str, Any] | None = None,
+    storage: str | None = None,
+    jobs: int | None = None,
+    engine: EngineName = "local",
+    address: str | None = None,
+    time_limit: float | None = None,
+    mirror: Place | None = None,
+    data_root: Place | None = None,
+    progress: bool = True,
+) -> TuningResults:
+    """Search hyper-parameters with Optuna's TPE, by what the protocol allows to look at.
+
+    Several processes and machines may work on the same ``out``; what is finished is kept, and the same call goes on.
+
+    Args:
+        tasks: Tasks, or whatever ``load_task`` finds one by.
+        methods: Names, import paths, classes or templates; ``"all"`` for the built-in ones that can be tuned.
+        out: The folder for trials and choices.
+        trials: Trials for each method.
+        protocol: What may be looked at.
+        setting: ``"inductive"``: training sees the training nodes alone.
+        scale: Draw what ranges over orders of magnitude evenly (``"uniform"``, the paper's way) or in its logarithm.
+        ood_classes: The classes to leave out of data sets that make no task of their own.
+        split_seed: Public split, or seed of a random one.
+        settings: Hyper-parameters that stay as they are; see ``benchmark``.
+        storage: An Optuna database instead of a journal in ``out``.
+        jobs: Processes on this machine; None: one a core.
+        engine: ``"local"`` processes, or an existing ``"ray"`` cluster.
+        address: Of the Ray cluster.
+        time_limit: Seconds after which nothing is begun or waited for.
+        mirror: A folder with raw files, looked at first.
+        data_root: Where graphs are kept once read.
+        progress: Show how far it is, on stderr.
+    """
+    deadline = _deadline(time_limit)
+    chosen = choose(_listed(methods), settings or {}, with_baselines=False)
+    if "all" in _listed(methods):
+        chosen = [each for each in chosen if each.kind.search_space]
+    source, loaded = load_tasks(
+        _source(mirror, data_root, ood_classes), _listed(tasks), [split_seed], _inductive(setting, protocol)
+    )
+    identity = {
+        "kind": "tune", "protocol": protocol, "setting": setting, "scale": scale, "split": split_seed,
+        "set": _as_texts(settings),
+    }  # fmt: skip
+    folder = Folder.open(Path(out), identity)
+    with folder.occupied() as tidy:
+        studies = Studies(folder.path, protocol, scale, storage)
+        own = {each.path: (each.config, each.components) for each in chosen}
+        parts = [
+            Tuning(dataset, task, studies, list(own), trials, split_seed, own) for (dataset, _), task in loaded.items()
+        ]
+        empty = [name for part in parts for name, space in part.spaces.items() if not space]
+        if empty:
+            raise MethodError(f"the settings leave nothing of {empty[0]} to tune")
+        total = sum(part.total for part in parts)
+        with _engine(engine, address, jobs, source, folder.models) as worker, Bar(total, silent=not progress) as bar:
+            finished = search_all(parts, studies, worker, deadline, bar.trial)
+        if finished:
+            tidy()
+    best = {part.dataset: part.best() for part in parts} if finished else {}
+    return TuningResults(best, folder.path, finished)
+
+
+def reproduce(
+    tasks: str | Sequence[str],
+    *,
+    out: Place,
+    protocol: Protocol = "paper",
+    scale: Scale = "uniform",
+    quick: bool = False,
+    jobs: int | None = None,
+    engine: EngineName = "local",
+    address: str | None = None,
+    time_limit: float | None = None,
+    mirror: Place | None = None,
+    data_root: Place | None = None,
+    progress: bool = True,
+) -> Results | None:
+    """The paper's experiment: searches, a pool of vanilla GNNs, ensembles of its best, and runs with other seeds.
+
+    Args:
+        tasks: Names of data sets.
+        out: The folder for trials, records, tables and the page.
+        protocol: The paper's, by default.
+        scale: How learning rate and weight decay are drawn.
+        quick: The same path with small budgets, in minutes.
+        jobs: Processes on this machine; None: one a core.
+        engine: ``"local"`` processes, or an existing ``"ray"`` cluster.
+        address: Of the Ray cluster.
+        time_limit: Seconds after which nothing is begun or waited for.
+        mirror: A folder with raw files, looked at first.
+        data_root: Where graphs are kept once read.
+        progress: Show how far it is, on stderr.
+
+    Returns:
+        The results, or None if there was no time for all trials; the same call goes on.
+    """
+    deadline = _deadline(time_limit)
+    source, loaded = load_tasks(_source(mirror, data_root, None), _listed(tasks), [0], False)
+    folder = Folder.open(Path(out), {"kind": "reproduce", "protocol": protocol, "scale": scale, "quick": quick})
+    with folder.occupied() as tidy, _engine(engine, address, jobs, source, folder.models) as worker:
+        studies = Studies(folder.path, protocol, scale)
+        budget = Budget.quick() if quick else Budget()
+        parts = [Reproduction(dataset, task, studies, budget) for (dataset, _), task in loaded.items()]
+        with Bar(sum(part.total for part in parts), silent=not progress) as bar:
+            if not search_all(parts, studies, worker, deadline, bar.trial):
+                return None
+        runs = sorted((run for part in parts for run in part.runs()), key=lambda run: run.seed)
+        with Bar(len(runs), silent=not progress) as bar:
+            outcome = run_all(folder, runs, loaded, worker, lambda run: run.seed == 0, deadline, bar.tell)
+        if not outcome.left:
+            tidy()
+    results = Results(read_runs([folder.path]), (folder.path,), len(runs), outcome.failed, outcome.left)
+    if not outcome.left:
+        results.report(folder.path, "credalgnn reproduce")
+    return results
+
+
+def _runs(
+    chosen: Sequence[Choice],
+    tasks: Mapping[tuple[str, int], Task],
+    seeds: int,
+    protocol: Protocol,
+    split_seed: int,
+    vary_split: bool,
+    folder: Place | None,
+) -> list[Run]:
+    """Everything to do, seed by seed, so that a benchmark that is stopped has compared what it has done."""
+    datasets = list(dict.fromkeys(name for name, _ in tasks))
+    kinds = [each.kind for each in chosen]
+    tables: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in datasets}
+    if folder is not None:
+        tables = {name: tuned_alike(Path(folder), kinds, tasks[name, split_seed], protocol) for name in datasets}
+    runs = []
+    for seed in range(seeds):
+        split = seed if vary_split else split_seed
+        for dataset in datasets:
+            for each in chosen:
+                best = tables[dataset].get(each.kind.name, {})
+                config = {**best.get("config", {}), **each.config}
+                components = {**best.get("components", {}), **each.components}
+                inductive = tasks[dataset, split].inductive
+                runs.append(plan(dataset, each.path, seed, protocol, split, config, [components], inductive))
+    return runs
+
+
+def _listed(values: Any) -> list[Any]:
+    """A sequence as a list; a single value as a list of one."""
+    single = isinstance(values, str | os.PathLike | Task | Method | type)
+    return [values] if single else list(values)
+
+
+def _as_texts(settings: Mapping[str, Any] | None) -> list[str]:
+    return sorted(f"{name}={value}" for name, value in (settings or {}).items())
+
+
+def _inductive(setting: str, protocol: str) -> bool:
+    if setting not in ("transductive", "inductive"):
+        raise ValueError(f"unknown setting {setting!r}: choose 'transductive' or 'inductive'")
+    if setting == "inductive" and protocol == "paper":
+        raise MethodError("the paper's protocol is transductive: choose the sealed one for the inductive setting")
+    return setting == "inductive"
+
+
+def _deadline(time_limit: float | None) -> float | None:
+    return None if time_limit is None else time.monotonic() + time_limit
+
+
+def _source(mirror: Place | None, data_root: Place | None, ood_classes: Sequence[int | str] | None) -> Source:
+    return Source(
+        None if mirror is None else Path(mirror),
+        None if data_root is None else Path(data_root),
+        None if ood_classes is None else tuple(ood_classes),
+    )
+
+
+def _engine(name: str, address: str | None, jobs: int | None, source: Source, models: Path) -> Engine:
+    """The engine of this name; options that contradict each other are refused."""
+    if name not in ("local", "ray"):
+        raise ValueError(f"unknown engine {name!r}: choose 'local' or 'ray'")
+    if name == "ray" and jobs is not None:
+        raise ValueError("jobs is for this machine; a Ray cluster has its own number of processors")
+    if name == "local" and address is not None:
+        raise ValueError("address is of a Ray cluster: choose engine='ray'")
+    return Ray(address, source, models) if name == "ray" else Processes(jobs or _cores(), source, models)
+
+
+def _cores() -> int:
+    """The cores that this process may use, where the system tells; macOS and Windows tell how many there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

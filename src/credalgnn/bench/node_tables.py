@@ -1,0 +1,71 @@
+"""What is known of single nodes, as tables: predictions beside the truth, and facts of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..graphs import Task
+from ..methods import Method, Prediction
+from ..metrics.evaluation import rows_of_part
+
+Columns: TypeAlias = dict[str, NDArray[Any] | list[Any]]
+
+REASONS = 20_000  # nodes of which a table says why they are uncertain, at the most: texts take time and space
+
+
+def columns(prediction: Prediction, task: Task, method: Method | None = None) -> Columns:
+    """A prediction as a table, one row per node, with the truth beside it, and what the method says of its reasons."""
+    parts = {"val": task.validation, "test": task.test}
+    rows = torch.cat([rows_of_part(prediction, part, name) for name, part in parts.items()])
+    nodes, labels = (torch.cat([getattr(part, name) for part in parts.values()]) for name in ("nodes", "labels"))
+    table: Columns = {
+        "node": nodes.numpy(),
+        "split": np.repeat(list(parts), [len(part.nodes) for part in parts.values()]),
+        "label": labels.numpy(),
+        "class": np.array(task.graph.class_names, dtype=object)[task.graph.labels[nodes].numpy()],
+        "ood": (labels < 0).numpy(),
+        "prediction": [None] * len(nodes),
+    }
+    table.update({f"score_{name}": values[rows].numpy() for name, values in prediction.scores.items()})
+    if prediction.probabilities is not None:
+        table["prediction"] = prediction.classes[rows].numpy()
+        table.update({f"p_{k}": p.numpy() for k, p in enumerate(prediction.probabilities[rows].unbind(-1))})
+    if prediction.credal is not None:
+        for side in ("lower", "upper"):
+            each = getattr(prediction.credal, side)[rows].double().unbind(-1)
+            table.update({f"{side}_{k}": bound.numpy() for k, bound in enumerate(each)})
+    if method is not None and len(nodes) <= REASONS and (reasons := method.why(nodes)) is not None:
+        table["why"] = list(reasons)
+    return table
+
+
+NEIGHBOURS = 30  # of a node that are kept for the page
+
+
+def graph_columns(tasks: Sequence[Task]) -> Columns:
+    """Facts of a graph about validation and test nodes of its splits: degree, homophily, neighbours, their classes."""
+    graph = tasks[0].graph
+    nodes = torch.cat([part.nodes for task in tasks for part in (task.validation, task.test)])
+    nodes = torch.from_numpy(np.unique(nodes.numpy()))
+    source, target = graph.edge_index
+    order = (target * graph.num_nodes + source).argsort()
+    source, target = source[order], target[order]
+    degree = torch.bincount(target, minlength=graph.num_nodes)
+    starts = degree.cumsum(0) - degree
+    alike = (graph.labels[source] == graph.labels[target]).double()
+    share = torch.zeros(graph.num_nodes, dtype=torch.float64).index_add_(0, target, alike) / degree
+    near = [source[starts[v] : starts[v] + min(int(degree[v]), NEIGHBOURS)].tolist() for v in nodes.tolist()]
+    names = [*graph.class_names, "unknown"]  # the last serves label -1
+    labels = graph.labels.tolist()
+    return {
+        "node": nodes.numpy(),
+        "degree": degree[nodes].numpy(),
+        "homophily": [None if value != value else value for value in share[nodes].tolist()],
+        "neighbours": near,
+        "neighbour_classes": [[names[labels[v]] for v in row] for row in near],
+    }

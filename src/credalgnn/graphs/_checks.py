@@ -1,0 +1,239 @@
+"""Checks of what graphs and tasks are made of: each returns a clean copy, or says what is wrong and where."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .errors import GraphError
+
+with warnings.catch_warnings():  # torch says once per process that CSR is in beta; it is all that is used of it here
+    warnings.simplefilter("ignore")
+    torch.sparse_csr_tensor(torch.tensor([0, 0]), torch.empty(0, dtype=torch.int64), torch.empty(0), (1, 1))
+
+
+def checked_features(value: Any) -> Tensor:
+    """Float32 [N, F], dense or sparse CSR, whichever is smaller; finite."""
+    matrix = csr_from_scipy(value) if hasattr(value, "tocsr") else as_tensor(value, "features")
+    if matrix.dim() != 2:
+        raise GraphError(f"features have shape {list(matrix.shape)}: they must be [nodes, features]")
+    if matrix.shape[0] == 0:
+        raise GraphError("the graph has no nodes")
+    if matrix.shape[1] == 0:
+        raise GraphError("the graph has no features: give at least one column, e.g. of ones")
+    if matrix.is_complex():
+        raise GraphError("features must be real numbers, not complex ones")
+    matrix = matrix.detach().to("cpu", torch.float32)
+    if matrix.layout != torch.strided:
+        matrix = matrix.to_sparse(layout=torch.sparse_coo).coalesce().to_sparse_csr()  # columns sorted, none twice
+        _check_finite_sparse(matrix)
+        matrix = _canonical(matrix)
+        return matrix if _sparse_is_smaller(matrix.values().numel(), matrix.shape) else matrix.to_dense()
+    bad = ~torch.isfinite(matrix)
+    if bool(bad.any()):
+        row, column = (int(i) for i in bad.nonzero()[0])
+        raise GraphError(f"features: row {row}, column {column} is {matrix[row, column].item()}; fill or drop it first")
+    if _sparse_is_smaller(int(torch.count_nonzero(matrix)), matrix.shape):
+        return _canonical(matrix.to_sparse_csr())
+    return matrix.contiguous() + 0.0  # a copy, in which -0.0 is 0.0
+
+
+def _sparse_is_smaller(active: int, shape: torch.Size) -> bool:
+    """A stored entry takes 8 bytes (value and column), a row 4; a dense number 4."""
+    return active * 8 + shape[0] * 4 < shape[0] * shape[1] * 4
+
+
+def as_tensor(value: Any, name: str) -> Tensor:
+    """Numbers as a tensor, whatever array they come in."""
+    if isinstance(value, Tensor):
+        return value
+    array = np.asarray(value)
+    if array.dtype.kind not in "biufc":
+        raise GraphError(f"{name} must be numbers, not {array.dtype}: encode them first")
+    return torch.as_tensor(array if array.flags.writeable and min(array.strides, default=0) >= 0 else array.copy())
+
+
+def csr_from_scipy(matrix: Any) -> Tensor:
+    """A scipy sparse matrix as a torch CSR matrix, columns sorted in each row."""
+    csr = matrix.tocsr(copy=True)
+    csr.sum_duplicates()
+    return torch.sparse_csr_tensor(
+        torch.from_numpy(csr.indptr.astype(np.int64)),
+        torch.from_numpy(csr.indices.astype(np.int64)),
+        torch.from_numpy(csr.data.astype(np.float32)),
+        csr.shape,
+        check_invariants=False,
+    )
+
+
+def _canonical(matrix: Tensor) -> Tensor:
+    """CSR with int32 indices and no stored zeros, so that equal features are equal bytes; int32 halves the indices."""
+    values, columns, starts = matrix.values(), matrix.col_indices(), matrix.crow_indices()
+    kept = values != 0
+    if not bool(kept.all()):
+        rows = torch.repeat_interleave(torch.arange(matrix.shape[0]), starts.diff())[kept]
+        starts = torch.cat(
+            [torch.zeros(1, dtype=torch.int64), torch.bincount(rows, minlength=matrix.shape[0]).cumsum(0)]
+        )
+        values, columns = values[kept], columns[kept]
+    return torch.sparse_csr_tensor(
+        starts.to(torch.int32), columns.to(torch.int32), values.clone(), matrix.shape, check_invariants=False
+    )
+
+
+def _check_finite_sparse(matrix: Tensor) -> None:
+    bad = ~torch.isfinite(matrix.values())
+    if bool(bad.any()):
+        at = int(bad.nonzero()[0])
+        row = int(torch.searchsorted(matrix.crow_indices(), at, right=True)) - 1
+        column = int(matrix.col_indices()[at])
+        raise GraphError(f"features: row {row}, column {column} is {matrix.values()[at].item()}; fill or drop it first")
+
+
+def checked_edges(value: Any, nodes: int) -> Tensor:
+    edges = as_tensor(value, "edge_index")
+    if edges.dim() != 2 or edges.shape[0] != 2:
+        hint = ": transpose it" if edges.dim() == 2 and edges.shape[1] == 2 else ""
+        raise GraphError(f"edge_index has shape {list(edges.shape)}, but [2, edges] is wanted{hint}")
+    if edges.is_floating_point() or edges.dtype == torch.bool:
+        raise GraphError(f"edge_index must hold node numbers (integers), not {edges.dtype}")
+    if edges.shape[1] == 0:
+        raise GraphError(
+            "the graph has no edges: for data without relations, use self-loops or a nearest-neighbour graph"
+        )
+    edges = edges.detach().to("cpu", torch.int64)
+    bad = (edges < 0) | (edges >= nodes)
+    if bool(bad.any()):
+        number = int(bad.any(0).nonzero()[0])
+        end = int(edges[:, number][bad[:, number]][0])
+        raise GraphError(f"edge {number} ends at node {end}, but nodes are numbered 0..{nodes - 1}")
+    return edges.contiguous().clone()
+
+
+def checked_labels(value: Any, nodes: int, names: Sequence[str] | None) -> Tensor:
+    if value is None:
+        return torch.full((nodes,), -1)
+    labels = as_tensor(value, "labels")
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise GraphError(
+            f"labels must be integers (class numbers, -1 for unknown), not {labels.dtype}: convert them first"
+        )
+    if labels.dim() != 1 or labels.shape[0] != nodes:
+        raise GraphError(f"labels have shape {list(labels.shape)}, but there are {nodes} nodes: one label a node")
+    labels = labels.detach().to("cpu", torch.int64)
+    if int(labels.max()) >= max(nodes, 0 if names is None else len(names)):  # named classes may outnumber the nodes
+        row = int(labels.argmax())
+        raise GraphError(f"labels: row {row} is {int(labels[row])} in a graph of {nodes} nodes; number classes 0..C-1")
+    return labels.clamp_min(-1).clone()
+
+
+def checked_class_names(value: Sequence[str] | None, classes: int) -> tuple[str, ...]:
+    if value is None:
+        return tuple(str(k) for k in range(classes))
+    names = tuple(str(name) for name in value)
+    if len(names) < classes:
+        raise GraphError(f"{len(names)} class names for labels up to {classes - 1}: name every class")
+    if len(set(names)) < len(names):
+        raise GraphError("class names must differ from each other")
+    return names
+
+
+def checked_ids(value: Sequence[Any] | NDArray[Any] | None, nodes: int) -> NDArray[Any] | None:
+    if value is None:
+        return None
+    ids = np.asarray(value)
+    if ids.shape != (nodes,):
+        raise GraphError(f"{ids.shape[0] if ids.ndim else 1} node ids for {nodes} nodes: one id a node")
+    ids = ids.astype(np.int64) if ids.dtype.kind in "iu" else ids.astype(np.str_)
+    order = np.argsort(ids, kind="stable")
+    twice = np.flatnonzero(ids[order][1:] == ids[order][:-1])
+    if len(twice):
+        first, second = sorted((int(order[twice[0]]), int(order[twice[0] + 1])))
+        raise GraphError(f"node id {ids[first]!s} stands twice, in rows {first} and {second}: ids must be unique")
+    ids.flags.writeable = False
+    return ids
+
+
+def checked_feature_names(value: Sequence[str] | None, features: int) -> tuple[str, ...] | None:
+    """One name a column, each of them once; None where columns have none."""
+    if value is None:
+        return None
+    names = tuple(str(name) for name in value)
+    if len(names) != features:
+        raise GraphError(f"{len(names)} feature names for {features} features: name every column")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise GraphError(f"the feature name {twice!r} stands twice: names must differ from each other")
+    return names
+
+
+def checked_weights(value: Any, edges: int) -> Tensor | None:
+    """Float32 [E], finite and not negative; None where edges have none."""
+    if value is None:
+        return None
+    weights = as_tensor(value, "edge_weight")
+    if weights.dim() == 2 and weights.shape[1] == 1:
+        weights = weights.squeeze(1)
+    if weights.dim() != 1 or len(weights) != edges or weights.is_complex():
+        raise GraphError(
+            f"edge_weight has shape {list(weights.shape)} and type {weights.dtype}, but one number for each of the "
+            f"{edges} edges is wanted; for more than one number an edge there is no place in a graph"
+        )
+    weights = weights.detach().to("cpu", torch.float32)
+    bad = ~(torch.isfinite(weights) & (weights >= 0))
+    if bool(bad.any()):
+        at = int(bad.nonzero()[0])
+        raise GraphError(
+            f"edge_weight: edge {at} has weight {weights[at].item()}; weights must be finite and not negative"
+        )
+    return weights.contiguous() + 0.0  # a copy, in which -0.0 is 0.0
+
+
+def check_mask(mask: Tensor, name: str, nodes: int | None = None) -> None:
+    """A mask is a boolean tensor [N]; anything else is a frequent and silent mistake.
+
+    Args:
+        mask: What should be one.
+        name: What it is called in messages.
+        nodes: How many nodes there are, if known.
+    """
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise GraphError(f"the {name} mask must be a boolean tensor, not {kind}: e.g. mask.bool()")
+    if mask.dim() != 1 or (nodes is not None and len(mask) != nodes):
+        wanted = f"[{nodes}]" if nodes is not None else "[nodes]"
+        raise GraphError(f"the {name} mask has shape {list(mask.shape)}, but {wanted} is wanted (one split at a time)")
+
+
+def node_numbers(nodes: Tensor, name: str, count: int) -> Tensor:
+    """A mask or a tensor of node numbers as node numbers, in the order given.
+
+    Args:
+        nodes: The mask or the numbers.
+        name: What they are called in messages.
+        count: How many nodes there are.
+    """
+    try:
+        nodes = torch.as_tensor(nodes).detach().cpu()
+    except (TypeError, ValueError, RuntimeError):
+        raise GraphError(f"{name} must be a boolean mask or a tensor of node numbers") from None
+    if nodes.numel() == 0:
+        return torch.empty(0, dtype=torch.int64)
+    if nodes.dtype == torch.uint8 or (nodes.dim() == 1 and len(nodes) == count > 2 and int(nodes.max()) <= 1):
+        check_mask(nodes, name, count)  # zeros and ones for every node are a mask of another type
+    if nodes.dtype == torch.bool:
+        check_mask(nodes, name, count)
+        return nodes.nonzero().squeeze(-1)
+    if nodes.dim() != 1 or nodes.is_floating_point() or nodes.is_complex():
+        raise GraphError(
+            f"{name} must be a boolean mask or a tensor of node numbers, not {nodes.dtype} {list(nodes.shape)}"
+        )
+    if len(nodes) and not 0 <= int(nodes.min()) <= int(nodes.max()) < count:
+        raise GraphError(f"{name} names a node that does not exist: the graph has the nodes 0..{count - 1}")
+    return nodes.long()

@@ -1,0 +1,23 @@
+"""Data sets: one file each, or a family of them, and a registry that finds them and those from outside."""
+
+from .base import Dataset, Loaded, Summary
+from .files import File
+from .registry import DATASETS, dataset_name, dataset_names, find_dataset, load_graph, load_task, paper_table
+from .synthetic import csbm, csbm_posterior, digits
+
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "File",
+    "Loaded",
+    "Summary",
+    "csbm",
+    "csbm_posterior",
+    "dataset_name",
+    "dataset_names",
+    "digits",
+    "find_dataset",
+    "load_graph",
+    "load_task",
+    "paper_table",
+]

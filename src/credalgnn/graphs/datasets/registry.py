@@ -1,0 +1,188 @@
+"""Data sets by name: the paper's six, four that are widely used, two that need no files, and those from outside."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from ..._imports import import_object
+from ..._names import suggestion
+from ..errors import GraphError
+from ..graph import Graph
+from ..tables import PARQUET, TEXT
+from ..task import Classes, Task
+from .base import Dataset, Folder
+from .gnn_benchmark import COAUTHOR, COMPUTERS
+from .planetoid import CITESEER, CORA, PUBMED
+from .reddit2 import REDDIT2
+from .synthetic import CSBM, DIGITS
+from .wikipedia import CHAMELEON, SQUIRREL
+from .years import ARXIV, PATENTS
+
+ENTRY_POINTS = "credalgnn.datasets"  # the group in which a package announces its data sets
+
+DATASETS: dict[str, Dataset] = {
+    dataset.name: dataset
+    for dataset in (
+        CHAMELEON,
+        SQUIRREL,
+        ARXIV,
+        PATENTS,
+        COAUTHOR,
+        REDDIT2,
+        CORA,
+        CITESEER,
+        PUBMED,
+        COMPUTERS,
+        DIGITS,
+        CSBM,
+    )
+}
+
+
+def load_graph(name: str | os.PathLike[str], *, mirror: Folder = None, data_root: Folder = None) -> Graph:
+    """A graph by name; of a data set with raw files read from these the first time, from the cache afterwards.
+
+    Args:
+        name: See ``find_dataset``.
+        mirror: A folder with raw files, looked at first. Default: ``CREDALGNN_MIRROR``.
+        data_root: Where graphs are kept once read, and files downloaded to. Default: ``CREDALGNN_DATA``, or the user's
+            cache folder.
+    """
+    return find_dataset(name).load(mirror=mirror, data_root=data_root).graph
+
+
+def load_task(
+    name: str | os.PathLike[str],
+    split_seed: int = 0,
+    ood_classes: Classes | None = None,
+    *,
+    inductive: bool = False,
+    mirror: Folder = None,
+    data_root: Folder = None,
+) -> Task:
+    """The leave-out-class task of a graph by name.
+
+    Args:
+        name: See ``find_dataset``.
+        split_seed: Chooses the public split where there are some (ten for Chameleon and Squirrel, one for Reddit2), and
+            seeds a random 60/20/20 elsewhere.
+        ood_classes: The classes to leave out, by number or name; ``()`` for none. Default: those that the data set
+            names; a file or a folder names none.
+        inductive: Hide all nodes but those of training from training.
+        mirror: See ``load_graph``.
+        data_root: See ``load_graph``.
+    """
+    dataset = find_dataset(name)
+    return dataset.task(split_seed, ood_classes=ood_classes, inductive=inductive, mirror=mirror, data_root=data_root)
+
+
+def find_dataset(name: str | os.PathLike[str]) -> Dataset:
+    """A data set by whatever it can be asked for; its own ``name`` is short and safe for folders.
+
+    Args:
+        name: The name of a built-in data set or of an installed plug-in (entry points ``credalgnn.datasets``), the path
+            of a file of ``Graph.save`` (``.npz``) or of a folder with tables ``nodes`` and ``edges``, or an import
+            path, ``package.module:name``, to a ``Dataset``, a ``Graph``, a ``Task`` or a function that returns a
+            ``Graph`` or a ``Task``.
+    """
+    text = os.fspath(name)
+    if text in DATASETS:
+        return replace(DATASETS[text], source=f"named: {text}")
+    plugins = _plugins()
+    if text in plugins:
+        entry = plugins[text]
+        package = f" ({entry.dist.name} {entry.dist.version})" if entry.dist is not None else ""
+        return _outside(text, entry.value, f"plug-in: {text}{package}")
+    path = Path(text)
+    if text.lower().endswith(".npz"):
+        return Dataset(dataset_name(text), partial(Graph.load, path), source=f"file: {text}")
+    if path.is_dir():
+        return Dataset(dataset_name(text), partial(_read_folder, path), source=f"folder: {text}")
+    if ":" in text:
+        return _outside(text, text, f"import: {text}")
+    if path.is_file():
+        raise GraphError(f"{text}: a file of Graph.save (.npz), or a folder with nodes and edges tables, is wanted")
+    hint = suggestion(text, dataset_names())
+    raise GraphError(
+        f"there is no data set {text!r}: {hint}; or give a file of Graph.save (.npz), a folder with nodes and edges "
+        "tables, or an import path, package.module:name"
+    )
+
+
+def dataset_names() -> list[str]:
+    """All names: those of built-in data sets, then those of installed plug-ins."""
+    return [*DATASETS, *_plugins()]
+
+
+def dataset_name(name: str | os.PathLike[str]) -> str:
+    """The name of the task that ``load_task`` makes: short, and safe for folders.
+
+    ``my_graph`` for ``path/my_graph.npz``, ``mypackage.graphs-make_task`` for ``mypackage.graphs:make_task``.
+
+    Args:
+        name: See ``find_dataset``.
+    """
+    text = os.fspath(name)
+    if text.lower().endswith(".npz"):
+        text = Path(text).name[: -len(".npz")]
+    elif Path(text).is_dir() and text not in DATASETS and text not in _plugins():
+        text = Path(text).resolve().name
+    return re.sub(r"[^\w.-]+", "-", text).strip("-.") or "graph"
+
+
+def paper_table() -> list[dict[str, str | int]]:
+    """The paper's table of data sets: counts as numbers, class ranges as text."""
+    table: list[dict[str, str | int]] = []
+    for dataset in DATASETS.values():
+        if dataset.paper is None or dataset.published is None:
+            continue
+        nodes, edges, classes, homophily = dataset.published
+        left_out = len(tuple(dataset.ood_classes))  # type: ignore[arg-type]  # the first ones
+        row: dict[str, str | int] = {"dataset": dataset.name, "nodes": nodes, "edges": edges, "classes": classes}
+        row["homophily"] = {"low": "He", "high": "Ho"}[str(homophily)]
+        row |= {"ood_classes": f"0-{left_out - 1}", "id_classes": f"{left_out}-{classes - 1}"}
+        parts = ("train_id", "val_id", "val_ood", "test_id", "test_ood")
+        table.append(row | dict(zip(parts, dataset.paper, strict=True)))
+    return table
+
+
+def _plugins() -> dict[str, EntryPoint]:
+    """Installed plug-ins by name; those of the data sets here cannot be taken."""
+    return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS) if entry.name not in DATASETS}
+
+
+def _outside(name: str, path: str, source: str) -> Dataset:
+    """The data set that an import path leads to, under the name it was asked for."""
+    try:
+        value = import_object(path)
+    except ImportError as error:
+        raise GraphError(f"{source}: {error}") from None
+    short = dataset_name(name)
+    if isinstance(value, Dataset):
+        return replace(value, name=short, source=source)
+    if isinstance(value, Graph | Task):
+        return Dataset(short, lambda: value, source=source)
+    if not callable(value):
+        raise GraphError(
+            f"{source}: a Dataset, a Graph, a Task or a function that returns one is wanted, not {type(value).__name__}"
+        )
+    return Dataset(short, value, source=source)
+
+
+def _read_folder(folder: Path) -> Graph:
+    """The graph of the tables ``nodes`` and ``edges`` in a folder."""
+    tables = []
+    for role in ("nodes", "edges"):
+        names = [f"{role}{ending}" for ending in (*TEXT, *PARQUET)]
+        there = [path for path in sorted(folder.iterdir()) if path.name.lower() in names]
+        if len(there) != 1:
+            problem = f"{there[0].name} and {there[1].name}" if there else f"no {role} table"
+            raise GraphError(f"{folder}: {problem} in this folder; one of {', '.join(names)} is wanted")
+        tables.append(there[0])
+    nodes, edges = tables
+    return Graph.from_tables(nodes, edges)

@@ -1,0 +1,90 @@
+"""ArXiv (Hu et al., 2020) and Patents (Lim et al., 2021), with the year in five classes as label.
+
+Neither needs the ``ogb`` package.
+"""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import GraphError
+from ..graph import Graph
+from .base import Dataset, Summary
+from .files import DRIVE, File
+
+OGB = "http://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip"
+ARXIV_FILES = [
+    f"arxiv/raw/{name}.csv.gz" for name in ("edge", "node-feat", "node_year", "num-node-list", "num-edge-list")
+]
+PATENTS_FILE = "patents/raw/snap_patents.mat"
+
+
+def _read_arxiv(root: Path) -> Graph:
+    """ogbn-arxiv from OGB's raw CSV files; the label is the year of publication."""
+    edges, features, years, nodes, edge_count = (_read_csv(root / name) for name in ARXIV_FILES)
+    count = int(nodes.sum())
+    if len(features) != count or len(years) != count or len(edges) != int(edge_count.sum()):
+        raise GraphError("the raw files do not belong together; download them again")
+    labels = _even_quantiles(years.reshape(-1))
+    return Graph(features.astype(np.float32), np.ascontiguousarray(edges.T).astype(np.int64), labels)
+
+
+def _read_patents(root: Path) -> Graph:
+    """snap-patents from LINKX's MATLAB file; the label is the year of the grant. Features stay sparse."""
+    from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
+
+    path = root / PATENTS_FILE
+    try:
+        content = loadmat(path, variable_names=["edge_index", "node_feat", "years"])
+        features, years, edges = content["node_feat"], content["years"].reshape(-1), content["edge_index"]
+    except (MatReadError, KeyError, ValueError, OSError) as error:
+        raise GraphError(f"{path}: not LINKX's snap_patents.mat ({error}); remove it") from None
+    return Graph(features, edges.astype(np.int64), _even_quantiles(years))
+
+
+def _even_quantiles(years: NDArray[Any], classes: int = 5) -> NDArray[np.int64]:
+    """Years as classes: the k-th boundary is the k/classes quantile; a year equal to a boundary belongs above it."""
+    boundaries = np.quantile(years, np.arange(1, classes) / classes)
+    return np.searchsorted(boundaries, years, side="right").astype(np.int64)
+
+
+def _read_csv(path: Path) -> NDArray[Any]:
+    """A gzipped CSV of numbers without a header, [rows, columns]."""
+    try:
+        import pyarrow.csv
+
+        options = pyarrow.csv.ReadOptions(autogenerate_column_names=True)
+        table = pyarrow.csv.read_csv(path, read_options=options)
+        return np.stack([column.to_numpy() for column in table.columns], 1)
+    except ImportError:
+        with gzip.open(path, "rt") as file:
+            return np.loadtxt(file, delimiter=",", ndmin=2)
+    except (OSError, ValueError) as error:
+        raise GraphError(f"{path}: cannot be read ({error}); remove it and load again") from None
+
+
+ARXIV = Dataset(
+    "arxiv",
+    _read_arxiv,
+    ood_classes=(0, 1),
+    description="citations of arXiv papers; year of publication in five classes",
+    files={name: File(OGB) for name in ARXIV_FILES},
+    published=Summary(169343, 1166243, 5, "low"),
+    paper=(69523, 23415, 10453, 23245, 10625),
+)
+
+PATENTS = Dataset(
+    "patents",
+    _read_patents,
+    ood_classes=(0, 1),
+    description="citations of US patents; year of the grant in five classes",
+    files={PATENTS_FILE: File(DRIVE + "1ldh23TSY1PwXia6dU0MYcpyEgX-w3Hia")},
+    published=Summary(2923922, 13975788, 5, "low"),
+    paper=(1053055, 351259, 233525, 350730, 234055),
+)

@@ -1,0 +1,68 @@
+"""Whether the features of a graph lie where those of training lay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..graphs import Graph
+
+FAR = 10.0  # times a feature's range in training: further outside is far
+NARROWEST = 0.01  # of the widest range: what every feature may vary by at least
+
+
+class InputWarning(UserWarning):
+    """The features of a graph lie far outside what a method has seen in training."""
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureRange:
+    """The smallest and largest value of each feature ``[F]``."""
+
+    low: Tensor
+    high: Tensor
+
+    @classmethod
+    def of(cls, graph: Graph) -> FeatureRange:
+        """The range over all nodes of a graph; computed once for its features.
+
+        Args:
+            graph: What was seen in training.
+        """
+        if "feature range" not in graph.derived:
+            graph.derived["feature range"] = cls(*_extremes(graph))
+        made: FeatureRange = graph.derived["feature range"]
+        return made
+
+    def complaint_about(self, graph: Graph) -> str:
+        """One line about features that lie far outside the range; nothing where there are none.
+
+        Args:
+            graph: What is to be predicted.
+        """
+        low, high = _extremes(graph)
+        width = self.high - self.low
+        width = width.clamp_min(max(NARROWEST * float(width.max()), torch.finfo(width.dtype).tiny))
+        beyond = torch.maximum(self.low - low, high - self.high) / width
+        far = (beyond > FAR).nonzero().squeeze(1)
+        if not len(far):
+            return ""
+        worst = int(beyond.argmax())
+        seen = f"{self.low[worst]:g} to {self.high[worst]:g}"
+        return (
+            f"{len(far)} of {len(width)} features lie far outside what was seen in training; feature {worst} has "
+            f"values from {low[worst]:g} to {high[worst]:g}, in training from {seen}: scale them as they were "
+            "scaled in training, or do not trust what is predicted"
+        )
+
+
+def _extremes(graph: Graph) -> tuple[Tensor, Tensor]:
+    x = graph.features
+    if x.layout != torch.sparse_csr:
+        return x.amin(0), x.amax(0)
+    columns, values = x.col_indices(), x.values()
+    full = torch.bincount(columns, minlength=x.shape[1]) == x.shape[0]  # where no zero is left out
+    start = torch.where(full, torch.inf, 0.0).to(values.dtype)
+    return start.scatter_reduce(0, columns, values, "amin"), (-start).scatter_reduce(0, columns, values, "amax")

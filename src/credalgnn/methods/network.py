@@ -1,0 +1,262 @@
+"""Methods that train a network: what they share, and the vanilla GNN."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..graphs import Graph
+from ..nn import Classifier, Monitor, Schedule, Supervision, TrainingError, make_backbone, train
+from ..nn.backbones import NATIVE, BackboneError, BackboneFactory, Features, pyg_model, widths_of
+from ..nn.training import Output, at
+from . import scores
+from .base import Method, Objective, Outputs, inputs
+from .given import Given, Protocol
+from .prediction import MethodError, Prediction
+from .search_space import Space, Uniform
+
+MONITORS = ("id_loss", "id_f1", "ood_auroc")
+NETWORK_SPACE: Space = {  # the paper's, appendix "Model selection"
+    "lr": Uniform(1e-5, 1e-1),
+    "hidden": (64, 128, 256),
+    "layers": (2, 3),
+    "weight_decay": Uniform(1e-7, 1e-1),
+    "backbone": ("gcn", "sage"),
+}
+
+
+@dataclass(kw_only=True, eq=False)
+class Network(Method):
+    """A backbone and a head, trained together.
+
+    One of one's own overrides ``_head``, ``_loss``, ``_probabilities``, ``_headline``, ``_logits`` and ``_predict``.
+
+    Args:
+        backbone: ``"sage"``, ``"gcn"``, the name of a model in ``torch_geometric.nn.models``, or a function of
+            ``in_channels``, ``hidden_channels``, ``num_layers`` and ``dropout`` that makes a module.
+        hidden: Units of a hidden layer.
+        layers: Message-passing layers.
+        dropout: Probability of dropping a unit between layers, in training.
+        lr: Learning rate of Adam.
+        weight_decay: L2 penalty of all weights.
+        epochs: Epochs at the most.
+        patience: Epochs without a better monitor after which training stops.
+        monitor: What early stopping looks at: the loss (``"id_loss"``) or accuracy (``"id_f1"``, the paper's micro F1)
+            of ID validation nodes, or, under the paper's protocol only, the AUROC with which the headline score tells
+            OOD from ID validation nodes (``"ood_auroc"``).
+        batch_size: Training nodes of a mini-batch with its sampled neighbourhood; None: all nodes at once.
+        seed: Of weights, dropout and batches.
+        device: Where to train and predict, as torch names it.
+    """
+
+    backbone: str | BackboneFactory = "sage"
+    hidden: int = 64
+    layers: int = 2
+    dropout: float = 0.0
+    lr: float = 0.01
+    weight_decay: float = 5e-4
+    epochs: int = 300
+    patience: int = 50
+    monitor: str = "id_loss"
+    batch_size: int | None = None
+    seed: int = 0
+    device: str = "cpu"
+
+    joint: ClassVar[bool] = False
+    has_outputs = True
+    search_space = NETWORK_SPACE
+
+    @classmethod
+    def protocol_defaults(cls, protocol: Protocol) -> dict[str, Any]:
+        return {"monitor": "id_f1"} if protocol == "paper" else {}
+
+    @classmethod
+    def objective(cls, protocol: Protocol) -> Objective:
+        return "nll" if protocol == "sealed" else "accuracy"
+
+    def _check(self) -> None:
+        for name, value, good, wanted in (
+            ("hidden", self.hidden, self.hidden >= 1, "at least 1"),
+            ("layers", self.layers, self.layers >= 1, "at least 1"),
+            ("dropout", self.dropout, 0.0 <= self.dropout < 1.0, "at least 0 and below 1"),
+            ("lr", self.lr, 0.0 < self.lr < math.inf, "above 0"),
+            ("weight_decay", self.weight_decay, 0.0 <= self.weight_decay < math.inf, "0 or above"),
+            ("epochs", self.epochs, self.epochs >= 1, "at least 1"),
+            ("patience", self.patience, self.patience >= 1, "at least 1"),
+            ("batch_size", self.batch_size, self.batch_size is None or self.batch_size >= 1, "None or at least 1"),
+            ("seed", self.seed, 0 <= self.seed < 2**32, f"between 0 and {2**32 - 1}"),
+        ):
+            if not good:
+                raise MethodError(f"{name} must be {wanted}, not {value}")
+        if self.monitor not in MONITORS:
+            raise MethodError(f"unknown monitor {self.monitor!r}: choose {', '.join(MONITORS)}")
+        try:
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError) as error:
+            raise MethodError(f"device {self.device!r} cannot be used: {str(error).splitlines()[0]}") from None
+        if not isinstance(self.backbone, str):
+            if isinstance(self.backbone, nn.Module) or not callable(self.backbone):
+                raise MethodError(f"backbone must be a name or a function that makes one, not {self.backbone!r:.60}")
+        elif self.backbone.lower() in ("graphsage", *NATIVE):
+            self.backbone = "sage" if self.backbone.lower() == "graphsage" else self.backbone.lower()
+        else:
+            try:
+                pyg_model(self.backbone)
+            except ValueError as error:
+                raise MethodError(str(error)) from None
+
+    def _fit(self, given: Given) -> None:
+        view = given.view
+        x, edges = inputs(view.graph, self.device)
+        labels = view.graph.labels[view.train].to(self.device)
+        data = Supervision(x, edges, view.train.to(self.device), labels)
+        monitor = self._monitor(given)
+        with self._own_draws():
+            torch.manual_seed(self.seed)
+            module = self._build(view.graph.num_features, view.num_classes)
+            schedule = Schedule(self.lr, self.weight_decay, self.epochs, self.patience, self.batch_size)
+            try:
+                self.history_ = train(
+                    module, data, self._loss, monitor, schedule,
+                    progress=given.progress, description=f"{self.name} seed {self.seed}", on_epoch=given.on_epoch,
+                )  # fmt: skip
+            except TrainingError as error:
+                raise TrainingError(f"{self.name}, seed {self.seed}: {error}") from None
+            except BackboneError as error:
+                raise MethodError(str(error)) from None
+        self.module_ = module
+
+    def _own_draws(self) -> AbstractContextManager[None]:
+        """Draws inside neither depend on torch's global generators nor move them."""
+        return torch.random.fork_rng([] if self.device == "cpu" else [torch.device(self.device)])
+
+    def _build(self, num_features: int, num_classes: int) -> Classifier:
+        try:
+            backbone = make_backbone(self.backbone, num_features, self.hidden, self.layers, self.dropout)
+        except ValueError as error:
+            raise MethodError(str(error)) from None
+        widths = widths_of(backbone, num_features)
+        head = self._head([num_features, *widths] if self.joint else widths[-1:], num_classes)
+        return Classifier(backbone, head, len(widths), self.joint).to(self.device)
+
+    def _monitor(self, given: Given) -> Monitor:
+        """What early stopping looks at, and on which graph."""
+        view = given.view
+        nodes, labels = view.val.to(self.device), view.val_graph.labels[view.val].to(self.device)
+        on = None if view.val_graph is view.graph else inputs(view.val_graph, self.device)
+        if self.monitor == "id_loss":
+            return Monitor(nodes, lambda output: self._loss(output, labels).item(), on)
+        if self.monitor == "id_f1":
+            return Monitor(
+                nodes, lambda output: -(self._probabilities(output).argmax(-1) == labels).double().mean().item(), on
+            )
+        if given.validation is None:
+            raise MethodError(
+                "monitor 'ood_auroc' looks at OOD validation nodes, which the sealed protocol forbids: "
+                "fit(task, protocol='paper'), or choose id_loss or id_f1"
+            )
+        from sklearn.metrics import roc_auc_score
+
+        nodes, is_ood = given.validation.nodes.to(self.device), given.validation.is_ood.numpy()
+        if is_ood.all() or not is_ood.any():
+            raise MethodError("monitor 'ood_auroc' needs both ID and OOD nodes in the validation part")
+        return Monitor(nodes, lambda output: -float(roc_auc_score(is_ood, self._headline(output).cpu().numpy())))
+
+    def _output(self, graph: Graph, nodes: Tensor) -> Output:
+        x, edges = inputs(graph, self.device)
+        try:
+            output = at(self.module_(x, edges), nodes.to(self.device))
+        except BackboneError as error:
+            raise MethodError(str(error)) from None
+        return output.cpu() if isinstance(output, Tensor) else tuple(part.cpu() for part in output)
+
+    def outputs(self, graph: Graph | None = None) -> Outputs:
+        """Logits and latents of all nodes, on the CPU.
+
+        Args:
+            graph: By default the fitted one.
+        """
+        graph = self._graph(graph)
+        with torch.no_grad():
+            outputs = self.run(inputs(graph, self.device)[0], graph)
+        return Outputs(outputs.logits.cpu(), [z.to("cpu") for z in outputs.latents])
+
+    def run(self, x: Features, graph: Graph) -> Outputs:
+        """Logits and latents for other features; differentiable, on the method's device.
+
+        Args:
+            x: Features ``[N, F]``.
+            graph: Whose edges to use.
+        """
+        latents = [x, *self.module_.backbone(x, inputs(graph, self.device)[1])]
+        return Outputs(self._logits(self.module_.head(latents if self.joint else latents[-1])), latents)
+
+    @abstractmethod
+    def _head(self, widths: list[int], num_classes: int) -> nn.Module:
+        """The layer behind the last latent, or behind all of them if ``joint``; their widths are given."""
+
+    @abstractmethod
+    def _loss(self, output: Output, labels: Tensor) -> Tensor:
+        """What training minimises, of the head's output at labelled nodes."""
+
+    @abstractmethod
+    def _probabilities(self, output: Output) -> Tensor:
+        """The point prediction ``[N, C]``."""
+
+    @abstractmethod
+    def _headline(self, output: Output) -> Tensor:
+        """The headline score ``[N]``, which ``monitor="ood_auroc"`` looks at."""
+
+    @abstractmethod
+    def _logits(self, output: Output) -> Tensor:
+        """Logits ``[N, C]`` that post-hoc methods can score."""
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return dict(self.module_.state_dict())
+
+    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
+        with self._own_draws():
+            self.module_ = self._build(self.num_features, len(self.class_names))
+        self.module_.load_state_dict(dict(tensors))
+        self.module_.eval()
+
+
+@dataclass(kw_only=True, eq=False)
+class Vanilla(Network):
+    """A GNN with a linear layer and a softmax: what everybody uses, and what post-hoc methods stand on."""
+
+    name = "vanilla"
+    score_names = ("msp", "entropy")
+    is_shared = True
+
+    def _head(self, widths: list[int], num_classes: int) -> nn.Module:
+        return nn.Linear(widths[-1], num_classes)
+
+    def _loss(self, output: Output, labels: Tensor) -> Tensor:
+        assert isinstance(output, Tensor)
+        return nn.functional.cross_entropy(output, labels)
+
+    def _probabilities(self, output: Output) -> Tensor:
+        assert isinstance(output, Tensor)
+        return output.double().softmax(-1)
+
+    def _headline(self, output: Output) -> Tensor:
+        assert isinstance(output, Tensor)
+        return scores.msp(output)
+
+    def _logits(self, output: Output) -> Tensor:
+        assert isinstance(output, Tensor)
+        return output
+
+    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
+        logits = self._output(graph, nodes)
+        assert isinstance(logits, Tensor)
+        own = {"msp": scores.msp(logits), "entropy": scores.entropy(logits)}
+        return Prediction(nodes, own, "msp", self.class_names, self._probabilities(logits))

@@ -1,0 +1,337 @@
+"""The contract of methods."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import tempfile
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..bench.choices import parameters_of
+from ..bench.execute import execute
+from ..bench.model_cache import ModelCache
+from ..bench.plan import complete, options, plan
+from ..bench.records import wrong_field
+from ..graphs import Task, csbm
+from ..methods import (
+    Components,
+    Method,
+    MethodError,
+    Prediction,
+    Uniform,
+    check_declared,
+    load_method,
+    method_path,
+)
+from ..methods.given import Protocol
+from ..metrics import METRICS
+from ._common import fail, sandbox
+
+DATACLASS = "decorate the class with @dataclass(kw_only=True, eq=False)"
+PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+
+
+def check_method(method: type[Method] | Method, task: Task | None = None) -> None:
+    """Try everything that the package asks of a method; silent if all is well.
+
+    It is fitted about six times, so a template with few epochs is quicker than a class with its defaults.
+
+    Args:
+        method: A class, or a template whose hyper-parameters are used.
+        task: What it is fitted on; by default a generated graph of 120 nodes, one of whose four classes is left out.
+    """
+    kind = method if isinstance(method, type) else type(method)
+    check_declared(kind, kind.__qualname__)
+    _check_class(kind)
+    template = _constructed(kind) if isinstance(method, type) else method.clone()
+    if task is None:
+        task = Task.leave_out(csbm(nodes=120, classes=4, features=8), [0], name="check")
+    _check_parameters(template)
+    _check_components(kind)
+    _check_search(kind, task)
+    with sandbox():
+        _check_unfitted(template)
+        fitted = template.clone()
+        if fitted.fit(task) is not fitted:
+            fail(kind, "fit does not return the method itself", "override _fit, and leave fit as it is")
+        prediction = fitted.predict()
+        check_prediction(kind, prediction, task)
+        _check_some_nodes(fitted, prediction)
+        _check_other_features(fitted, task)
+        _check_seed(template, task, prediction)
+        _check_hidden_labels(template, task, prediction)
+        _check_graph(template, task)
+        _check_files(fitted, task, prediction)
+        _check_record(template, task)
+
+
+def check_prediction(kind: type[Method], prediction: Prediction, task: Task) -> None:
+    """Try what the package asks of a prediction of all nodes; silent if all is well.
+
+    Args:
+        kind: The class of the method that made it.
+        prediction: What ``predict()`` returned.
+        task: What the method was fitted on.
+    """
+    n, c = task.graph.num_nodes, task.num_classes
+    if not isinstance(prediction, Prediction):
+        fail(kind, f"_predict returns {type(prediction).__name__}", "return a Prediction")
+    if not torch.equal(prediction.nodes, torch.arange(n)):
+        fail(kind, "predict() is not of all nodes in their order", "hand on the nodes that _predict is given")
+    if prediction.class_names != task.class_names:
+        fail(kind, "its classes are not those of the task", "hand self.class_names to the Prediction")
+    if set(prediction.scores) != set(kind.score_names):
+        fail(
+            kind,
+            f"predicts the scores {', '.join(prediction.scores)}",
+            f"declare score_names = {(*prediction.scores,)}",
+        )
+    if prediction.headline != kind.score_names[0]:
+        fail(kind, f"its headline is {prediction.headline}", "name that first in score_names")
+    for name, score in prediction.scores.items():
+        if score.shape != (n,):
+            fail(kind, f"score {name} has the shape {list(score.shape)}", f"give one number for each node, [{n}]")
+        if score.dtype != torch.float64 or score.requires_grad or not bool(score.isfinite().all()):
+            fail(kind, f"score {name} is not finite in float64 without gradients", "use .double() and .detach()")
+    p = prediction.probabilities
+    if p is not None:
+        if p.shape != (n, c) or p.dtype != torch.float64:
+            fail(kind, f"probabilities are {list(p.shape)} in {p.dtype}", f"give [{n}, {c}] in float64")
+        if not bool((p >= 0).all()) or not bool(((p.sum(1) - 1).abs() < 1e-6).all()):
+            fail(kind, "probabilities are no distributions", "make every row at least 0, with the sum 1")
+    credal = prediction.credal
+    if (credal is not None) != kind.is_credal:
+        has = "predicts" if credal is not None else "does not predict"
+        fail(kind, f"{has} credal sets", f"declare is_credal = {credal is not None}")
+    if credal is not None:
+        if tuple(credal.shape) != (n, c) or prediction.gap is None or prediction.gap.shape != (n,):
+            fail(kind, "its credal sets do not fit the nodes and classes", "use Prediction.of_credal")
+        low, high = credal.lower.double() - 1e-6, credal.upper.double() + 1e-6
+        if p is None or not bool(((low <= p) & (p <= high)).all()):
+            fail(kind, "its probabilities lie outside its credal sets", "use Prediction.of_credal")
+
+
+def _check_class(kind: type[Method]) -> None:
+    """Whether hyper-parameters are the fields of a dataclass, and documented."""
+    known = getattr(kind, "__dataclass_fields__", {})
+    for base in kind.__mro__:
+        if base is Method or not issubclass(base, Method):
+            continue
+        for name, hint in inspect.get_annotations(base).items():
+            if name not in known and "ClassVar" not in str(hint):  # annotations may be text
+                fail(kind, f"{name} is annotated, but is no hyper-parameter", DATACLASS)
+    for name, parameter in inspect.signature(kind).parameters.items():
+        if name not in known:
+            fail(kind, f"its constructor takes {name!r}, which is no field", f"{DATACLASS} and write no __init__")
+        if parameter.kind is not parameter.KEYWORD_ONLY:
+            fail(kind, f"{name!r} can be given by its position", DATACLASS)
+    if kind.__eq__ is not object.__eq__:
+        fail(kind, "methods are compared by their values, so they cannot be hashed", DATACLASS)
+    doc = kind.__dict__.get("__doc__") or ""
+    if not doc or doc.startswith(f"{kind.__name__}("):  # what dataclass writes itself
+        fail(
+            kind, "has no docstring", "say what its scores mean, which are all higher where the method is less certain"
+        )
+    section = doc.partition("Args:")[2]
+    for field in fields(kind):
+        if f"\n    {field.name}: " not in section.replace("\n        ", "\n    "):
+            fail(kind, f"hyper-parameter {field.name!r} is not documented", "add it to 'Args:' in the docstring")
+
+
+def _constructed(kind: type[Method]) -> Method:
+    try:
+        return kind()
+    except (TypeError, MethodError) as error:
+        fail(kind, f"cannot be constructed without arguments ({error})", "give every hyper-parameter a default")
+
+
+def _same_value(one: Any, other: Any) -> bool:
+    """Whether two hyper-parameters are equal; methods among them if theirs are."""
+    if isinstance(one, Method):
+        return type(one) is type(other) and _same_params(one.get_params(deep=False), other.get_params(deep=False))
+    if isinstance(one, list | tuple):
+        return type(one) is type(other) and len(one) == len(other) and all(map(_same_value, one, other))
+    return one is other or bool(one == other)
+
+
+def _same_params(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(_same_value(one[name], other[name]) for name in one)
+
+
+def _check_parameters(template: Method) -> None:
+    from sklearn.base import clone
+
+    kind, params = type(template), template.get_params(deep=False)
+    for label, copy in (("clone()", template.clone()), ("sklearn.base.clone", clone(template))):
+        if type(copy) is not kind or copy is template or copy.is_fitted:
+            fail(kind, f"{label} does not make a new, unfitted one", "leave clone as it is")
+        if not _same_params(copy.get_params(deep=False), params):
+            fail(
+                kind, f"{label} has other hyper-parameters", "keep them as they are given; what is derived is for _fit"
+            )
+    if not _same_params(template.clone().set_params(**params).get_params(deep=False), params):
+        fail(kind, "set_params does not set what get_params gives", "leave both as they are")
+    try:
+        template.clone().set_params(no_such_parameter=1)
+    except MethodError:
+        return
+    fail(kind, "set_params takes a hyper-parameter that does not exist", "leave it as it is")
+
+
+def _check_components(kind: type[Method]) -> None:
+    declared = kind.components
+    if declared is None:
+        return
+    names = {field.name: field for field in fields(kind)}
+    if not isinstance(declared, Components):
+        fail(kind, "components is of another type", 'declare them with Components("model", Vanilla)')
+    if declared.parameter not in names or names[declared.parameter].default is not None:
+        fail(kind, f"its components go to {declared.parameter!r}", "make that a field whose default is None")
+    if declared.size is not None and not isinstance(options(kind).get(declared.size), int):
+        fail(kind, f"the number of its components is {declared.size!r}", "make that a field, a whole number")
+    check_declared(declared.kind, f"the components of {kind.__qualname__}")
+
+
+def _check_search(kind: type[Method], task: Task) -> None:
+    defaults = options(kind)
+    for protocol in PROTOCOLS:
+        complete(kind, {}, protocol)
+        if kind.objective(protocol) not in METRICS:
+            fail(kind, f"objective {kind.objective(protocol)!r} is no metric", f"choose from {', '.join(METRICS)}")
+    space = kind.space(len(task.split.train)) if kind.search_space else {}
+    if set(space) - set(kind.search_space):
+        fail(kind, "space() has names that search_space has not", "declare in search_space all that can be tuned")
+    for name, values in space.items():
+        if name not in defaults:
+            fail(kind, f"search_space names {name!r}", f"choose from its hyper-parameters {', '.join(defaults)}")
+        if isinstance(values, Uniform):
+            tried: tuple[Any, ...] = (values.low, (values.low + values.high) / 2, values.high)
+        elif isinstance(values, tuple) and values:
+            tried = values
+        else:
+            fail(kind, f"search_space[{name!r}] is neither a Uniform nor a tuple", "write Uniform(0, 1) or (1, 2)")
+        for value in tried:
+            try:
+                kind(**{**defaults, name: value})
+            except (MethodError, TypeError, ValueError) as error:
+                fail(kind, f"search_space has {name}={value!r}, which is refused ({error})", "leave it out")
+
+
+def _check_unfitted(template: Method) -> None:
+    try:
+        template.clone().predict()
+    except MethodError:
+        return
+    fail(type(template), "predicts before it was fitted", "override _predict, and leave predict as it is")
+
+
+def _arrays(prediction: Prediction) -> dict[str, Tensor]:
+    """All numbers of a prediction by name."""
+    arrays = {f"score {name}": score for name, score in prediction.scores.items()}
+    if prediction.probabilities is not None:
+        arrays["probabilities"] = prediction.probabilities
+    if prediction.credal is not None:
+        arrays |= {"lower bounds": prediction.credal.lower, "upper bounds": prediction.credal.upper}
+    return arrays
+
+
+def _difference(one: Prediction, other: Prediction) -> str | None:
+    """What differs, by however little."""
+    first, second = _arrays(one), _arrays(other)
+    return next((name for name in first if name not in second or not torch.equal(first[name], second[name])), None)
+
+
+def _check_some_nodes(fitted: Method, prediction: Prediction) -> None:
+    """Other rows may be summed in another order, so the last bits may differ."""
+    kind, whole = type(fitted), _arrays(prediction)
+    nodes = torch.tensor([5, 0, 17])
+    mask = torch.zeros(len(prediction.nodes), dtype=torch.bool)
+    mask[nodes] = True
+    for asked, expected in ((nodes, nodes), (mask, nodes.sort().values)):
+        part = fitted.predict(nodes=asked)
+        if not torch.equal(part.nodes, expected):
+            fail(kind, "predict(nodes=...) is of other nodes", "hand on the nodes that _predict is given")
+        for name, values in _arrays(part).items():
+            if not torch.allclose(values.double(), whole[name][expected].double(), rtol=1e-6, atol=1e-6):
+                fail(kind, f"{name} of some nodes differs from that of all", "predict the whole graph, then take nodes")
+
+
+def _check_other_features(fitted: Method, task: Task) -> None:
+    features = task.graph.features.to_dense()
+    wider = task.graph.replace(features=torch.cat([features, features[:, :1]], 1))
+    try:
+        fitted.predict(wider)
+    except MethodError:
+        return
+    fail(type(fitted), "predicts a graph with other features", "override _predict, and leave predict as it is")
+
+
+def _check_seed(template: Method, task: Task, prediction: Prediction) -> None:
+    kind = type(template)
+    torch.manual_seed(1)
+    np.random.seed(1)  # noqa: NPY002
+    if name := _difference(prediction, template.clone().fit(task).predict()):
+        remedy = "draw from a generator with self.seed" if kind.has_seed() else "add a field seed, and draw with it"
+        fail(kind, f"{name} differs when it is fitted again", remedy)
+    if kind.has_seed():
+        seed = template.get_params(deep=False)["seed"]
+        check_prediction(kind, template.clone().set_params(seed=seed + 1).fit(task).predict(), task)
+
+
+def _check_hidden_labels(template: Method, task: Task, prediction: Prediction) -> None:
+    """Other labels of all nodes but those of training and validation change nothing."""
+    hidden = torch.ones(task.graph.num_nodes, dtype=torch.bool)
+    hidden[torch.cat([task.split.train, task.split.val])] = False
+    labels = task.graph.labels.clone()
+    labels[hidden] = labels[hidden].flip(0)
+    other = replace(task, graph=task.graph.replace(labels=labels))
+    if name := _difference(prediction, template.clone().fit(other).predict()):
+        fail(type(template), f"{name} depends on test labels", "learn from what _fit is given, and leave fit as it is")
+
+
+def _check_graph(template: Method, task: Task) -> None:
+    """A graph of one's own, with nodes to train on and to stop by, of which all classes are known."""
+    view = task.training
+    mask = torch.zeros(view.val_graph.num_nodes, dtype=torch.bool)
+    mask[view.train] = True
+    prediction = template.clone().fit(view.val_graph, train=mask, val=view.val).predict()
+    if len(prediction.nodes) != len(mask) or not bool(prediction.score.isfinite().all()):
+        fail(type(template), "does not predict all nodes of a graph", "hand on the nodes that _predict is given")
+
+
+def _check_files(fitted: Method, task: Task, prediction: Prediction) -> None:
+    kind, remedy = type(fitted), "save all that _fit learns with _tensors, and set it again in _restore"
+    backbone = fitted.get_params(deep=False).get("backbone")
+    with tempfile.TemporaryDirectory() as folder:
+        fitted.save(folder)
+        try:
+            loaded = load_method(folder, task, method=kind, backbone=backbone if callable(backbone) else None)
+            again = loaded.predict()
+        except (AttributeError, MethodError) as error:
+            fail(kind, f"cannot predict once it is saved and loaded ({error})", remedy)
+    if name := _difference(prediction, again):
+        fail(kind, f"saved and loaded, its {name} differs", remedy)
+
+
+def _check_record(template: Method, task: Task) -> None:
+    """One run of a benchmark, as any process would do it."""
+    kind = type(template)
+    path = method_path(kind)
+    if "<locals>" in path:
+        fail(kind, "cannot be imported by the processes of a benchmark", "define it at the top level of a module")
+    config, components = parameters_of(template)
+    run = plan(task.name, path, 0, settings=config, components=[components], inductive=task.inductive)
+    with tempfile.TemporaryDirectory() as folder:
+        record, _ = execute(run, task, ModelCache(Path(folder)), keep_nodes=True)
+    try:
+        wrong = wrong_field(json.loads(json.dumps(record)))
+    except TypeError as error:
+        fail(kind, f"its record cannot be written ({error})", "use hyper-parameters that JSON can hold")
+    if wrong is not None:
+        fail(kind, f"the field {wrong!r} of its record is missing or wrong", "compare with docs/benchmark.md")

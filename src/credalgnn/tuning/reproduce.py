@@ -1,0 +1,144 @@
+"""The paper's experiment as its appendix "Model selection" describes it.
+
+The paper's 30 trials for the vanilla GNN are the first of the 100 that make its pool ("an extended Bayesian search").
+Where it is silent: the size of the ensembles is that with which the classical one has the best validation F1, and a
+run of an ensemble trains the best M points of the pool with seeds of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..bench.plan import Run, plan
+from ..graphs import Task
+from ..methods import METHODS
+from ..methods.search_space import Space
+from .best import Best
+from .space import size, space_of
+from .study import Search, Studies
+
+ENSEMBLES = ("classical-ensemble", "credal-ensemble")
+TRAINED = ("vanilla", "credal-lj", "credal-final")
+POST_HOC = ("energy", "odin", "mahalanobis", "knn", "gnnsafe", "knn-lj")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much is tried.
+
+    Args:
+        trials: Trials for each model.
+        pool: Vanilla GNNs in the pool.
+        largest: Members of the largest ensemble.
+        runs: Runs of each method, with seeds of their own.
+        settings: Hyper-parameters of every network that stay as they are.
+    """
+
+    trials: int = 30
+    pool: int = 100
+    largest: int = 15
+    runs: int = 5
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def quick(cls) -> Budget:
+        """The same path within minutes, to see that it works; its figures mean nothing."""
+        return cls(trials=4, pool=6, largest=4, runs=2, settings={"epochs": 20})
+
+
+@dataclass
+class Reproduction:
+    """The paper's experiment on one data set: searches that train, searches on what they chose, then the runs.
+
+    Args:
+        dataset: The name of the data set.
+        task: Its task.
+        studies: Where trials are kept.
+        budget: How much is tried.
+    """
+
+    dataset: str
+    task: Task
+    studies: Studies
+    budget: Budget
+
+    @property
+    def total(self) -> int:
+        """How many trials there will be."""
+        above = [self._space(name) for name in POST_HOC]
+        return (
+            self.budget.pool + (len(TRAINED) - 1) * self.budget.trials + self.budget.largest - 1
+            + sum(int(min(self.budget.trials, size(space))) for space in above)
+        )  # fmt: skip
+
+    def stage(self, number: int) -> list[Search]:
+        """Stage 0 trains networks, the vanilla ones until the pool is full; stage 1 tunes what stands on them.
+
+        Args:
+            number: Of the stage.
+        """
+        return self._networks() if number == 0 else self._above()
+
+    def _networks(self) -> list[Search]:
+        self.networks = {name: self._search(name, self._space(name), self._network(name)) for name in TRAINED}
+        return list(self.networks.values())
+
+    def _above(self) -> list[Search]:
+        self.vanilla = self.networks["vanilla"].top(1, among=self.budget.trials)[0]
+        self.pool = self.networks["vanilla"].top(self.budget.largest)
+        self.above = {name: self._search(name, self._space(name), self._post_hoc(name)) for name in POST_HOC}
+        sizes = {"size": tuple(range(2, len(self.pool) + 1))}
+        self.above[ENSEMBLES[0]] = self._search(ENSEMBLES[0], sizes, self._ensemble)
+        return list(self.above.values())
+
+    def best(self) -> dict[str, Best]:
+        """The best point of each method; ensembles of both kinds have the same members."""
+        best = {name: search.top(1)[0] for name, search in (self.networks | self.above).items()}
+        return {**best, "vanilla": self.vanilla, ENSEMBLES[1]: best[ENSEMBLES[0]]}
+
+    def runs(self) -> list[Run]:
+        """The runs whose figures are reported, with seeds that no search has seen; what is not tuned beside them."""
+        best, runs = self.best(), []
+        for name in METHODS:
+            config = best[name].config if name in best else {}
+            below = [self._whole(best["vanilla"].config)]
+            if name in ENSEMBLES:
+                below = [self._whole(member.config) for member in self.pool[: config["size"]]]
+            elif name in TRAINED:
+                config = self._whole(config)
+            runs += [plan(self.dataset, name, seed, self.studies.protocol, 0, config, below)
+                     for seed in range(self.budget.runs)]  # fmt: skip
+        return runs
+
+    def _space(self, name: str) -> Space:
+        return space_of(name, len(self.task.split.train), self.studies.scale)
+
+    def _whole(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        return {**config, **self.budget.settings}
+
+    def results(self) -> dict[str, dict[str, Any]]:
+        """What was chosen, for people; its runs are made by ``runs``."""
+        return {name: {"config": best.config, "value": best.value} for name, best in self.best().items()}
+
+    def _search(self, name: str, space: Space, make: Callable[[dict[str, Any], int], Run]) -> Search:
+        trials = self.budget.pool if name == "vanilla" else self.budget.trials
+        base = [dict(self.budget.settings), [] if name in TRAINED else [member.seed for member in self.pool]]
+        return self.studies.search(self.task, name, space, trials, make, base)
+
+    def _network(self, name: str) -> Callable[[dict[str, Any], int], Run]:
+        return lambda point, seed: plan(self.dataset, name, seed, self.studies.protocol, 0, self._whole(point))
+
+    def _post_hoc(self, name: str) -> Callable[[dict[str, Any], int], Run]:
+        """On the vanilla GNN of the trial that was best."""
+        below, seed = self._whole(self.vanilla.config), self.vanilla.seed
+        return lambda point, _: plan(self.dataset, name, seed, self.studies.protocol, 0, point, [below])
+
+    def _ensemble(self, point: dict[str, Any], seed: int) -> Run:
+        """The best M of the pool, each with the seed of its trial."""
+        members = self.pool[: point["size"]]
+        below = [self._whole(member.config) for member in members]
+        run = plan(self.dataset, ENSEMBLES[0], seed, self.studies.protocol, 0, point, below)
+        seeded = ({**config, "seed": member.seed} for config, member in zip(run.components, members, strict=True))
+        return replace(run, components=tuple(seeded))

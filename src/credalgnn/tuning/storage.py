@@ -1,0 +1,118 @@
+"""Where trials are kept, and who works on them: an Optuna storage that survives a kill, and locks of its owners."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .._files import Lock
+from ..bench.engines import EngineError
+
+if TYPE_CHECKING:
+    import optuna
+
+JOURNAL = "tuning.journal"
+UNSEEN = 3600.0  # seconds for which the trial of an owner who cannot be seen from here is taken to be under way
+
+
+class Owners:
+    """Who works on which trial: each process holds the lock of a file, which the system frees when it dies.
+
+    Args:
+        folder: Where the files are; shared by all processes that work on the same searches.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.me = folder, uuid.uuid4().hex
+        self.path = folder / self.me
+        self._lock = Lock(self.path)
+        self._lock.take()
+
+    @property
+    def signature(self) -> tuple[str, float]:
+        """Who begins a trial, and when, in seconds that all machines count alike."""
+        return self.me, time.time()
+
+    def is_alive(self, trial: optuna.trial.FrozenTrial) -> bool:
+        """Whether a process still works on a trial; one that cannot be seen from here is taken to, for a while.
+
+        Args:
+            trial: A trial that was begun.
+        """
+        if "owner" not in trial.user_attrs:  # asked for, but not signed yet
+            asked = trial.datetime_start
+            return asked is not None and abs(datetime.now() - asked) < timedelta(minutes=1)
+        owner, since = str(trial.user_attrs["owner"][0]), float(trial.user_attrs["owner"][1])
+        if owner == self.me:
+            return True
+        if not (self.folder / owner).exists():  # on another machine, or in another folder
+            return time.time() - since < UNSEEN
+        lock = Lock(self.folder / owner)
+        if not lock.take():
+            return True
+        lock.free()
+        return False
+
+
+def open_storage(folder: Path, url: str | None = None) -> optuna.storages.BaseStorage:
+    """A journal in the folder, which processes and machines that see it share, or a database.
+
+    Args:
+        folder: The experiment's folder.
+        url: Of an Optuna database, as SQLAlchemy reads it; None for the journal.
+
+    Raises:
+        EngineError: The database cannot be opened, or the journal is damaged.
+    """
+    import optuna
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    if url is not None:
+        try:
+            return optuna.storages.RDBStorage(url)
+        except Exception as error:  # whatever the driver of the database raises
+            message = " ".join(str(error).split())
+            raise EngineError(f"--storage {url}: cannot be opened ({message:.200})") from None
+    path = folder / JOURNAL
+    lock = _JournalLock(path, Lock(folder / ".journal"))
+    lock.acquire()
+    lines = path.read_bytes().splitlines() if path.exists() else []  # while nobody writes
+    lock.release()
+    try:
+        for line in lines:
+            json.loads(line)
+        return optuna.storages.JournalStorage(JournalFileBackend(str(path), lock))  # type: ignore[arg-type]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise EngineError(
+            f"{path}: damaged, and not by a kill; bring it back from a copy, or choose another --out"
+        ) from None
+
+
+class _JournalLock:
+    """A lock for Optuna's journal that does not outlive its holder; Optuna's own waits 30 seconds for a dead one.
+
+    A process killed while it wrote leaves half a line, past which the journal cannot be read: whoever takes the lock
+    next cuts it off.
+    """
+
+    def __init__(self, journal: Path, lock: Lock) -> None:
+        self._journal, self._lock = journal, lock
+
+    def acquire(self) -> bool:
+        held = self._lock.take(wait=True)
+        if self._journal.exists() and self._journal.stat().st_size:
+            with self._journal.open("rb") as file:
+                file.seek(-1, os.SEEK_END)
+                whole = file.read(1) == b"\n"
+            if not whole:
+                os.truncate(self._journal, self._journal.read_bytes().rfind(b"\n") + 1)
+        return held
+
+    def release(self) -> None:
+        self._lock.free()

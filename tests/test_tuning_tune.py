@@ -1,0 +1,141 @@
+"""Several methods on one data set, with an engine that only pretends to train."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from credalgnn.bench.plan import Run, plan
+from credalgnn.graphs import Task
+from credalgnn.methods import MethodError
+from credalgnn.tuning.best import Best
+from credalgnn.tuning.reproduce import Budget, Reproduction
+from credalgnn.tuning.run import Progress, search_all
+from credalgnn.tuning.space import Scale
+from credalgnn.tuning.study import Search, Studies
+from credalgnn.tuning.tune import Tuning
+from searches import Instant, Point, finish, kept, small_task, worth
+
+
+def test_the_spaces_of_a_task_know_its_training_nodes(tmp_path: Path) -> None:
+    task = small_task()
+    nodes = len(task.training.train)
+    assert 50 < nodes < 200
+    studies = Studies(tmp_path, "sealed", "uniform")
+    for name in ("knn", "knn-lj"):
+        space = Tuning("small", task, studies, [name], 3).spaces[name]
+        assert max(space["k"]) <= nodes  # type: ignore[type-var, arg-type]
+        assert 50 in space["k"]  # type: ignore[operator]
+    part = Reproduction("small", task, studies, Budget(2, 3, 3, 1))
+    assert search_all([part], studies, Instant(), None, lambda _: None)
+    assert all(one.params["k"] <= nodes for one in kept(tmp_path, "small knn"))
+
+
+def test_where_the_validation_nodes_cannot_tell_the_defaults_stay(tmp_path: Path) -> None:
+    """A post-hoc method on a vanilla GNN that is right everywhere: there is no wrong node to find."""
+
+    def answer(run: Run) -> dict[str, Any]:
+        return {"value": None, "seen": {}, "seconds": 0.0} if run.method == "energy" else worth(run)
+
+    studies = Studies(tmp_path, "sealed", "log")
+    part = Tuning("small", small_task(), studies, ["vanilla", "energy", "knn"], 3)
+    assert search_all([part], studies, Instant(answer=answer), None, lambda ended: None)
+    assert part.best()["energy"] == Best({}, None, 1000)
+    methods = json.loads((tmp_path / "best.json").read_text())["best"]["small"]["methods"]
+    assert methods["energy"] == {"config": {}, "components": methods["vanilla"]["config"], "value": None}
+    assert methods["knn"]["config"]
+
+
+@pytest.mark.parametrize("inductive", [False, True])
+def test_trials_have_the_setting_of_their_task(inductive: bool, tmp_path: Path) -> None:
+    studies, engine = Studies(tmp_path, "sealed", "uniform"), Instant()
+    task = replace(small_task(), inductive=inductive)
+    part = Tuning("small", task, studies, ["vanilla", "knn", "classical-ensemble"], 2)
+    assert search_all([part], studies, engine, None, lambda _: None)
+    assert len(engine.units) == 6
+    assert {(unit.run.inductive, unit.run.setting) for unit in engine.units} == {
+        (inductive, "inductive" if inductive else "transductive")
+    }
+    again = Tuning("small", replace(task, inductive=not inductive), studies, ["vanilla"], 2)
+    assert not again.stage(0)[0].finished  # of the other setting nothing was tried
+
+
+def test_the_papers_protocol_has_no_inductive_runs() -> None:
+    assert plan("small", "vanilla", 0, inductive=True).setting == "inductive"
+    with pytest.raises(MethodError, match="the paper's protocol is transductive"):
+        plan("small", "vanilla", 0, "paper", inductive=True)
+
+
+def test_methods_stand_on_the_vanilla_that_was_found(tmp_path: Path) -> None:
+    """Tuning: vanilla first; what stands on it takes its best point, and trials share the networks."""
+    studies, engine = Studies(tmp_path, "sealed", "uniform"), Instant(2)
+    names = ["energy", "credal-lj", "classical-ensemble", "vanilla"]
+    settings: dict[str, tuple[Point, Point]] = {
+        "vanilla": ({"epochs": 9, "hidden": 8}, {}), "credal-lj": ({"epochs": 9, "hidden": 8}, {}),
+        "energy": ({}, {"epochs": 9, "hidden": 8}), "classical-ensemble": ({}, {"epochs": 9, "hidden": 8}),
+    }  # fmt: skip
+    part = Tuning("small", small_task(), studies, names, 7, 3, settings)
+    told: list[Progress] = []
+    assert part.total == 7 + 7 + 4 + 7
+    assert search_all([part], studies, engine, None, told.append)
+    assert [one.done for one in told] == list(range(1, 26))
+    assert {one.total for one in told} == {25}
+    runs = {name: [unit.run for unit in engine.units if unit.run.method == name] for name in names}
+    assert [len(runs[name]) for name in names] == [4, 7, 7, 7]
+    assert [unit.run.method for unit in engine.units[:7]] == ["vanilla"] * 7
+    best = part.best()
+    assert best["vanilla"].value == max(worth(run)["value"] for run in runs["vanilla"])
+    assert "hidden" not in best["vanilla"].config
+    for run in (run for name in names for run in runs[name]):
+        assert (run.protocol, run.split_seed, run.dataset) == ("sealed", 3, "small")
+    for run in runs["vanilla"] + runs["credal-lj"]:
+        assert (run.config["epochs"], run.config["hidden"]) == (9, 8)
+    for run in runs["energy"] + runs["classical-ensemble"]:
+        assert len(run.components) == run.config.get("size", 1)
+        assert [one["seed"] for one in run.components] == [1000 + k for k in range(len(run.components))]
+        for one in run.components:
+            assert {**best["vanilla"].config, "epochs": 9, "hidden": 8}.items() <= one.items()
+    kept_best = json.loads((tmp_path / "best.json").read_text())
+    assert kept_best["protocol"] == "sealed"
+    assert kept_best["best"]["small"]["fingerprint"] == small_task().fingerprint
+    methods = kept_best["best"]["small"]["methods"]
+    assert sorted(methods) == sorted(names)
+    whole = {**best["vanilla"].config, "epochs": 9, "hidden": 8}
+    assert methods["vanilla"] == {"config": whole, "components": {}, "value": best["vanilla"].value}
+    assert methods["energy"] == {"config": best["energy"].config, "components": whole, "value": best["energy"].value}
+    assert methods["credal-lj"]["config"] == {**best["credal-lj"].config, "epochs": 9, "hidden": 8}
+
+
+def test_methods_stand_on_the_vanilla_that_an_earlier_command_found(tmp_path: Path) -> None:
+    (tmp_path / "experiment.json").write_text('{"kind": "tune"}')
+    studies = Studies(tmp_path, "sealed", "log")
+    first = Tuning("small", small_task(), studies, ["vanilla"], 3)
+    assert search_all([first], studies, Instant(), None, lambda ended: None)
+    engine = Instant()
+    for task, wanted in ((small_task(), first.best()["vanilla"].config), (small_task(1), {})):
+        later = Tuning("small", task, studies, ["energy"], 3, settings={"energy": ({}, {"epochs": 5})})
+        assert search_all([later], studies, engine, None, lambda ended: None)
+        assert later.results()["energy"]["components"] == {**wanted, "epochs": 5}
+        assert {**wanted, "epochs": 5}.items() <= engine.units[-1].run.components[0].items()
+
+
+def test_a_search_belongs_to_all_that_its_trials_depend_on(tmp_path: Path) -> None:
+    """Other data, protocol, settings or networks below: another study, never the trials of the first."""
+
+    def of(task: Task, protocol: Any = "sealed", scale: Scale = "uniform", **below: Any) -> Search:
+        part = Tuning("small", task, Studies(tmp_path, protocol, scale), ["energy"], 3, 0, {"energy": ({}, below)})
+        part.stage(0)
+        return part.stage(1)[0]
+
+    assert finish([first := of(small_task(), epochs=5)], Instant())
+    assert of(small_task(), epochs=5).is_finished
+    assert of(small_task(), epochs=5).top(3) == first.top(3)
+    others = [
+        of(small_task(1), epochs=5), of(small_task(), "paper", epochs=5), of(small_task(), "sealed", "log", epochs=5),
+        of(small_task(), epochs=6), of(small_task()),
+    ]  # fmt: skip
+    assert not any(one.finished for one in others)
