@@ -25,10 +25,10 @@ class _Parser(argparse.ArgumentParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         args = sys.argv[1:] if args is None else args
         self._check_options(args)  # before argparse complains of what is missing because of the typo
-        found, rest = super().parse_known_args(args, namespace)
+        result, rest = super().parse_known_args(args, namespace)
         if rest:
             self.error(f"unexpected argument {rest[0]!r}")
-        return found, rest
+        return result, rest
 
     def _check_options(self, args: Sequence[str]) -> None:
         for argument in args:

@@ -59,7 +59,7 @@ class NeighbourBank:
             columns = [(_double(part).to_dense() * scale[:, None]).t().contiguous() for part in self.parts]
             self._prepared = columns, torch.stack([c.square().sum(0) for c in columns]).sum(0)
         columns, squares = self._prepared
-        found = []
+        result = []
         for chunk in _chunks(len(queries[0]), max(1, CHUNK // self.count)):
             parts = [_double(rows_of(part, chunk)) for part in queries]
             scale = _scales(parts, self.normalize)
@@ -67,8 +67,8 @@ class NeighbourBank:
             products = sum((part @ c for part, c in zip(parts, columns, strict=True)), torch.zeros(()))
             distances = squares - 2.0 * scale[:, None] * products
             nearest = distances.topk(k, largest=False).values
-            found.append((nearest + own).clamp_min(0.0).sqrt())
-        return torch.cat(found)
+            result.append((nearest + own).clamp_min(0.0).sqrt())
+        return torch.cat(result)
 
     def _approximate(self, queries: list[Latent], k: int) -> Tensor:
         import faiss
@@ -79,16 +79,16 @@ class NeighbourBank:
         if not len(queries[0]):
             return torch.empty(0, k, dtype=torch.float64)
         self._tune(faiss, queries, k)
-        found = []
+        result = []
         for chunk in _chunks(len(queries[0]), 1 << 14):  # faiss is slow on fewer than 4,096 at a time
             squares = self._search(_joined([rows_of(part, chunk) for part in queries], self.normalize), k)
-            found.append(torch.from_numpy(squares).double().clamp_min(0.0).sqrt())
-        return torch.cat(found)
+            result.append(torch.from_numpy(squares).double().clamp_min(0.0).sqrt())
+        return torch.cat(result)
 
     def _search(self, rows: Any, k: int) -> Any:
         """Squared distances ``[N, k]``; where the cells searched hold fewer than k nodes, all cells are."""
-        squares, found = self._index.search(rows, k)
-        short = found[:, -1] < 0
+        squares, result = self._index.search(rows, k)
+        short = result[:, -1] < 0
         if short.any():
             probes, self._index.nprobe = self._index.nprobe, self._index.nlist
             squares[short], _ = self._index.search(rows[short], k)

@@ -105,23 +105,23 @@ def _imported(path: str) -> object:
         raise MethodError(f"{path}: {error}") from None
 
 
-def check_declared(found: object, path: str) -> type[Method]:
+def check_declared(kind: object, path: str) -> type[Method]:
     """A class from outside, refused unless it is a method that declares what it has to.
 
     Args:
-        found: What should be a method's class.
+        kind: What should be a method's class.
         path: Where it was found, for the message.
     """
-    if not isinstance(found, type) or not issubclass(found, Method):
+    if not isinstance(kind, type) or not issubclass(kind, Method):
         raise MethodError(f"{path} is no class derived from credalgnn.Method")
-    if inspect.isabstract(found):
-        missing = ", ".join(sorted(found.__abstractmethods__))
+    if inspect.isabstract(kind):
+        missing = ", ".join(sorted(kind.__abstractmethods__))
         raise MethodError(f"{path} does not override {missing}; docs/extend.md shows a whole method")
-    name, scores = getattr(found, "name", None), getattr(found, "score_names", None)
+    name, scores = getattr(kind, "name", None), getattr(kind, "score_names", None)
     if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name) or name == "all":
         raise MethodError(f"{path} needs a name of letters, digits, '.', '_' and '-', as in name = \"mine\"")
     if not isinstance(scores, tuple) or not scores or not all(isinstance(score, str) for score in scores):
         raise MethodError(f'{path} must declare its scores, the headline first, as in score_names = ("entropy",)')
-    if METHODS.get(name, found) is not found:
+    if METHODS.get(name, kind) is not kind:
         raise MethodError(f"{path}: the name {name!r} is that of a built-in method; give it another one")
-    return found
+    return kind

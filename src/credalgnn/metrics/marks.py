@@ -68,16 +68,16 @@ def diagnose(
     prediction: Prediction, rows: Tensor, metrics: Mapping[str, float | None], labels: Tensor, task: Task
 ) -> tuple[str, ...]:
     """The marks of a prediction on the nodes of a part: its ``rows``, and the ``labels`` of the ID nodes."""
-    found = set(findings(prediction, rows))
+    result = set(findings(prediction, rows))
     if prediction.probabilities is not None:
         if 2 * len(set(prediction.classes[rows].tolist())) < task.num_classes:
-            found.add("few-classes")
+            result.add("few-classes")
         frequent = torch.bincount(task.train_labels, minlength=task.num_classes).argmax()
         if (metrics["accuracy"] or 0.0) <= (labels == frequent).double().mean().item():
-            found.add("majority")
+            result.add("majority")
     if {"AU", "EU"} <= set(prediction.scores) and _mirrored(*(prediction.scores[name][rows] for name in ("AU", "EU"))):
-        found.add("mirror")
-    return tuple(name for name in MARKS if name in found)
+        result.add("mirror")
+    return tuple(name for name in MARKS if name in result)
 
 
 def _mirrored(one: Tensor, other: Tensor) -> bool:

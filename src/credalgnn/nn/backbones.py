@@ -352,8 +352,8 @@ def make_backbone(
             in_channels=in_channels, hidden_channels=hidden_channels, num_layers=num_layers, dropout=dropout
         )
     except (TypeError, AssertionError) as error:
-        words = "give a function of in_channels, hidden_channels, num_layers and dropout that makes it"
-        raise ValueError(f"backbone {name!r} cannot be made ({error}): {words}") from None
+        text = "give a function of in_channels, hidden_channels, num_layers and dropout that makes it"
+        raise ValueError(f"backbone {name!r} cannot be made ({error}): {text}") from None
     return module if isinstance(module, Stack) else PyGBackbone(module)
 
 

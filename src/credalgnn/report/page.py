@@ -84,7 +84,7 @@ def _document(title: str, data: Mapping[str, Any]) -> str:
         "script-hash": _hash(script),
         "data": _json(data),
     }
-    return re.sub(r"\{\{([a-z-]+)\}\}", lambda found: parts[found[1]], template)
+    return re.sub(r"\{\{([a-z-]+)\}\}", lambda result: parts[result[1]], template)
 
 
 def _hash(text: str) -> str:
@@ -94,7 +94,7 @@ def _hash(text: str) -> str:
 def _json(data: Mapping[str, Any]) -> str:
     """JSON that no text in it can end: what HTML or JavaScript would take for its own is escaped."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text)
+    return re.sub("[<>&\u2028\u2029]", lambda result: f"\\u{ord(result[0]):04x}", text)
 
 
 def _numbers(values: Iterable[Any], digits: int = 4) -> list[float | int | None]:
@@ -113,11 +113,11 @@ def _scores(values: Sequence[float] | NDArray[np.float64]) -> list[float | int |
 
 def _versions(records: Iterable[Record]) -> dict[str, list[str]]:
     """Every version of every package that made a record; more than one is worth seeing."""
-    found: dict[str, dict[str, None]] = {}
+    result: dict[str, dict[str, None]] = {}
     for record in records:
         for name, version in (record.get("versions") or {}).items():
-            found.setdefault(name, {})[str(version)] = None
-    return {name: sorted(versions) for name, versions in found.items()}
+            result.setdefault(name, {})[str(version)] = None
+    return {name: sorted(versions) for name, versions in result.items()}
 
 
 def _task(key: TaskKey, records: Sequence[Record], rows: Iterable[Row], folders: Sequence[Path]) -> dict[str, Any]:
@@ -179,8 +179,8 @@ def _band(curves: Iterable[Sequence[float | None] | None]) -> dict[str, Any] | N
     return {name: _numbers(values) for name, values in parts.items()} | {"runs": len(whole)}
 
 
-def _histogram(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return {**found, "edges": _scores(found["edges"])} if found else None
+def _histogram(result: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return {**result, "edges": _scores(result["edges"])} if result else None
 
 
 def _training(run: Record) -> dict[str, Any]:
@@ -216,11 +216,11 @@ class _Table(NamedTuple):
         """Positions of the extreme nodes of each kind, the most extreme first; ties in the order of the numbers."""
         both = {"EU", "AU"} <= set(self.scores)
         kinds = {"epistemic": "EU", "aleatoric": "AU"} if both else {"uncertain": self.headline}
-        found = {kind: np.argsort(-self.scores[score], kind="stable")[:top] for kind, score in kinds.items()}
+        result = {kind: np.argsort(-self.scores[score], kind="stable")[:top] for kind, score in kinds.items()}
         surest = np.argsort(self.scores.get("TU", self.scores[self.headline]), kind="stable")
         if self.prediction is not None:
-            found["wrong"] = surest[(~self.ood & (self.prediction != self.label))[surest]][:top]
-        return found | {"ood": surest[self.ood[surest]][:top]}
+            result["wrong"] = surest[(~self.ood & (self.prediction != self.label))[surest]][:top]
+        return result | {"ood": surest[self.ood[surest]][:top]}
 
 
 def _nodes(dataset: str, done: Sequence[Record], folders: Sequence[Path]) -> dict[str, Any]:
@@ -229,14 +229,14 @@ def _nodes(dataset: str, done: Sequence[Record], folders: Sequence[Path]) -> dic
         import pyarrow  # noqa: F401
     except ImportError:
         return {"missing": "Predictions per node cannot be read without pyarrow: pip install 'credalgnn[tables]'."}
-    found: dict[tuple[int, int, str], list[tuple[Path, Record]]] = {}
+    result: dict[tuple[int, int, str], list[tuple[Path, Record]]] = {}
     for record in done:
         if (folder := _folder_of(record, folders)) is not None:
             task = (record["seed"], record["split_seed"], record["fingerprint"])
-            found.setdefault(task, []).append((folder, record))
-    if not found:
+            result.setdefault(task, []).append((folder, record))
+    if not result:
         return {"missing": "There are no predictions per node: run the benchmark with --predictions first."}
-    runs = found[max(found, key=lambda task: (len(found[task]), -task[0], -task[1]))]
+    runs = result[max(result, key=lambda task: (len(result[task]), -task[0], -task[1]))]
     run, classes = runs[0][1], len(runs[0][1]["class_names"])
     tables = {record["method"]: _read(_parquet(folder, record), record["headline"]) for folder, record in runs}
     first = next(iter(tables.values()))
@@ -303,7 +303,7 @@ def _predictions(
 
     rank = (rankdata(table.scores[table.headline]) - 0.5) / len(table.node)
     place = {int(position): i for i, position in enumerate(picked)}
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "prediction": None if table.prediction is None else table.prediction[picked].tolist(),
         "scores": {score: _scores(values[picked]) for score, values in table.scores.items()},
         "rank": [round(float(share), 4) for share in rank[picked]],
@@ -314,15 +314,15 @@ def _predictions(
     wanted = ["why", *(f"{kind}_{k}" for kind in kinds for k in range(classes))]
     columns = _columns(table.path, wanted, table.node[picked])
     if "why" in columns:
-        found["why"] = [str(one or "") for one in columns["why"]]
+        result["why"] = [str(one or "") for one in columns["why"]]
     for kind in kinds:
         values = [columns[f"{kind}_{k}"] for k in range(classes) if f"{kind}_{k}" in columns]
         if len(values) == classes:
             stack = np.array(values, dtype=float).T
             same = shown.setdefault(stack.tobytes(), name) if kind == "p" else name
             stack[stack < 1e-6] = 0.0
-            found[kind] = {"as": same} if same != name else [_numbers(row) for row in stack]
-    return found
+            result[kind] = {"as": same} if same != name else [_numbers(row) for row in stack]
+    return result
 
 
 @contextmanager
@@ -333,8 +333,8 @@ def _whole(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        words = " ".join(str(error).split())
-        raise RecordError(f"{path}: damaged ({words:.120}); delete it, and the benchmark makes it again") from None
+        message = " ".join(str(error).split())
+        raise RecordError(f"{path}: damaged ({message:.120}); delete it, and the benchmark makes it again") from None
 
 
 def _read(path: Path, headline: str) -> _Table:
@@ -362,9 +362,9 @@ def _columns(path: Path, names: Sequence[str], nodes: NDArray[np.int64]) -> dict
         there = [name for name in names if name in pq.read_schema(path).names]
         table = pq.read_table(path, columns=["node", *there], filters=[("node", "in", nodes.tolist())])
     place = {node: i for i, node in enumerate(table["node"].to_pylist())}
-    found = {name: table[name].to_pylist() for name in there}
+    result = {name: table[name].to_pylist() for name in there}
     rows = [place.get(int(node)) for node in nodes]
-    return {name: [None if row is None else values[row] for row in rows] for name, values in found.items()}
+    return {name: [None if row is None else values[row] for row in rows] for name, values in result.items()}
 
 
 def _graph(
@@ -374,12 +374,12 @@ def _graph(
     for folder in folders:
         path = Folder(folder).graph(dataset)
         if path.is_file():
-            found = _columns(path, ["degree", "homophily", "neighbours", "neighbour_classes"], nodes)
-            classes = [[names.setdefault(one, len(names)) for one in row or []] for row in found["neighbour_classes"]]
+            result = _columns(path, ["degree", "homophily", "neighbours", "neighbour_classes"], nodes)
+            classes = [[names.setdefault(one, len(names)) for one in row or []] for row in result["neighbour_classes"]]
             return {
-                "degree": found["degree"],
-                "homophily": _numbers(found["homophily"]),
-                "neighbours": [row or [] for row in found["neighbours"]],
+                "degree": result["degree"],
+                "homophily": _numbers(result["homophily"]),
+                "neighbours": [row or [] for row in result["neighbours"]],
                 "neighbour_classes": classes,
             }
     return None

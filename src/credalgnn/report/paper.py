@@ -68,7 +68,7 @@ def pairs(rows: Sequence[Row], table: str) -> list[Pair]:
     ours = {(row.method, row.score, row.dataset): row.values for row in rows}
     marks = {(row.method, row.dataset): _signs(row) for row in rows}
     full = {_key(one): one["std"] for one in paper_results() if one["table"] == "ood_auroc_full"}
-    found = []
+    result = []
     for one in paper_results():
         if one["table"] != table:
             continue
@@ -77,8 +77,8 @@ def pairs(rows: Sequence[Row], table: str) -> list[Pair]:
             std = one["std"] if one["std"] is not None else full.get(_key(one))
             mark = marks[one["method"], one["dataset"]]
             figures = one["mean"], std, 100.0 * value.mean, 100.0 * value.std, mark
-            found.append(Pair(one["method"], one["score"], one["dataset"], *figures))
-    return found
+            result.append(Pair(one["method"], one["score"], one["dataset"], *figures))
+    return result
 
 
 def _signs(row: Row) -> str:
@@ -133,10 +133,10 @@ def _names(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(row.dataset for row in rows))
 
 
-def _lines(found: Sequence[Pair], datasets: Sequence[str]) -> list[tuple[str, str, list[Pair | None]]]:
+def _lines(result: Sequence[Pair], datasets: Sequence[str]) -> list[tuple[str, str, list[Pair | None]]]:
     """Pairs as lines of a table: method, score, and a pair or nothing for each data set."""
-    known = {(one.method, one.score, one.dataset): one for one in found}
-    names = dict.fromkeys((one.method, one.score) for one in found)
+    known = {(one.method, one.score, one.dataset): one for one in result}
+    names = dict.fromkeys((one.method, one.score) for one in result)
     return [(method, score, [known.get((method, score, dataset)) for dataset in datasets]) for method, score in names]
 
 
@@ -146,8 +146,10 @@ def _markdown(records: Sequence[dict[str, Any]], rows: Sequence[Row], scale: Sca
     parts = []
     for table, title in TABLES.items():
         lines = [["method", "score", *who]]
-        for method, score, found in _lines(pairs(rows, table), datasets):
-            lines.append([method, score, *(cell for pair in found for cell in _cells(pair, table != "ood_auroc_main"))])
+        for method, score, result in _lines(pairs(rows, table), datasets):
+            lines.append(
+                [method, score, *(cell for pair in result for cell in _cells(pair, table != "ood_auroc_main"))]
+            )
         parts += [f"## {title}", "", *pipes(lines), ""]
     parts += [
         "🟢 ours is above the paper's, 🔴 below it, by more than two standard deviations (the larger of both).",
@@ -181,8 +183,8 @@ def _page(rows: Sequence[Row]) -> str:
     sub = "<th scope=col>paper<th scope=col>ours<th scope=col>difference" * len(datasets)
     for table, title in TABLES.items():
         lines = [
-            f"<tr><th scope=row>{html.escape(method)}<td>{html.escape(score)}{''.join(map(_coloured, found))}"
-            for method, score, found in _lines(pairs(rows, table), datasets)
+            f"<tr><th scope=row>{html.escape(method)}<td>{html.escape(score)}{''.join(map(_coloured, result))}"
+            for method, score, result in _lines(pairs(rows, table), datasets)
         ]
         body.append(
             f"<h2>{html.escape(title)}</h2><div class=box><table><thead><tr><th rowspan=2 scope=col>method"
@@ -260,9 +262,9 @@ def _chosen(records: Sequence[dict[str, Any]], datasets: Sequence[str]) -> list[
     for dataset in datasets:
         for (of, method), config in seen.items():
             if of == dataset:
-                words = (f"{name} {config[name]:.4g}" if isinstance(config[name], float) else f"{name} {config[name]}"
+                message = (f"{name} {config[name]:.4g}" if isinstance(config[name], float) else f"{name} {config[name]}"
                          for name in shown if name in config)  # fmt: skip
-                table.append([dataset, method, ", ".join(words)])
+                table.append([dataset, method, ", ".join(message)])
     return table
 
 
@@ -270,8 +272,8 @@ def search_spaces(scale: Scale) -> list[list[str]]:
     """The search spaces as a table."""
     lines = [["method", "hyper-parameters"]]
     for name in (*TRAINED, *ENSEMBLES, *POST_HOC):
-        words = (f"{key} {_words(one)}" for key, one in space_of(name, sys.maxsize, scale).items())
-        lines.append([name, ", ".join(words)])
+        message = (f"{key} {_words(one)}" for key, one in space_of(name, sys.maxsize, scale).items())
+        lines.append([name, ", ".join(message)])
     return lines
 
 

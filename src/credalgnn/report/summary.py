@@ -117,19 +117,19 @@ def _check_alike(records: Sequence[Mapping[str, Any]]) -> None:
         if data.setdefault((task, split), record["fingerprint"]) != record["fingerprint"]:
             raise RecordError(f"{dataset}: runs on different data or splits; report the folders apart")
         splits.setdefault(task, set()).add(split)
-    for task, found in splits.items():
+    for task, result in splits.items():
         own = all(record["seed"] == record["split_seed"] for record in records if TaskKey.of(record) == task)
-        if len(found) > 1 and not own:
-            numbers = ", ".join(map(str, sorted(found)))
+        if len(result) > 1 and not own:
+            numbers = ", ".join(map(str, sorted(result)))
             raise RecordError(f"{task.dataset}: runs on the splits {numbers}; report them apart")
 
 
 def summarise(values: Sequence[float]) -> Summary:
     """Mean, standard deviation over seeds, and a percentile bootstrap of the mean from a generator of its own."""
-    found = np.asarray(values, dtype=float)
-    low, high = np.quantile(_draws(len(found)) @ found / len(found), [0.025, 0.975])
-    std = float(found.std(ddof=1)) if len(found) > 1 else 0.0
-    return Summary(float(found.mean()), std, float(low), float(high), len(found))
+    result = np.asarray(values, dtype=float)
+    low, high = np.quantile(_draws(len(result)) @ result / len(result), [0.025, 0.975])
+    std = float(result.std(ddof=1)) if len(result) > 1 else 0.0
+    return Summary(float(result.mean()), std, float(low), float(high), len(result))
 
 
 @cache
@@ -178,8 +178,8 @@ def _row(task: TaskKey, method: str, score: str, headline: bool, done: Sequence[
             if value is not None:
                 columns.setdefault(name, []).append(value)
     values = {name: summarise(column) for name, column in columns.items()}
-    found = Counter(itertools.chain.from_iterable(record["marks"] for record in done))
-    marks = {name: found[name] for name in dict.fromkeys([*MARKS, *found]) if found[name]}
+    result = Counter(itertools.chain.from_iterable(record["marks"] for record in done))
+    marks = {name: result[name] for name in dict.fromkeys([*MARKS, *result]) if result[name]}
     trivial = method in METHODS and METHODS[method].is_baseline
     return Row(*task, method, score, headline, trivial, values, marks, len(done), failed)
 
@@ -198,7 +198,7 @@ def _ranked(rows: Sequence[tuple[Row, dict[Any, float]]]) -> list[Row]:
     best = max(totals, key=lambda key: totals[key], default=0)
     pairs = {key: [contest[best][seed] - contest[key][seed] for seed in common] for key in totals if key != best}
     enough = len(pairs) * 0.5 ** len(common) < SIGNIFICANT
-    corrected = holm({key: _chance(found) for key, found in pairs.items()}) if enough else {}
+    corrected = holm({key: _chance(result) for key, result in pairs.items()}) if enough else {}
     ranked = []
     for row, values in rows:
         tied = corrected.get(id(row), 0.0) >= SIGNIFICANT

@@ -23,15 +23,15 @@ def write_tables(rows: Sequence[Row], folder: Path) -> None:
 
 def terminal(rows: Sequence[Row], width: int | None = None) -> str:
     """AUROC of every score and accuracy of every method: data sets side by side, or one by one if that is too wide."""
-    words = legend(rows, "*", "+")
+    message = legend(rows, "*", "+")
     names = _named(rows)
     parts = [_aligned(_overview(rows, lambda text, rank: text + _SIGNS[rank], names))]
     if width is not None:
-        words = [line for text in words for line in textwrap.wrap(text, max(width, 20))]
+        message = [line for text in message for line in textwrap.wrap(text, max(width, 20))]
         if max(map(len, parts[0])) > width:
             tables = [[row for row in rows if row.task == key] for key in _tables(rows)]
             parts = [_aligned(_overview(table, lambda text, rank: text + _SIGNS[rank], names)) for table in tables]
-    return "\n".join([conditions(rows), "", *(line for part in parts for line in [*part, ""]), *words])
+    return "\n".join([conditions(rows), "", *(line for part in parts for line in [*part, ""]), *message])
 
 
 def in_words(rows: Sequence[Row], strangers: Mapping[TaskKey, Sequence[str]]) -> list[str]:
@@ -47,18 +47,18 @@ def in_words(rows: Sequence[Row], strangers: Mapping[TaskKey, Sequence[str]]) ->
     left_out = strangers.get(told.task, ())
     names = f" ({', '.join(left_out)})" if 0 < len(left_out) <= 8 else ""
     auroc = f"AUROC {100 * told.values['auroc'].mean:.1f} %"
-    words = [
+    message = [
         f"{told.method} tells nodes of the classes it never saw{names} from the rest of {told.dataset} with {auroc}."
     ]
     wide, narrow = (told.values.get(name) for name in ("widest_ood", "widest_id"))
     if wide is not None and narrow is not None:
-        words.append(
+        message.append(
             f"A typical stranger's widest interval is {wide.mean:.2f}, a typical known node's {narrow.mean:.2f} "
             "(0: sure; 1: anything is possible)."
         )
     if best is not None and best is not told:
-        words.append(f"The best without a mark is {best.method}, with AUROC {100 * best.values['auroc'].mean:.1f} %.")
-    return words
+        message.append(f"The best without a mark is {best.method}, with AUROC {100 * best.values['auroc'].mean:.1f} %.")
+    return message
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -122,41 +122,41 @@ def legend(rows: Sequence[Row], best: str = "Bold", tied: str = "†", ranked: b
     seeds = sorted({row.runs for row in rows if row.runs})
     many = " to ".join(str(number) for number in dict.fromkeys((seeds[0], seeds[-1]))) if seeds else "no"
     many += " seed" if many == "1" else " seeds"
-    words = [f"AUROC of OOD nodes and accuracy of ID nodes in per cent, mean ± standard deviation over {many}."]
+    message = [f"AUROC of OOD nodes and accuracy of ID nodes in per cent, mean ± standard deviation over {many}."]
     if any(row.setting == "inductive" for row in rows):
-        words.append("Inductive: training saw the training nodes and the edges among them, and no others.")
+        message.append("Inductive: training saw the training nodes and the edges among them, and no others.")
     if ranked:
-        words.append(_ranking(rows, best, tied))
+        message.append(_ranking(rows, best, tied))
     if any(row.is_short for row in rows):
-        words.append("Brackets tell how many runs there are where some are missing.")
-        words[-1] += " Ranks compare common seeds, of rows with more than half of the runs." if ranked else ""
+        message.append("Brackets tell how many runs there are where some are missing.")
+        message[-1] += " Ranks compare common seeds, of rows with more than half of the runs." if ranked else ""
     seen = {(mark, _letter(mark, row.protocol)) for row in rows for mark in row.marks}
     for name, mark in MARKS.items():
         signs = " or ".join(sorted(letter for one, letter in seen if one == name))
-        words += [f"{signs}: {mark.meaning}. {mark.advice[0].upper()}{mark.advice[1:]}."] if signs else []
+        message += [f"{signs}: {mark.meaning}. {mark.advice[0].upper()}{mark.advice[1:]}."] if signs else []
     if seen:
-        words.append("A number after a letter tells how many runs bear the mark, if not all.")
+        message.append("A number after a letter tells how many runs bear the mark, if not all.")
         capital = " Rows with a run that bears a capital letter are shown and not ranked; small letters only inform."
-        words[-1] += capital if ranked else ""
+        message[-1] += capital if ranked else ""
     failed = sum({(row.task, row.method): row.failed for row in rows}.values())
     if failed:
-        words.append(f"{failed} run{'s' if failed > 1 else ''} failed; the records say why.")
-    return words
+        message.append(f"{failed} run{'s' if failed > 1 else ''} failed; the records say why.")
+    return message
 
 
 def _ranking(rows: Sequence[Row], best: str, tied: str) -> str:
     """What the ranks mean, and on which data sets differences could be tested."""
-    words = f"{best}: the best headline score that no mark takes out of the ranking."
+    message = f"{best}: the best headline score that no mark takes out of the ranking."
     rivals = Counter(row.task for row in rows if row.competes)
     tested = {row.task for row in rows if row.tested}
     if tested:
-        words += f" {tied}: not significantly worse (Wilcoxon over seeds, Holm, 0.05)."
+        message += f" {tied}: not significantly worse (Wilcoxon over seeds, Holm, 0.05)."
     names = _named(rows)
     untested = [names[key] for key in names if rivals[key] > 1 and key not in tested]
     if untested:
         where = f" on {', '.join(untested)}" if tested else ""
-        words += f" There are too few seeds to test differences{where}."
-    return words
+        message += f" There are too few seeds to test differences{where}."
+    return message
 
 
 _SIGNS = {"best": "*", "tied": "+", "": " "}
@@ -168,11 +168,11 @@ def _overview(
     """Head and body: a line per method and score, two columns per data set, protocol and setting."""
     tables = _tables(rows)
     body = [["method", "score", *(f"{names[table]} {what}" for table in tables for what in ("AUROC", "accuracy"))]]
-    found = {(row.task, row.method, row.score): row for row in rows}
+    result = {(row.task, row.method, row.score): row for row in rows}
     for method, score in dict.fromkeys((row.method, row.score) for row in rows):
         line = [method, score]
         for table in tables:
-            row = found.get((table, method, score))
+            row = result.get((table, method, score))
             if row is None:
                 line += ["", ""]
                 continue
@@ -193,7 +193,7 @@ def _named(rows: Sequence[Row]) -> dict[TaskKey, str]:
     """A name for every data set, protocol and setting; the last two are in it if there are several."""
     several = [name for name in ("protocol", "setting") if len({getattr(row, name) for row in rows}) > 1]
     extra = {task: ", ".join(getattr(task, name) for name in several) for task in _tables(rows)}
-    return {task: f"{task.dataset} ({words})" if words else task.dataset for task, words in extra.items()}
+    return {task: f"{task.dataset} ({message})" if message else task.dataset for task, message in extra.items()}
 
 
 def _cell(value: Summary | None, factor: float) -> str:
@@ -234,5 +234,5 @@ def pipes(table: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _tex(text: str) -> str:
-    words = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    return "".join(words.get(sign) or (f"\\{sign}" if sign in "_%&#${}" else sign) for sign in text)
+    message = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    return "".join(message.get(sign) or (f"\\{sign}" if sign in "_%&#${}" else sign) for sign in text)

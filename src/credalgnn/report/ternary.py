@@ -36,8 +36,8 @@ def plot_ternary(credal: IntervalSet | HullSet, ax: Any, classes: Sequence[str] 
     corners = _corners(credal)
     ax.fill(*corners.T, facecolor=SET_COLOUR, edgecolor=SET_COLOUR, alpha=0.45, linewidth=1.5)
     ax.plot(*corners[[*range(len(corners)), 0]].T, color=SET_COLOUR, linewidth=1.5)
-    found = uncertainty(credal, certify=True)
-    for optimum, marker, colour in ((found.upper, "D", HIGH_COLOUR), (found.lower, "o", LOW_COLOUR)):
+    result = uncertainty(credal, certify=True)
+    for optimum, marker, colour in ((result.upper, "D", HIGH_COLOUR), (result.lower, "o", LOW_COLOUR)):
         point = optimum.distribution.detach().double().reshape(3, 1).numpy()
         ax.plot(*point, marker=marker, color=colour, markersize=5, linestyle="none", clip_on=False, zorder=5)
     for name, place in zip(classes, ("set_tlabel", "set_llabel", "set_rlabel"), strict=True):
@@ -61,7 +61,7 @@ def _corners(credal: IntervalSet | HullSet) -> NDArray[np.float64]:
     else:
         exact = credal.to(torch.float64)
         low, up = (bound.detach().reshape(3).numpy() for bound in (exact.lower, exact.upper))
-        found = []
+        result = []
         for free in range(3):
             a, b = (free + 1) % 3, (free + 2) % 3
             for x in (low[a], up[a]):
@@ -70,8 +70,8 @@ def _corners(credal: IntervalSet | HullSet) -> NDArray[np.float64]:
                     if low[free] - 1e-9 <= rest <= up[free] + 1e-9:
                         point = np.empty(3)
                         point[[free, a, b]] = rest, x, y
-                        found.append(point)
-        points = np.array(found)
+                        result.append(point)
+        points = np.array(result)
     flat = points @ np.array([[0.5, np.sqrt(0.75)], [0.0, 0.0], [1.0, 0.0]])
     if len(points) > 2 and np.linalg.matrix_rank(flat - flat.mean(0), tol=1e-9) == 2:
         from scipy.spatial import ConvexHull

@@ -133,7 +133,7 @@ def reasons_for(models: StoredModels, describer: Describer, rows: Array, typical
         changed = rows.copy()
         changed[:, part] = middle[part]
         effects[number] = now - models(changed).log_relative
-    found = []
+    result = []
     for node in range(len(rows)):
         order = np.argsort(effects[:, node], kind="stable")
         reasons = []
@@ -144,8 +144,8 @@ def reasons_for(models: StoredModels, describer: Describer, rows: Array, typical
                 reasons.append(Reason(STATISTICS[number], effect, *numbers))
             else:
                 reasons.append(Reason(_BLOCKS[number - len(STATISTICS)], effect))
-        found.append(tuple(reasons))
-    return found
+        result.append(tuple(reasons))
+    return result
 
 
 def neighbours_of(graph: Graph, node: int) -> Tensor:

@@ -115,8 +115,8 @@ class Logistic:
     def logits(self, rows: Array) -> Array:
         """The log-odds of being labelled."""
         bound = float(logit(np.array(1.0 - LIMIT)))
-        found: Array = np.clip(rows.astype(np.float64) @ self.weight + self.bias, -bound, bound)
-        return found
+        result: Array = np.clip(rows.astype(np.float64) @ self.weight + self.bias, -bound, bound)
+        return result
 
 
 Learner: TypeAlias = Forest | Logistic
@@ -143,9 +143,9 @@ def stack(members: Array, labelled: Array, ridge: float = 1.0) -> tuple[Array, f
 
     start = np.concatenate([[float(logit(y.mean()))], np.full(len(members), 1.0 / len(members))])
     bounds = [(None, None), *[(0.0, None)] * len(members)]
-    found = minimize(loss, start, jac=True, bounds=bounds, method="L-BFGS-B", options={"maxiter": 500})
-    weights = found.x[1:]
-    return weights, float(found.x[0] - weights @ centre)
+    result = minimize(loss, start, jac=True, bounds=bounds, method="L-BFGS-B", options={"maxiter": 500})
+    weights = result.x[1:]
+    return weights, float(result.x[0] - weights @ centre)
 
 
 def arrays_of(learner: Learner) -> dict[str, Array]:

@@ -158,7 +158,7 @@ class CredalCoverage(OnModel):
             raise MethodError(str(error)) from None
         return [
             "; ".join(str(reason) for reason in reasons if reason.effect <= -RELEVANT)
-            for reasons in (found[:NAMED] for found in self._reasons(self._rows(graph)[chosen]))
+            for reasons in (result[:NAMED] for result in self._reasons(self._rows(graph)[chosen]))
         ]
 
     def _reasons(self, rows: Array) -> list[tuple[Reason, ...]]:
@@ -189,19 +189,19 @@ class CredalCoverage(OnModel):
         return {**asdict(self.coverage_.diagnosis), **widths}
 
     def __repr__(self) -> str:
-        words = f"CredalCoverage(seed={self.seed}, strength={self.strength:g}, reestimate={self.reestimate})"
+        message = f"CredalCoverage(seed={self.seed}, strength={self.strength:g}, reestimate={self.reestimate})"
         if not self.is_fitted:
-            return words
+            return message
         low, middle, high = self.widths_.tolist()
         widths = f"widest interval {low:.2f} / {middle:.2f} / {high:.2f} (10, 50, 90 % of unlabelled nodes)"
-        return f"{words}: {self.coverage_.diagnosis}; {widths}"
+        return f"{message}: {self.coverage_.diagnosis}; {widths}"
 
     def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
         coverage = self._coverage(graph)
-        found = Prediction.of_credal(nodes, self._credal(graph, nodes, coverage), self.class_names)
+        result = Prediction.of_credal(nodes, self._credal(graph, nodes, coverage), self.class_names)
         point = self._midpoints(graph, nodes).softmax(-1)  # calibrated, in the set, and with the same classes
         missing = -torch.from_numpy(coverage.log_relative)[nodes]
-        return replace(found, scores={**found.scores, "coverage": missing}, probabilities=point)
+        return replace(result, scores={**result.scores, "coverage": missing}, probabilities=point)
 
     def _logits(self, graph: Graph) -> Tensor:
         """The midpoints before temperature: logits, or logarithms of the probabilities that decide the classes."""
@@ -259,13 +259,13 @@ class CredalCoverage(OnModel):
         key = graph.content, ids, self.reestimate  # the ids tell which nodes are training nodes
         if self._anew is not None and self._anew[0] == key:
             return self._anew[1]
-        found = self._estimated_anew(graph) if self.reestimate else None
-        if found is None and self.models_ is not None:
-            found = self.models_(self._rows(graph))
-        elif found is None:
-            found = Coverage(np.zeros(graph.num_nodes), self.coverage_.diagnosis)
-        self._anew = key, found
-        return found
+        result = self._estimated_anew(graph) if self.reestimate else None
+        if result is None and self.models_ is not None:
+            result = self.models_(self._rows(graph))
+        elif result is None:
+            result = Coverage(np.zeros(graph.num_nodes), self.coverage_.diagnosis)
+        self._anew = key, result
+        return result
 
     def _estimated_anew(self, graph: Graph) -> Coverage | None:
         """With the training nodes that ids tell in this graph; None: too few of them, or too few others.

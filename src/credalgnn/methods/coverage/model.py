@@ -106,8 +106,8 @@ class Scale(NamedTuple):
     def log_probability(self, logits: Array) -> Array:
         """Of being labelled, pulled towards the base rate as far as the stack is not to be trusted."""
         log_odds = self.trust * (logits + self.bias) + (1.0 - self.trust) * self.base
-        found: Array = -np.logaddexp(0.0, -log_odds)
-        return found
+        result: Array = -np.logaddexp(0.0, -log_odds)
+        return result
 
     def relative(self, logits: Array) -> Array:
         """The logarithm of the probability over that of full coverage."""

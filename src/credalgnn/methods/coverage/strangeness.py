@@ -85,7 +85,7 @@ def _pretend(rows: Array, labels: Array, seed: int) -> Array | None:
     group = generator.permutation(classes)[labels] % groups
     known_with = (group + generator.integers(1, groups, len(group))) % groups
     half = generator.permutation(len(labels)) % 2
-    found, strangers = [], []
+    result, strangers = [], []
     for stranger in range(groups):
         for teaching in (0, 1):
             taught = (half == teaching) & (group != stranger)
@@ -95,12 +95,12 @@ def _pretend(rows: Array, labels: Array, seed: int) -> Array | None:
             with threadpool_limits(1):  # the same bits on every number of cores
                 evidence = _evidence(rows[taught], rows, _proxy_entropy(rows[taught], labels[taught], rows))
             judged = (half != teaching) & ((group == stranger) | (known_with == stranger))
-            found.append(_standardised(evidence, *_usual(evidence[:, usual]))[:, judged])
+            result.append(_standardised(evidence, *_usual(evidence[:, usual]))[:, judged])
             strangers.append(group[judged] == stranger)
-    y = np.concatenate(strangers).astype(np.int64) if found else np.zeros(0, np.int64)
+    y = np.concatenate(strangers).astype(np.int64) if result else np.zeros(0, np.int64)
     if not 0 < y.sum() < len(y):
         return None
-    members = np.concatenate(found, 1)
+    members = np.concatenate(result, 1)
     weights, bias = stack(members, y)
     needed = 2.0 * (len(members) - 1)
     if _deviance(members[:1], y, *stack(members[:1], y)) - _deviance(members, y, weights, bias) <= needed:
