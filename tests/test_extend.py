@@ -103,7 +103,7 @@ print(cg.__file__)
 def test_as_many_files_as_promised() -> None:
     changed = {what: len([file for file in files if file not in REGISTRIES]) for what, files in CHANGES.items()}
     assert changed == PROMISED
-    assert METHOD.count("\n") < 30
+    assert sum(bool(line.strip()) for line in METHOD.splitlines()) < 30
     text = (ROOT / "docs" / "extend.md").read_text()
     for what, count in PROMISED.items():
         assert re.search(rf"\| {what}[^|]*\| {count}\b", text)

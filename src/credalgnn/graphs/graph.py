@@ -286,7 +286,7 @@ class Graph:
             raise GraphError("data.x is missing: node features are needed (for a graph without, a column of ones)")
         if data.edge_index is None:
             raise GraphError("data.edge_index is missing (from an adj_t: torch.stack(adj_t.coo()[1::-1]))")
-        ignored = [name for name in getattr(data, "edge_attrs", list)() if name not in ("edge_index", "edge_weight")]
+        ignored = sorted(set(getattr(data, "edge_attrs", list)()) - {"edge_index", "edge_weight"})
         if ignored:
             warnings.warn(
                 f"{', '.join(ignored)} of the edges cannot be used and will not be in the graph; a weight of each edge "

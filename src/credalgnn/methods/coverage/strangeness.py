@@ -16,6 +16,7 @@ from .learners import DECAY, stack
 GROUPS = 5  # of classes, at the most, that are pretended to be strangers one after another
 NEAREST = 10  # typical nodes whose distance counts
 LEAST = 10  # nodes that it takes to say what is usual
+PER_CLASS = 30  # labels of a class, on average, below which pretended strangers say too little
 RIDGE = 0.01  # added to variances of about 1: the two statistics of binary features are equal
 PIECE = 1 << 14  # nodes that are compared at a time
 SIZES = OWN_STATISTICS.index("in-degree")  # feature sum and active features: a growing graph does not change them
@@ -79,7 +80,7 @@ def _pretend(rows: Array, labels: Array, seed: int) -> Array | None:
 
     generator = np.random.default_rng(seed)
     classes = int(labels.max()) + 1
-    if classes < 3:  # without one of two classes there is nothing to classify
+    if classes < 3 or len(labels) < PER_CLASS * classes:  # without one of two classes there is nothing to classify
         return None
     groups = min(classes, GROUPS)
     group = generator.permutation(classes)[labels] % groups
