@@ -118,14 +118,13 @@ def benchmark(
         worker = stack.enter_context(_engine(engine, address, jobs, source, folder.models))
         with Bar(len(runs), silent=not progress) as bar:
             outcome = run_all(folder, runs, loaded, worker, lambda run: run.seed < kept, deadline, bar.tell)
-        if not outcome.left:
-            tidy()
-        if not outcome.done:
-            return Results([], total=len(runs), failed=outcome.failed, left=outcome.left)
         places = (place,) if out is not None else ()
-        results = Results(read_runs([place]), places, len(runs), outcome.failed, outcome.left)
-        if out is not None:
+        records = read_runs([place]) if outcome.done else []
+        results = Results(records, places, len(runs), outcome.failed, outcome.left)
+        if records and out is not None:
             results.report(place, f"credalgnn bench: {', '.join(dict.fromkeys(name for name, _ in loaded))}")
+        if not outcome.left:
+            tidy()  # last: whoever else works here does not tidy away what is being written
     return results
 
 
@@ -251,11 +250,10 @@ def reproduce(
         runs = sorted((run for part in parts for run in part.runs()), key=lambda run: run.seed)
         with Bar(len(runs), silent=not progress) as bar:
             outcome = run_all(folder, runs, loaded, worker, lambda run: run.seed == 0, deadline, bar.tell)
+        results = Results(read_runs([folder.path]), (folder.path,), len(runs), outcome.failed, outcome.left)
         if not outcome.left:
+            results.report(folder.path, "credalgnn reproduce")
             tidy()
-    results = Results(read_runs([folder.path]), (folder.path,), len(runs), outcome.failed, outcome.left)
-    if not outcome.left:
-        results.report(folder.path, "credalgnn reproduce")
     return results
 
 
