@@ -370,3 +370,21 @@ def test_another_order_of_features_is_refused(tmp_path: Path) -> None:
     (tmp_path / "0" / "method.json").write_text(json.dumps(content))
     with pytest.raises(MethodError, match="feature_names are not 8 names"):
         load_method(tmp_path / "0", method=Mine)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"engine": "rey"}, "unknown engine 'rey'"),
+        ({"engine": "ray", "jobs": 2}, "jobs is for this machine"),
+        ({"address": "localhost:1"}, "choose engine='ray'"),
+        ({"seeds": 0}, "at least 1"),
+        ({"predictions": "some"}, "'none', 'first' or 'all'"),
+    ],
+)
+def test_what_contradicts_itself_is_refused_before_any_work(
+    options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        cg.benchmark("digits", "vanilla", out=tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()

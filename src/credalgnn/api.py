@@ -95,6 +95,11 @@ def benchmark(
         data_root: Where graphs are kept once read.
         progress: Show how far it is, on stderr.
     """
+    _check_engine(engine, address, jobs)
+    if seeds < 1:
+        raise ValueError(f"seeds must be at least 1, not {seeds}")
+    if predictions not in ("none", "first", "all"):
+        raise ValueError(f"unknown predictions {predictions!r}: choose 'none', 'first' or 'all'")
     if vary_split and split_seed:
         raise ValueError("vary_split gives every seed a split of its own: leave out split_seed")
     if vary_split and tuned is not None:
@@ -106,7 +111,8 @@ def benchmark(
         _source(mirror, data_root, ood_classes), _listed(tasks), splits, _inductive(setting, protocol)
     )
     runs = _runs(chosen, loaded, seeds, protocol, split_seed, vary_split, tuned)
-    kept = {"none": 0, "first": 1, "all": seeds}[predictions]  # seeds whose predictions are kept
+    # Seeds whose predictions are kept; none where nothing is.
+    kept = 0 if out is None else {"none": 0, "first": 1, "all": seeds}[predictions]
     identity = {
         "kind": "bench", "protocol": protocol, "setting": setting, "split": "seed" if vary_split else split_seed,
         "set": _as_texts(settings), "tuned": tuned is not None,
@@ -173,6 +179,7 @@ def tune(
         data_root: Where graphs are kept once read.
         progress: Show how far it is, on stderr.
     """
+    _check_engine(engine, address, jobs)
     deadline = _deadline(time_limit)
     chosen = choose(_listed(methods), settings or {}, with_baselines=False)
     if "all" in _listed(methods):
@@ -237,6 +244,7 @@ def reproduce(
     Returns:
         The results, or None if there was no time for all trials; the same call goes on.
     """
+    _check_engine(engine, address, jobs)
     deadline = _deadline(time_limit)
     source, loaded = load_tasks(_source(mirror, data_root, None), _listed(tasks), [0], False)
     folder = Folder.open(Path(out), {"kind": "reproduce", "protocol": protocol, "scale": scale, "quick": quick})
@@ -315,14 +323,17 @@ def _source(mirror: Place | None, data_root: Place | None, ood_classes: Sequence
     )
 
 
-def _engine(name: str, address: str | None, jobs: int | None, source: Source, models: Path) -> Engine:
-    """The engine of this name; options that contradict each other are refused."""
+def _check_engine(name: str, address: str | None, jobs: int | None) -> None:
+    """Refuse options that contradict each other, before any work is done."""
     if name not in ("local", "ray"):
         raise ValueError(f"unknown engine {name!r}: choose 'local' or 'ray'")
     if name == "ray" and jobs is not None:
         raise ValueError("jobs is for this machine; a Ray cluster has its own number of processors")
     if name == "local" and address is not None:
         raise ValueError("address is of a Ray cluster: choose engine='ray'")
+
+
+def _engine(name: str, address: str | None, jobs: int | None, source: Source, models: Path) -> Engine:
     return Ray(address, source, models) if name == "ray" else Processes(jobs or _cores(), source, models)
 
 
