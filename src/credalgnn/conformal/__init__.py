@@ -1,0 +1,17 @@
+"""Conformal statistics: p-values, prediction sets, a test over time. Knows nothing of graphs and methods."""
+
+from .martingale import BatchResult, ExchangeabilityTest
+from .p_values import benjamini_hochberg, flags, needed, p_values
+from .prediction_sets import nonconformity, prediction_sets, threshold
+
+__all__ = [
+    "BatchResult",
+    "ExchangeabilityTest",
+    "benjamini_hochberg",
+    "flags",
+    "needed",
+    "nonconformity",
+    "p_values",
+    "prediction_sets",
+    "threshold",
+]

@@ -1,0 +1,191 @@
+"""Is what comes still what was learnt? A test of exchangeability over time that may be looked at after every batch.
+
+Every node that comes is compared with all nodes before it, calibration nodes first: its smoothed p-value is the share
+of scores above its own, ties (itself among them) shared out at random. As long as all nodes are exchangeable these
+p-values are independent and exactly uniform (Vovk, Gammerman and Shafer, 2005), and nobody can expect to win by betting
+on them. The test bets that they are small: a capital is multiplied by e p^(e - 1) at each p-value p. It starts as 1, in
+equal parts for several exponents e below 1, which suit many or few strangers, and of each part 1 / (b (b + 1)) is put
+in at batch b, so that a drift after a long quiet time finds capital that was not lost before. The sum of all is a
+martingale, whose mean stays 1: by Ville's inequality it ever reaches 1 / alpha with probability at most alpha.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+Array: TypeAlias = NDArray[np.float64]
+EXPONENTS = np.array([0.4, 0.6, 0.8, 0.9, 0.95, 0.98])  # the smaller, the more is staked on each p-value
+FORMAT = 1  # of the stored state
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """What a batch says.
+
+    Args:
+        batch: Its number, from 1.
+        nodes: How many nodes it has.
+        mean_p: The mean of its p-values: 0.5 where nothing changes, less where nodes are stranger than before; NaN if
+            it is empty.
+        log_evidence: Natural logarithm of the evidence against exchangeability after the batch.
+        log_highest: The highest that it has ever been, within batches, too: this is what decides.
+        alarm: Whether it has ever reached 1 / false_alarms; once raised, it stays.
+    """
+
+    batch: int
+    nodes: int
+    mean_p: float
+    log_evidence: float
+    log_highest: float
+    alarm: bool
+
+
+class ExchangeabilityTest:
+    """Watches scores that come in batches, and raises an alarm when they become higher than chance allows.
+
+    If all that comes is exchangeable with the calibration nodes, the probability that there is *ever* an alarm is at
+    most ``false_alarms``, however many batches are looked at. Two kinds of scores must not be mixed in it: scores of
+    calibration nodes and of later ones must be made in the same way. Nodes of a batch are taken in a random order.
+
+    Args:
+        calibration: Scores of the calibration nodes ``[n]``, higher where a node is stranger.
+        seed: Of the order of nodes in a batch and of the shares of ties.
+        false_alarms: The probability of a false alarm over all time, above 0 and below 1.
+    """
+
+    def __init__(self, calibration: Tensor | Array, seed: int = 0, false_alarms: float = 0.01) -> None:
+        if not 0.0 < false_alarms < 1.0:
+            raise ValueError(f"false_alarms must be above 0 and below 1, not {false_alarms}")
+        if seed < 0:
+            raise ValueError(f"seed must be 0 or more, not {seed}")
+        self._bag = np.sort(_numbers("calibration", calibration))
+        if not len(self._bag):
+            raise ValueError("there are no calibration scores: the first batch has nothing to be compared with")
+        self.seed = seed
+        self.false_alarms = false_alarms
+        self.batches = 0
+        self._log_capital = np.full(len(EXPONENTS), -np.inf)  # what is at stake, by exponent
+        self._log_highest = 0.0
+
+    @property
+    def alarm(self) -> bool:
+        """Whether there has been an alarm."""
+        return self._log_highest >= -math.log(self.false_alarms)
+
+    @property
+    def log_evidence(self) -> float:
+        """Natural logarithm of the capital: what is at stake, and what is kept for batches to come."""
+        kept = -math.log(self.batches + 1.0)
+        return float(np.logaddexp(_log_mean(self._log_capital), kept))
+
+    def update(self, scores: Tensor | Array) -> BatchResult:
+        """Take in the next batch.
+
+        Args:
+            scores: Of its nodes ``[m]``, higher where a node is stranger.
+        """
+        values = _numbers("scores", scores)
+        random = np.random.default_rng([self.seed, self.batches])
+        p = self._p_values(random.permutation(values), random)
+        self.batches += 1
+        entering = -math.log(self.batches * (self.batches + 1.0))
+        start = np.logaddexp(self._log_capital, entering)
+        gains = np.log(EXPONENTS) + (EXPONENTS - 1.0) * np.log(p)[:, None]
+        path = start + np.vstack([np.zeros_like(start), gains.cumsum(0)])
+        self._log_capital = path[-1]
+        along = np.logaddexp(_log_mean(path), -math.log(self.batches + 1.0))
+        self._log_highest = max(self._log_highest, float(along.max()))
+        self._bag = np.sort(np.concatenate([self._bag, values]), kind="stable")
+        mean = float(p.mean()) if len(p) else math.nan
+        return BatchResult(self.batches, len(p), mean, self.log_evidence, self._log_highest, self.alarm)
+
+    def _p_values(self, values: Array, random: np.random.Generator) -> Array:
+        """Smoothed p-values of values, each compared with the bag and with those before it."""
+        above = len(self._bag) - np.searchsorted(self._bag, values, side="right")
+        level = len(self._bag) - np.searchsorted(self._bag, values, side="left") - above
+        higher, equal = _among_earlier(values)
+        before = len(self._bag) + np.arange(1, len(values) + 1)
+        share = 1.0 - random.random(len(values))  # in (0, 1]: no p-value is 0
+        p: Array = (above + higher + share * (level + equal + 1)) / before
+        return p
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """All that the next batch needs: values that JSON can hold, and arrays."""
+        values = {
+            "format": FORMAT,
+            "seed": self.seed,
+            "false_alarms": self.false_alarms,
+            "batches": self.batches,
+            "log_highest": self._log_highest,
+        }
+        return values, {"bag": self._bag.copy(), "log_capital": self._log_capital.copy()}
+
+    @classmethod
+    def from_state(cls, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
+        """The test as it was when ``state`` was called.
+
+        Args:
+            values: The plain values.
+            arrays: The arrays.
+        """
+        if values.get("format") != FORMAT:
+            raise ValueError(f"state of format {values.get('format')}, not {FORMAT}: of another version; start anew")
+        test = cls(np.asarray(arrays["bag"]), values["seed"], values["false_alarms"])
+        test.batches, test._log_highest = int(values["batches"]), float(values["log_highest"])
+        capital = np.array(arrays["log_capital"], dtype=np.float64)
+        if capital.shape != EXPONENTS.shape:
+            raise ValueError(f"state with {capital.size} capitals, not {EXPONENTS.size}: it is damaged; start anew")
+        test._log_capital = capital
+        return test
+
+
+def _among_earlier(values: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How many of the values before each one are higher, and how many are equal.
+
+    Merges blocks of 1, 2, 4, ... values: each value of a right block looks itself up in the sorted left one, for all
+    pairs of blocks at once.
+    """
+    count = len(values)
+    higher, equal = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    rank = np.unique(values, return_inverse=True)[1].astype(np.int64)
+    place = np.arange(count)
+    size = 1
+    while size < count:
+        pair = place // (2 * size)
+        key = pair * count + rank  # sorts by pair of blocks, then by value
+        is_right = place // size % 2 == 1
+        left = np.sort(key[~is_right])
+        end = (pair[is_right] + 1) * size  # left blocks that have a right one are full
+        first, last = (np.searchsorted(left, key[is_right], side=side) for side in ("left", "right"))
+        higher[is_right] += end - last
+        equal[is_right] += last - first
+        size *= 2
+    return higher, equal
+
+
+def _log_mean(logs: Array) -> Array:
+    """Logarithm of the mean over the last axis, of logarithms that may all be -inf."""
+    top = logs.max(-1, keepdims=True)
+    finite = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        result: Array = finite[..., 0] + np.log(np.exp(logs - finite).mean(-1))
+    return result
+
+
+def _numbers(name: str, values: Tensor | Array) -> Array:
+    """As float64 ``[n]``, none of them NaN."""
+    on_cpu = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+    numbers = np.asarray(on_cpu, dtype=np.float64)
+    if numbers.ndim != 1:
+        raise ValueError(f"{name} must be one number a node, not of shape {list(numbers.shape)}")
+    bad = np.flatnonzero(np.isnan(numbers))
+    if len(bad):
+        raise ValueError(f"{name}: number {bad[0]} is NaN, which is neither high nor low")
+    return numbers
