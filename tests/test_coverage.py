@@ -342,7 +342,7 @@ def test_labels_at_random_earn_no_trust(monkeypatch: pytest.MonkeyPatch) -> None
     trusts, aurocs = [], []
     for seed in range(20):
         graph, labelled = noise(seed)
-        coverage, stored = estimate(Describer.of(graph, 0)(graph), labelled, seed, graph)
+        coverage, stored, _ = estimate(Describer.of(graph, 0)(graph), labelled, seed, graph)
         trusts += [coverage.diagnosis.trust, stored.diagnosis.trust]
         aurocs.append([roc_auc_score(labelled, member) for member in seen[-1]])
         if coverage.diagnosis.trust == 0.0:
@@ -1047,7 +1047,7 @@ def test_the_reason_is_what_strangers_differ_in() -> None:
         assert fitted.why(torch.tensor([node]))[0].startswith("feature sum 20")
         effects = [one.effect for one in found.reasons]
         assert effects == sorted(effects)
-    known = fitted.predict(nodes=fitted.train_).credal.width.amax(-1)  # type: ignore[union-attr]
+    known = fitted.predict(nodes=fitted.train_.nodes).credal.width.amax(-1)  # type: ignore[union-attr]
     assert float(known.median()) < 0.9
     mask = torch.zeros(400, dtype=torch.bool)
     mask[[1, 3]] = True
@@ -1056,7 +1056,7 @@ def test_the_reason_is_what_strangers_differ_in() -> None:
 
 def test_the_numbers_of_an_explanation_by_hand() -> None:
     fitted, graph, _ = heavy()
-    labelled = {*fitted.train_.tolist()}
+    labelled = {*fitted.train_.nodes.tolist()}
     around: list[set[int]] = [set() for _ in range(400)]
     for a, b in graph.edge_index.T.tolist():
         if a != b:

@@ -98,6 +98,6 @@ def test_labels_at_random_earn_no_trust() -> None:
     for seed in range(40):
         graph = csbm(nodes=250, classes=3, features=8, signal=2.0, seed=seed)
         labelled = csbm(nodes=250, classes=3, features=2, seed=1000 + seed).labels == 0
-        coverage, stored = estimate(Describer.of(graph, seed)(graph), labelled, seed, graph)
+        coverage, stored, _ = estimate(Describer.of(graph, seed)(graph), labelled, seed, graph)
         trusts += [coverage.diagnosis.trust, stored.diagnosis.trust]
     assert float(np.mean(np.array(trusts) == 0.0)) >= 0.95

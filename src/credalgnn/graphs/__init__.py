@@ -20,7 +20,7 @@ from .datasets import (
 from .description import Description
 from .errors import GraphError, GraphWarning, OwnTaskError
 from .graph import Graph
-from .split import Split
+from .split import Split, deal
 from .task import Part, Task, TrainingView
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "csbm_posterior",
     "dataset_name",
     "dataset_names",
+    "deal",
     "digits",
     "find_dataset",
     "load_graph",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -82,3 +83,47 @@ def seeded(seed: int) -> torch.Generator:
     if not 0 <= seed < 2**32:
         raise GraphError(f"a seed must be between 0 and {2**32 - 1}, not {seed}")
     return torch.Generator().manual_seed(seed)
+
+
+SHARES = {"train": 0.6, "val": 0.2, "calibration": 0.2}
+
+
+def deal(labels: Tensor, parts: Mapping[str, Tensor], seed: int = 0) -> dict[str, Tensor]:
+    """Deal labelled nodes to those of the parts train, val and calibration that are not given.
+
+    60, 20 and 20 % of the labelled nodes that no given part has; fewer parts share in the same proportion. Stratified
+    by class, and every node has the same chance to be dealt to a part, so that calibration nodes are like the other
+    labelled ones; but a class of which no node would be trained on gives its first ones to training.
+
+    Args:
+        labels: Classes of all nodes ``[N]``, below 0 for unknown.
+        parts: Node numbers of the parts that are given, others such as test included.
+        seed: Of the deal.
+    """
+    wanted = [name for name in SHARES if name not in parts]
+    free = labels >= 0
+    for nodes in parts.values():
+        free[nodes] = False
+    nodes = free.nonzero().squeeze(-1)
+    generator = seeded(seed)
+    nodes = nodes[torch.randperm(len(nodes), generator=generator)]
+    nodes = nodes[labels[nodes].argsort(stable=True)]  # by class, and in random order within each
+    # A part of every stretch of the order, begun at a random place: shares of classes are kept, and nobody is favoured.
+    start = torch.rand((), generator=generator, dtype=torch.float64)
+    bounds = torch.tensor([SHARES[name] for name in wanted], dtype=torch.float64).cumsum(0)
+    # Multiples of the golden ratio fall evenly into any share of the unit interval, also over short stretches.
+    place = (torch.arange(len(nodes), dtype=torch.float64) * 0.6180339887498949 + start) % 1.0
+    number = torch.searchsorted(bounds / bounds[-1], place, right=True).clamp_max(len(wanted) - 1)
+    if "train" in wanted:
+        number = _with_training_nodes(labels[nodes], number)
+    dealt = {name: nodes[number == k].sort().values for k, name in enumerate(wanted)}
+    return {**parts, **dealt}
+
+
+def _with_training_nodes(labels: Tensor, number: Tensor) -> Tensor:
+    """The parts of nodes in the order of their classes, with a node of every class in the first part."""
+    first = torch.ones(len(labels), dtype=torch.bool)
+    first[1:] = labels[1:] != labels[:-1]
+    trained = torch.zeros(int(labels.max()) + 1 if len(labels) else 0, dtype=torch.bool)
+    trained[labels[number == 0]] = True
+    return torch.where(first & ~trained[labels], 0, number)

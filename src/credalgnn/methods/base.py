@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 import torch
@@ -17,9 +18,11 @@ from ..graphs import Graph, GraphError, Task, node_numbers
 from ..nn import Adjacency, SparseMatrix
 from ..nn.backbones import Features
 from ..nn.training import Epoch
+from .calibration import Calibration, CalibrationNodes
 from .diagnostics import CredalWarning, complaint_about, sample
 from .feature_range import FeatureRange, InputWarning
 from .given import Given, Protocol, given_of
+from .known_nodes import KnownNodes, numbers_of
 from .parameters import Parameters
 from .prediction import MethodError, Prediction
 from .search_space import Space
@@ -145,11 +148,16 @@ class Method(Parameters, ABC):
         *,
         train: Tensor | None = None,
         val: Tensor | None = None,
+        calibration: Tensor | None = None,
         protocol: Protocol = "sealed",
         progress: bool | None = None,
         on_epoch: Callable[[Epoch], None] | None = None,
     ) -> Self:
-        """Learn from a task, or from one's own graph with nodes to train on and to stop by.
+        """Learn from a task, or from one's own graph.
+
+        Of a graph, what is not given is dealt: 60, 20 and 20 % of the labelled nodes for training, early stopping and
+        calibration, stratified by class. Where ``train`` and ``val`` are given, there is no calibration unless it is
+        given, too.
 
         A credal method warns (``CredalWarning``), once, if its sets say nothing: here, judged by some nodes it was not
         trained on, or else when it first predicts.
@@ -158,20 +166,50 @@ class Method(Parameters, ABC):
             data: A task, or a graph.
             train: With a graph, the nodes to train on: a mask or node numbers.
             val: With a graph, the nodes that decide when to stop: a mask or node numbers.
+            calibration: With a graph, labelled nodes that nothing is learnt from, so that predictions can promise a
+                rate of false alarms (``Prediction.strangers``) and coverage (``Prediction.sets``).
             protocol: ``"sealed"`` shows a method training and ID validation nodes only; ``"paper"`` lets early stopping
                 look at the task's OOD validation nodes too (``monitor="ood_auroc"``).
             progress: Show a bar; None: on a terminal, when training takes more than a few seconds.
             on_epoch: Is shown every line of the training curve as it comes; what it raises ends the training.
         """
-        given = given_of(data, train, val, protocol)._replace(progress=progress, on_epoch=on_epoch)
+        given = given_of(data, train, val, calibration, protocol)._replace(progress=progress, on_epoch=on_epoch)
         look = self.is_credal and not self._is_trained()
         self._learn(given)
+        self._set_aside(given)
         self._warned = False
         self._examined: Graph | None = given.view.graph if look else None  # what the credal sets were judged by
         if self._examined is not None:
             with torch.no_grad(), suppress(ValueError):  # what cannot be predicted is for predict to refuse
                 self._warn_of(self._predict(self._examined, sample(self._examined.num_nodes, given.view.train)))
         return self
+
+    def _set_aside(self, given: Given) -> None:
+        """Remember the calibration nodes, and what the method says of them."""
+        self._calibrated: tuple[str, Calibration] | None = None
+        self.calibration_: CalibrationNodes | None = None
+        if given.calibration is None or given.calibration_labels is None:
+            return
+        with torch.no_grad():
+            said = self._predict_held_out(given.graph, given.calibration)
+        known = KnownNodes.of(given.graph, given.calibration)
+        labels = given.calibration_labels
+        self.calibration_ = CalibrationNodes(known, labels, _calibration(said, labels, alike=False))
+
+    def _calibration(self, graph: Graph) -> Calibration | None:
+        """What the method says of its calibration nodes: in this graph, if they are in it, or in the fitted one."""
+        nodes = self.calibration_
+        if nodes is None:
+            return None
+        key = f"{graph.content} {graph.node_ids is None or hash(graph.node_ids.tobytes())}"
+        if self._calibrated is None or self._calibrated[0] != key:
+            numbers = nodes.known.numbers_in(graph)
+            result = nodes.fitted
+            if bool((numbers >= 0).all()) and self._judges_alike(graph):
+                with torch.no_grad():
+                    result = _calibration(self._predict(graph, numbers), nodes.labels, alike=True)
+            self._calibrated = key, result
+        return self._calibrated[1]
 
     def _learn(self, given: Given) -> None:
         self._check()
@@ -184,7 +222,9 @@ class Method(Parameters, ABC):
         self._train_nodes: Tensor | None = given.train_nodes
         self.protocol: Protocol = "sealed" if given.validation is None else "paper"
 
-    def predict(self, graph: Graph | None = None, nodes: Tensor | None = None) -> Prediction:
+    def predict(
+        self, graph: Graph | None = None, nodes: Tensor | None = None, *, ids: Sequence[Any] | None = None
+    ) -> Prediction:
         """Predict the nodes of the graph it was fitted on, or of another one.
 
         Fitted on an inductive task, it predicts on the whole graph, of which training saw a part. Features far outside
@@ -194,10 +234,17 @@ class Method(Parameters, ABC):
             graph: By default the fitted one. Another one may have new nodes and edges; its features must be the same,
                 and in the same order if they have names.
             nodes: A mask or node numbers; by default all nodes.
+            ids: Instead of ``nodes``, what the nodes are called.
         """
         graph = self._graph(graph)
         try:
-            chosen = torch.arange(graph.num_nodes) if nodes is None else node_numbers(nodes, "nodes", graph.num_nodes)
+            if ids is not None and nodes is not None:
+                raise GraphError("say which nodes by nodes= or by ids=, not by both")
+            chosen = torch.arange(graph.num_nodes)
+            if ids is not None:
+                chosen = numbers_of(graph, ids)
+            elif nodes is not None:
+                chosen = node_numbers(nodes, "nodes", graph.num_nodes)
         except GraphError as error:
             raise MethodError(str(error)) from None
         hint = "not all outputs are finite numbers; are the features scaled as they were in training?"
@@ -212,6 +259,12 @@ class Method(Parameters, ABC):
             raise MethodError(hint)
         if graph is not self._examined:
             self._warn_of(prediction)
+        prediction = replace(
+            prediction,
+            node_ids=None if graph.node_ids is None else graph.node_ids[chosen.numpy()],
+            calibration=self._calibration(graph),
+            reasons=partial(self.why, graph=graph),
+        )
         if self.graph_ is not None and graph.content == self.graph_.content:  # it may have other labels or names
             return replace(prediction, train_nodes=self._train_nodes)
         if message := self.feature_range_.complaint_about(graph):
@@ -316,6 +369,7 @@ class Method(Parameters, ABC):
     def __post_init__(self) -> None:
         self._check_types()
         self._examined, self._warned = None, False
+        self._calibrated, self.calibration_ = None, None
         self.history_: list[Epoch] = []
         self._check()
 
@@ -326,6 +380,17 @@ class Method(Parameters, ABC):
     @abstractmethod
     def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
         """Predict ``nodes`` (their numbers) of a graph, which has the features of training."""
+
+    def _predict_held_out(self, graph: Graph, nodes: Tensor) -> Prediction:
+        """Predict calibration nodes of the fitted graph as if they were nodes of another graph.
+
+        A method whose models for other graphs have been told anything about these nodes overrides it.
+        """
+        return self._predict(graph, nodes)
+
+    def _judges_alike(self, graph: Graph) -> bool:
+        """Whether calibration nodes in a graph are judged as its other nodes of known classes are."""
+        return True
 
     def _is_trained(self) -> bool:
         """Whether ``fit`` has nothing left to train: it then costs nothing, and looks at nothing either."""
@@ -346,6 +411,14 @@ class Method(Parameters, ABC):
 
     def _adopt(self, parts: Mapping[str, Method]) -> None:
         """The inverse of ``_parts``."""
+
+
+def _calibration(prediction: Prediction, labels: Tensor, alike: bool) -> Calibration:
+    """From the prediction for calibration nodes and their labels."""
+    if prediction.probabilities is None:
+        return Calibration(prediction.score, None, None, alike)
+    misfit = prediction.nonconformity().gather(1, labels[:, None]).squeeze(1)
+    return Calibration(prediction.score, prediction.classes, misfit, alike)
 
 
 def inputs(graph: Graph, device: str = "cpu") -> tuple[Features, Adjacency]:

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from ..graphs import Graph, GraphError, Part, Task, TrainingView
+from ..graphs import Graph, GraphError, Part, Task, TrainingView, deal, node_numbers
 from ..nn.training import Epoch
 from .prediction import MethodError
 
@@ -23,6 +23,8 @@ class Given(NamedTuple):
         graph: What it will predict on: nothing is learnt from that.
         validation: The validation part with its OOD nodes, under the paper's protocol only.
         train_nodes: The training nodes as ``graph`` numbers them.
+        calibration: The calibration nodes likewise; nothing is learnt from them. None: there are none.
+        calibration_labels: Their classes.
         progress: Show a bar; None: on a terminal, when it takes more than a few seconds.
         on_epoch: To be shown every line of the training curve.
     """
@@ -31,24 +33,28 @@ class Given(NamedTuple):
     graph: Graph
     validation: Part | None
     train_nodes: Tensor
+    calibration: Tensor | None = None
+    calibration_labels: Tensor | None = None
     progress: bool | None = None
     on_epoch: Callable[[Epoch], None] | None = None
 
 
-def given_of(data: Any, train: Tensor | None, val: Tensor | None, protocol: str) -> Given:
+def given_of(data: Any, train: Tensor | None, val: Tensor | None, calibration: Tensor | None, protocol: str) -> Given:
     """What ``Method.fit`` is called with, as a method learns from it; refuses what nothing can be learnt from.
 
     Args:
         data: A task, or a graph.
         train: With a graph, the nodes to train on.
         val: With a graph, the nodes that decide when to stop.
+        calibration: With a graph, the nodes that nothing is learnt from.
         protocol: ``"sealed"`` or ``"paper"``.
     """
     if protocol not in ("sealed", "paper"):
         raise MethodError(f"unknown protocol {protocol!r}: choose 'sealed' or 'paper'")
+    labels = None
     if isinstance(data, Task):
-        if train is not None or val is not None:
-            raise MethodError("a task has its own split: give train and val with a graph only")
+        if train is not None or val is not None or calibration is not None:
+            raise MethodError("a task has its own split: give train, val and calibration with a graph only")
         if data.inductive and protocol == "paper":
             raise MethodError(
                 "the paper's protocol is transductive: it looks at OOD validation nodes, which the training of an "
@@ -58,14 +64,16 @@ def given_of(data: Any, train: Tensor | None, val: Tensor | None, protocol: str)
         validation = data.validation if protocol == "paper" else None
         train_nodes = data.split.train
     elif isinstance(data, Graph):
-        if train is None or val is None:
-            raise MethodError("fit(graph) needs train= and val=: masks or node numbers; val decides when to stop")
         if protocol == "paper":
             raise MethodError("the paper's protocol looks at OOD validation nodes, which only a task has: fit(task)")
         try:
-            view, validation = TrainingView.of_graph(data, train, val), None
+            parts = _parts(data, train, val, calibration)
+            view, validation = TrainingView.of_graph(data, parts["train"], parts["val"]), None
         except GraphError as error:
             raise MethodError(str(error)) from None
+        calibration = parts.get("calibration")
+        if calibration is not None:
+            labels = data.labels[calibration]
         graph, train_nodes = view.graph, view.train
     else:
         hint = ": Graph.from_pyg(data) makes one" if hasattr(data, "edge_index") else ""
@@ -82,4 +90,37 @@ def given_of(data: Any, train: Tensor | None, val: Tensor | None, protocol: str)
         raise MethodError(
             "the validation part has no node of a known class: early stopping needs some; change the split"
         )
-    return Given(view, graph, validation, train_nodes)
+    return Given(view, graph, validation, train_nodes, calibration, labels)
+
+
+def _parts(graph: Graph, train: Tensor | None, val: Tensor | None, calibration: Tensor | None) -> dict[str, Tensor]:
+    """Node numbers of train, val and, where there are any, calibration; what is left out is dealt.
+
+    Who gives train and val keeps the other labelled nodes for something else: calibration is then left out, too.
+    """
+    given = {"train": train, "val": val, "calibration": calibration}
+    parts = {
+        name: torch.unique(node_numbers(nodes, name, graph.num_nodes))
+        for name, nodes in given.items()
+        if nodes is not None
+    }
+    if "train" not in parts or "val" not in parts:
+        if not bool((graph.labels >= 0).any()):
+            raise MethodError("the graph has no labels: a classifier learns from labelled nodes")
+        parts = deal(graph.labels, parts)
+    held = parts.get("calibration")
+    if held is None:
+        return parts
+    unknown = held[graph.labels[held] < 0]
+    if len(unknown):
+        raise MethodError(f"node {int(unknown[0])} is in calibration but has no label: leave it out of calibration")
+    for name in ("train", "val"):
+        shared = held[torch.isin(held, parts[name])]
+        if len(shared):
+            raise MethodError(
+                f"node {int(shared[0])} is in both calibration and {name}: a promise about nodes that {name} has "
+                "looked at would not hold; parts must not overlap"
+            )
+    if not len(held):
+        del parts["calibration"]
+    return parts

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from .. import conformal
 from ..sets import CredalSet, uncertainty
+from .calibration import Calibration
+
+if TYPE_CHECKING:
+    import pandas  # type: ignore[import-untyped]
+    import pyarrow
 
 
 class MethodError(ValueError):
@@ -29,6 +38,9 @@ class Prediction:
         gap: A bound in bits of the error of either entropy, total or aleatoric, for credal methods only.
         train_nodes: The nodes of the predicted graph that the method was trained on, where it knows them: ``evaluate``
             refuses to judge it on these.
+        node_ids: What the nodes are called, if their graph says so.
+        calibration: What the method says of its calibration nodes; None where it was fitted without any.
+        reasons: Says of some of these nodes (their numbers) in a few words why they are uncertain.
     """
 
     nodes: Tensor
@@ -39,6 +51,9 @@ class Prediction:
     credal: CredalSet | None = None
     gap: Tensor | None = None
     train_nodes: Tensor | None = None
+    node_ids: NDArray[Any] | None = None
+    calibration: Calibration | None = None
+    reasons: Callable[[Tensor], list[str] | None] | None = field(default=None, repr=False)
 
     @classmethod
     def of_credal(cls, nodes: Tensor, credal: CredalSet, class_names: tuple[str, ...]) -> Prediction:
@@ -91,6 +106,128 @@ class Prediction:
     def epistemic(self) -> Tensor:
         """Epistemic uncertainty, bits: what the model does not know."""
         return self._measure("EU")
+
+    @property
+    def p_values(self) -> Tensor:
+        """One a node, float64: small where its headline score is higher than that of nearly all calibration nodes.
+
+        For a node that is exchangeable with the calibration nodes it is at most alpha with probability at most alpha.
+        Of nodes that the method was trained on it says nothing.
+        """
+        calibration = self._calibrated("p-values")
+        return conformal.p_values(calibration.scores, self.score)
+
+    def strangers(
+        self, false_alarms: float | None = None, *, fdr: float | None = None, by_class: bool = False
+    ) -> Tensor:
+        """The nodes that look like nothing the method was taught, boolean ``[N]``; say how many false alarms may be.
+
+        Args:
+            false_alarms: A node of a known class is flagged with at most this probability, whatever strangers look
+                like, if it is exchangeable with the calibration nodes.
+            fdr: Instead of that, the expected share of false alarms among all flags (Benjamini and Hochberg).
+            by_class: Hold ``false_alarms`` for each predicted class by itself, and not on average over all.
+        """
+        rate = false_alarms if fdr is None else fdr
+        if rate is None or (false_alarms is not None and fdr is not None):
+            raise MethodError("say how many false alarms may be: strangers(false_alarms=0.05), or strangers(fdr=0.1)")
+        if not 0.0 < rate < 1.0:
+            raise MethodError(f"a rate must be between 0 and 1, not {rate}: 0.05 is one in twenty")
+        if fdr is not None and by_class:
+            raise MethodError("by_class is for false_alarms; fdr speaks of all flags together")
+        calibration = self._calibrated("a flag with a promise")
+        groups = None
+        count = len(calibration.scores)
+        if by_class:
+            if calibration.classes is None:
+                raise MethodError("this method predicts no classes, so there is nothing to group nodes by")
+            groups = (calibration.classes, self.classes)
+            count = int(torch.bincount(calibration.classes, minlength=len(self.class_names)).max())
+        if false_alarms is not None:
+            self._check_enough(count, false_alarms, "false_alarms")
+        p = conformal.p_values(calibration.scores, self.score, groups)
+        return conformal.benjamini_hochberg(p, rate) if fdr is not None else conformal.flags(p, rate)
+
+    def sets(self, coverage: float = 0.9) -> Tensor:
+        """The classes that stay in question, boolean ``[N, C]``; wider credal sets give larger ones.
+
+        For nodes of known classes that are exchangeable with the calibration nodes, the true class is among them with
+        at least this probability.
+
+        Args:
+            coverage: The probability.
+        """
+        if not 0.0 < coverage < 1.0:
+            raise MethodError(f"coverage must be between 0 and 1, not {coverage}: 0.9 is nine in ten")
+        calibration = self._calibrated("prediction sets with a promise")
+        if calibration.nonconformity is None or self.probabilities is None:
+            raise MethodError(f"this method scores nodes ({', '.join(self.scores)}) and predicts no classes")
+        self._check_enough(len(calibration.scores), 1.0 - coverage, "coverage")
+        threshold = conformal.threshold(calibration.nonconformity, coverage)
+        return conformal.prediction_sets(self.nonconformity(), threshold, self.probabilities)
+
+    def nonconformity(self) -> Tensor:
+        """How little each class fits the prediction, float64 ``[N, C]``: what prediction sets are made from."""
+        if self.probabilities is None:
+            raise MethodError(f"this method scores nodes ({', '.join(self.scores)}) and predicts no classes")
+        return conformal.nonconformity(self.probabilities if self.credal is None else self.credal.upper)
+
+    def _calibrated(self, what: str) -> Calibration:
+        if self.calibration is None:
+            raise MethodError(
+                f"{what} needs calibration nodes, which took no part in training: fit(graph) sets some aside, "
+                "fit(graph, train=, val=, calibration=) takes yours"
+            )
+        return self.calibration
+
+    @staticmethod
+    def _check_enough(count: int, alpha: float, name: str) -> None:
+        wanted = conformal.needed(alpha)
+        if count < wanted:
+            value = alpha if name == "false_alarms" else 1.0 - alpha
+            least = 1.0 / (count + 1)
+            limit = f"at least {least:.3g}" if name == "false_alarms" else f"at most {1.0 - least:.3g}"
+            raise MethodError(
+                f"{name}={value:g} needs {wanted} calibration nodes to be told, and there are {count}: set more "
+                f"labelled nodes aside, or choose {limit}"
+            )
+
+    def to_table(self, false_alarms: float = 0.05, coverage: float = 0.9, *, why: bool = True) -> pyarrow.Table:
+        """One row a node, as an Arrow table: docs/predictions.md has the columns.
+
+        Args:
+            false_alarms: The rate at which nodes are flagged as strangers.
+            coverage: Of the classes that stay in question.
+            why: Say of flagged nodes why they are uncertain, which takes a while for many.
+        """
+        from .prediction_table import table_of
+
+        return table_of(self, false_alarms, coverage, why)
+
+    def to_pandas(self, false_alarms: float = 0.05, coverage: float = 0.9, *, why: bool = True) -> pandas.DataFrame:
+        """``to_table`` as a data frame; needs pandas.
+
+        Args:
+            false_alarms: See ``to_table``.
+            coverage: See ``to_table``.
+            why: See ``to_table``.
+        """
+        return self.to_table(false_alarms, coverage, why=why).to_pandas()
+
+    def to_parquet(
+        self, path: str | os.PathLike[str], false_alarms: float = 0.05, coverage: float = 0.9, *, why: bool = True
+    ) -> None:
+        """``to_table`` as a Parquet file, or a CSV file if the name ends with ``.csv``; whole or not at all.
+
+        Args:
+            path: Where to.
+            false_alarms: See ``to_table``.
+            coverage: See ``to_table``.
+            why: See ``to_table``.
+        """
+        from .prediction_table import write_table
+
+        write_table(self.to_table(false_alarms, coverage, why=why), path)
 
     def _measure(self, name: str) -> Tensor:
         if name not in self.scores:

@@ -21,12 +21,14 @@ from ..graphs import Task
 from ..nn.backbones import BackboneFactory
 from ..nn.training import Epoch
 from .base import Method
+from .calibration import CalibrationNodes
 from .feature_range import FeatureRange
 from .prediction import MethodError
 from .registry import find_method, known_method, method_path
 
 FORMAT = 2
 WEIGHTS, CONFIG = "model.safetensors", "method.json"
+_CALIBRATION = "calibration."  # prefix of what is known of the calibration nodes
 _RANGE = "features."  # prefix of the range that features had in training
 
 
@@ -135,6 +137,8 @@ def _described(method: Method, prefix: str, tensors: dict[str, Tensor]) -> dict[
     tensors.update({prefix + name: tensor for name, tensor in method._tensors().items()})
     seen = method.feature_range_
     tensors.update({f"{prefix}{_RANGE}low": seen.low, f"{prefix}{_RANGE}high": seen.high})
+    if method.calibration_ is not None:
+        tensors.update({f"{prefix}{_CALIBRATION}{name}": t for name, t in method.calibration_.tensors().items()})
     components = method.components.parameter if method.components else None  # stored as methods
     config = method.get_params(deep=False)
     described = {
@@ -176,6 +180,10 @@ def _made(config: Mapping[str, Any], prefix: str, tensors: Mapping[str, Tensor],
     parts = config.get("parts", {})
     own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
     method.feature_range_ = FeatureRange(own.pop(f"{_RANGE}low"), own.pop(f"{_RANGE}high"))
+    held = {name: own.pop(name) for name in list(own) if name.startswith(_CALIBRATION)}
+    if held:
+        tensors_of = {name.removeprefix(_CALIBRATION): tensor for name, tensor in held.items()}
+        method.calibration_ = CalibrationNodes.from_tensors(tensors_of)
     method._adopt({name: _made(part, f"{prefix}{name}.", tensors, given) for name, part in parts.items()})
     inner = tuple(f"{name}." for name in parts)
     method._restore({name: tensor for name, tensor in own.items() if not name.startswith(inner)})

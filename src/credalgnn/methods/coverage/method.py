@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -15,6 +14,7 @@ from ...graphs import Graph, GraphError, node_numbers
 from ...sets import IntervalSet, widen
 from .. import scores
 from ..given import Given
+from ..known_nodes import KnownNodes
 from ..posthoc import OnModel, check_positive
 from ..prediction import MethodError, Prediction
 from .descriptions import Array, Describer
@@ -81,9 +81,9 @@ class CredalCoverage(OnModel):
         labelled = torch.zeros(graph.num_nodes, dtype=torch.bool)
         labelled[view.train] = True
         self.models_: StoredModels | None = None
-        self.coverage_ = Coverage(np.zeros(graph.num_nodes), Diagnosis.of_nothing(labelled))
+        self.coverage_ = self._held_out = Coverage(np.zeros(graph.num_nodes), Diagnosis.of_nothing(labelled))
         if _enough(labelled):
-            self.coverage_, self.models_ = estimate(rows, labelled, self.seed, graph, given.progress)
+            self.coverage_, self.models_, self._held_out = estimate(rows, labelled, self.seed, graph, given.progress)
         kept = view.train[:: len(view.train) // TYPICAL + 1]
         self.rows_ = torch.from_numpy(rows[kept.numpy()])
         entropy, val = self._entropy(graph), view.val.numpy()
@@ -91,8 +91,7 @@ class CredalCoverage(OnModel):
             self.rows_.numpy(), graph.labels[kept].numpy(), rows[val], entropy[val], self.seed
         )
         self.doubt_ = entropy if self.strangeness_ is None else self.strangeness_(rows, entropy)
-        self.ids_ = _hashed(graph)[view.train] if graph.node_ids is not None else torch.empty(0, dtype=torch.int64)
-        self.train_, self.content_ = view.train, graph.content
+        self.train_ = KnownNodes.of(graph, view.train)
         self._forget()
         others = (~labelled).nonzero().squeeze(-1)
         widest = self._credal(graph, others[:: len(others) // LOOKED_AT + 1], self.coverage_).width.amax(-1)
@@ -169,10 +168,8 @@ class CredalCoverage(OnModel):
     def _labelled(self, graph: Graph) -> Tensor:
         """Which nodes of a graph are the training nodes, as far as that can be known."""
         labelled = torch.zeros(graph.num_nodes, dtype=torch.bool)
-        if graph.content == self.content_:
-            labelled[self.train_] = True
-        elif graph.node_ids is not None and len(self.ids_):
-            labelled = torch.isin(_hashed(graph), self.ids_)
+        numbers = self.train_.numbers_in(graph)
+        labelled[numbers[numbers >= 0]] = True
         return labelled
 
     @property
@@ -197,7 +194,16 @@ class CredalCoverage(OnModel):
         return f"{message}: {self.coverage_.diagnosis}; {widths}"
 
     def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        coverage = self._coverage(graph)
+        return self._predict_by(self._coverage(graph), graph, nodes)
+
+    def _predict_held_out(self, graph: Graph, nodes: Tensor) -> Prediction:
+        return self._predict_by(self._held_out, graph, nodes)
+
+    def _judges_alike(self, graph: Graph) -> bool:
+        """Not where the models of ``fit`` serve: they were told that calibration nodes are not labelled."""
+        return graph.content == self.train_.content or (self.reestimate and self._can_estimate(self._labelled(graph)))
+
+    def _predict_by(self, coverage: Coverage, graph: Graph, nodes: Tensor) -> Prediction:
         result = Prediction.of_credal(nodes, self._credal(graph, nodes, coverage), self.class_names)
         point = self._midpoints(graph, nodes).softmax(-1)  # calibrated, in the set, and with the same classes
         missing = -torch.from_numpy(coverage.log_relative)[nodes]
@@ -243,7 +249,7 @@ class CredalCoverage(OnModel):
 
     def _doubt(self, graph: Graph) -> Array:
         """What widens sets where coverage is not to be trusted: how strange nodes are, or the entropy."""
-        if graph.content == self.content_:
+        if graph.content == self.train_.content:
             return self.doubt_
         if self._doubted is None or self._doubted[0] != graph.content:
             entropy = self._entropy(graph)
@@ -253,7 +259,7 @@ class CredalCoverage(OnModel):
 
     def _coverage(self, graph: Graph) -> Coverage:
         """Coverage of the nodes of a graph: as found in ``fit``, estimated anew, or by the models of ``fit``."""
-        if graph.content == self.content_:
+        if graph.content == self.train_.content:
             return self.coverage_
         ids = None if graph.node_ids is None else graph.node_ids.tobytes()
         key = graph.content, ids, self.reestimate  # the ids tell which nodes are training nodes
@@ -274,9 +280,14 @@ class CredalCoverage(OnModel):
         smaller graph, training nodes would be told from all others by that alone.
         """
         labelled = self._labelled(graph)
-        if int((~labelled).sum()) < FEW or 2 * int(labelled.sum()) < len(self.train_) or not _enough(labelled):
+        if not self._can_estimate(labelled):
             return None
-        return estimate(Describer.of(graph, self.seed)(graph), labelled, self.seed, graph)[0]
+        return estimate(Describer.of(graph, self.seed)(graph), labelled, self.seed, graph).coverage
+
+    def _can_estimate(self, labelled: Tensor) -> bool:
+        """Whether a graph has enough training nodes, and enough others."""
+        count = int(labelled.sum())
+        return len(labelled) - count >= FEW and 2 * count >= len(self.train_.nodes) and _enough(labelled)
 
     def _tensors(self) -> dict[str, Tensor]:
         tensors = {f"describer.{name}": getattr(self.describer_, name) for name in Describer.FIELDS}
@@ -290,8 +301,9 @@ class CredalCoverage(OnModel):
         tensors["coverage"] = torch.from_numpy(self.coverage_.log_relative)
         tensors["diagnosis"] = torch.tensor(list(asdict(self.coverage_.diagnosis).values()), dtype=torch.float64)
         tensors["numbers"] = torch.tensor([self.temperature_, self.labels_], dtype=torch.float64)
-        tensors["content"] = torch.tensor(list(bytes.fromhex(self.content_)), dtype=torch.uint8)
-        return {**tensors, "train": self.train_, "rows": self.rows_, "ids": self.ids_, "widths": self.widths_}
+        tensors["content"] = torch.tensor(list(bytes.fromhex(self.train_.content)), dtype=torch.uint8)
+        tensors.update({"train": self.train_.nodes, "ids": self.train_.codes})
+        return {**tensors, "rows": self.rows_, "widths": self.widths_}
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
         self.describer_ = Describer(**{name: tensors[f"describer.{name}"] for name in Describer.FIELDS})
@@ -300,9 +312,9 @@ class CredalCoverage(OnModel):
         diagnosis = Diagnosis(*tensors["diagnosis"].tolist())
         self.coverage_ = Coverage(tensors["coverage"].numpy(), diagnosis)
         self.temperature_, self.labels_ = tensors["numbers"].tolist()
-        self.content_ = bytes(tensors["content"].tolist()).hex()
-        self.train_, self.rows_ = tensors["train"], tensors["rows"]
-        self.ids_, self.widths_, self.doubt_ = tensors["ids"], tensors["widths"], tensors["doubt"].numpy()
+        content = bytes(tensors["content"].tolist()).hex()
+        self.train_ = KnownNodes(content, tensors["train"], tensors["ids"])
+        self.rows_, self.widths_, self.doubt_ = tensors["rows"], tensors["widths"], tensors["doubt"].numpy()
         self.strangeness_ = None
         if any(name.startswith("strangeness.") for name in tensors):
             fitted = (tensors[f"strangeness.{name}"].numpy() for name in Strangeness.FITTED)
@@ -325,16 +337,6 @@ def _usual_share(graph: Graph, labelled: Tensor) -> float:
     hits = torch.bincount(here, labelled[there].double(), minlength=graph.num_nodes)
     some = labelled & (count > 0)
     return float((hits[some] / count[some]).mean()) if bool(some.any()) else 0.0
-
-
-def _hashed(graph: Graph) -> Tensor:
-    """The ids of a graph's nodes as whole numbers; texts by a hash of 63 bits."""
-    ids = graph.node_ids
-    assert ids is not None
-    if ids.dtype.kind == "i":
-        return torch.from_numpy(ids.astype(np.int64))
-    texts = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in ids.tolist())
-    return torch.tensor([int.from_bytes(text, "big") >> 1 for text in texts], dtype=torch.int64)
 
 
 def _temperature(logits: Tensor, labels: Tensor) -> float:

@@ -154,9 +154,23 @@ class StoredModels:
         return cls(learners, arrays["weights"], Scale(*arrays["scale"].tolist()), diagnosis)
 
 
+class Estimate(NamedTuple):
+    """Cross-fitted coverage of described nodes, and models for others.
+
+    Attributes:
+        coverage: Of the nodes.
+        models: For other nodes.
+        held_out: What these models say of the nodes, each judged by those that were not told about it.
+    """
+
+    coverage: Coverage
+    models: StoredModels
+    held_out: Coverage
+
+
 def estimate(
     rows: Array, labelled: Tensor, seed: int, graph: Graph | None = None, progress: bool | None = None
-) -> tuple[Coverage, StoredModels]:
+) -> Estimate:
     """Cross-fitted coverage of described nodes, and models for others.
 
     Args:
@@ -198,7 +212,8 @@ def estimate(
     plain = _combined(out_of_fold[list(PLAIN)], y)
     whole = plain if graph is None else _combined(out_of_fold, y)
     by_fold = tuple(tuple(learners[number, k] for number in PLAIN) for k in range(FOLDS))
-    return whole.coverage, StoredModels(by_fold, plain.weights, plain.scale, plain.coverage.diagnosis)
+    models = StoredModels(by_fold, plain.weights, plain.scale, plain.coverage.diagnosis)
+    return Estimate(whole.coverage, models, plain.coverage)
 
 
 class _Combined(NamedTuple):

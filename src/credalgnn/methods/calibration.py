@@ -1,0 +1,67 @@
+"""Calibration nodes: nodes of known classes that took no part in training, and what a method says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .known_nodes import KnownNodes
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """What a method says of calibration nodes, a row each.
+
+    Attributes:
+        scores: The headline score ``[n]``.
+        classes: The predicted class ``[n]``; None for methods that predict none.
+        nonconformity: How little the true class fits the prediction ``[n]``; None likewise.
+        alike: Whether they were judged in the graph of the prediction, as its other nodes were. If not, what was said
+            of them when the method was fitted serves, and the promise is for nodes as they were in that graph.
+    """
+
+    scores: Tensor
+    classes: Tensor | None
+    nonconformity: Tensor | None
+    alike: bool = True
+
+
+class CalibrationNodes(NamedTuple):
+    """The calibration nodes of a fitted method.
+
+    Attributes:
+        known: The nodes, and how they are known again in other graphs.
+        labels: Their classes.
+        fitted: What the method says of them in the fitted graph, without having been told anything about them: for
+            graphs that they are not in.
+    """
+
+    known: KnownNodes
+    labels: Tensor
+    fitted: Calibration
+
+    def tensors(self) -> dict[str, Tensor]:
+        """By name, to be saved."""
+        fitted = {name: getattr(self.fitted, name) for name in ("scores", "classes", "nonconformity")}
+        return {
+            "content": torch.tensor(list(bytes.fromhex(self.known.content)), dtype=torch.uint8),
+            "nodes": self.known.nodes,
+            "codes": self.known.codes,
+            "labels": self.labels,
+            **{name: tensor for name, tensor in fitted.items() if tensor is not None},
+        }
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> CalibrationNodes:
+        """The inverse of ``tensors``.
+
+        Args:
+            tensors: By name.
+        """
+        known = KnownNodes(bytes(tensors["content"].tolist()).hex(), tensors["nodes"], tensors["codes"])
+        parts = (tensors["scores"], tensors.get("classes"), tensors.get("nonconformity"))
+        return cls(known, tensors["labels"], Calibration(*parts, alike=False))

@@ -1,0 +1,91 @@
+"""Nodes of the fitted graph, known again in another graph by their ids."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..graphs import Graph, GraphError
+
+
+@dataclass(frozen=True, eq=False)
+class KnownNodes:
+    """Some nodes of the graph a method was fitted on.
+
+    Args:
+        content: The hash of that graph's features and edges (``Graph.content``).
+        nodes: Their numbers in it ``[n]``.
+        codes: Their ids as whole numbers ``[n]``; empty where that graph has none.
+    """
+
+    content: str
+    nodes: Tensor
+    codes: Tensor
+
+    @classmethod
+    def of(cls, graph: Graph, nodes: Tensor) -> KnownNodes:
+        """Nodes of a graph.
+
+        Args:
+            graph: The graph.
+            nodes: Their numbers.
+        """
+        codes = torch.empty(0, dtype=torch.int64) if graph.node_ids is None else _codes(graph)[nodes]
+        return cls(graph.content, nodes, codes)
+
+    def numbers_in(self, graph: Graph) -> Tensor:
+        """Their numbers in a graph, -1 for those that are not in it or cannot be told ``[n]``.
+
+        Args:
+            graph: The fitted graph, or another one.
+        """
+        if graph.content == self.content:
+            return self.nodes
+        numbers = torch.full_like(self.nodes, -1)
+        if graph.node_ids is None or not len(self.codes):
+            return numbers
+        codes = _codes(graph)
+        order = codes.argsort()
+        place = torch.searchsorted(codes[order], self.codes).clamp_max(len(codes) - 1)
+        found = order[place]
+        return torch.where(codes[found] == self.codes, found, numbers)
+
+
+def numbers_of(graph: Graph, ids: Sequence[Any]) -> Tensor:
+    """The numbers of nodes by what they are called.
+
+    Args:
+        graph: Their graph.
+        ids: Whole numbers or text, as the graph has them.
+    """
+    if graph.node_ids is None:
+        raise GraphError("the nodes of this graph have no ids: say which by their numbers, nodes=[...]")
+    asked = np.asarray(ids)
+    text = graph.node_ids.dtype.kind == "U"
+    if asked.ndim != 1 or not len(asked):
+        raise GraphError("ids must be a list of node ids, at least one")
+    if (asked.dtype.kind == "U") != text or asked.dtype.kind not in "iuU":
+        raise GraphError(f"ids are {asked.dtype}, and those of the graph {'text' if text else 'whole numbers'}")
+    order = np.argsort(graph.node_ids, kind="stable")
+    place = np.searchsorted(graph.node_ids, asked, sorter=order).clip(max=len(order) - 1)
+    numbers = order[place]
+    unknown = asked[graph.node_ids[numbers] != asked]
+    if len(unknown):
+        raise GraphError(f"there is no node {unknown[0]!s}: the ids are {', '.join(map(str, graph.node_ids[:3]))}, ...")
+    return torch.from_numpy(numbers)
+
+
+def _codes(graph: Graph) -> Tensor:
+    """The ids of a graph's nodes as whole numbers; texts by a hash of 63 bits."""
+    ids = graph.node_ids
+    assert ids is not None
+    if ids.dtype.kind == "i":
+        return torch.from_numpy(ids.astype(np.int64))
+    texts = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in ids.tolist())
+    return torch.tensor([int.from_bytes(text, "big") >> 1 for text in texts], dtype=torch.int64)

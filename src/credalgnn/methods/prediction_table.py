@@ -1,0 +1,125 @@
+"""Predictions as a table: one row a node, for people and other programs (docs/predictions.md)."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .._files import atomic
+from .prediction import MethodError, Prediction
+
+if TYPE_CHECKING:
+    import pyarrow
+
+SCHEMA = "1"
+EXPLAINED = 20_000  # flagged nodes at the most that are explained, those with the smallest p-values
+SEPARATOR = "|"
+PIECE = 1 << 16  # rows whose texts are made at a time
+
+
+def table_of(prediction: Prediction, false_alarms: float, coverage: float, why: bool) -> pyarrow.Table:
+    """See ``Prediction.to_table``.
+
+    Args:
+        prediction: Of a method that classifies, or of one that scores only.
+        false_alarms: The rate at which nodes are flagged.
+        coverage: Of the classes that stay in question.
+        why: Explain flagged nodes.
+    """
+    import pyarrow as pa
+
+    names = prediction.class_names
+    for name in names:
+        if SEPARATOR in name:
+            raise MethodError(f"the class name {name!r} has a {SEPARATOR} in it, which separates classes: rename it")
+    ids = prediction.nodes.numpy() if prediction.node_ids is None else prediction.node_ids
+    columns: dict[str, Any] = {"id": ids}
+    if prediction.probabilities is not None:
+        classes = prediction.classes
+        columns["class"] = pa.array(np.array(names, dtype=object)[classes.numpy()], pa.string())
+        columns["probability"] = prediction.probabilities.gather(1, classes[:, None]).squeeze(1).double().numpy()
+        bounds = {"p": prediction.probabilities}
+        if prediction.credal is not None:
+            bounds = {"lower": prediction.credal.lower, "upper": prediction.credal.upper}
+        for side, values in bounds.items():
+            columns.update({f"{side}_{name}": values[:, k].double().numpy() for k, name in enumerate(names)})
+    for name, values in prediction.scores.items():
+        shown = (-values).exp().clamp_max(1.0) if name == "coverage" else values
+        columns[name] = shown.double().numpy()
+    metadata = {"credalgnn.schema": SCHEMA, "credalgnn.class_names": json.dumps(names)}
+    flagged = torch.zeros(len(prediction.nodes), dtype=torch.bool)
+    if prediction.calibration is not None:
+        p, flagged = prediction.p_values, prediction.strangers(false_alarms)
+        columns["p_value"], columns["stranger"] = p.numpy(), flagged.numpy()
+        metadata["credalgnn.false_alarms"] = f"{false_alarms:g}"
+        if prediction.probabilities is not None:
+            columns["classes"] = pa.array(_classes(prediction, prediction.sets(coverage)), pa.string())
+            metadata["credalgnn.coverage"] = f"{coverage:g}"
+    if why:
+        columns["why"] = pa.array(_why(prediction, flagged), pa.string())
+    return pa.table(columns).replace_schema_metadata(metadata)
+
+
+def _classes(prediction: Prediction, kept: Tensor) -> list[str]:
+    """The classes that stay, the most probable first."""
+    assert prediction.probabilities is not None
+    names = prediction.class_names
+    order = prediction.probabilities.argsort(dim=-1, descending=True, stable=True)
+    rows = []
+    for start in range(0, len(kept), PIECE):
+        ranked, stays = order[start : start + PIECE], kept[start : start + PIECE]
+        stays = stays.gather(1, ranked)
+        for numbers, which in zip(ranked.tolist(), stays.tolist(), strict=True):
+            rows.append(SEPARATOR.join(names[k] for k, yes in zip(numbers, which, strict=True) if yes))
+    return rows
+
+
+def _why(prediction: Prediction, flagged: Tensor) -> list[str]:
+    """Of flagged nodes in a few words why; nothing of others."""
+    texts = [""] * len(prediction.nodes)
+    rows = flagged.nonzero().squeeze(-1)
+    if not len(rows) or prediction.reasons is None:
+        return texts
+    rows = rows[prediction.score[rows].argsort(descending=True, stable=True)[:EXPLAINED]]
+    reasons = prediction.reasons(prediction.nodes[rows])
+    for row, text in zip(rows.tolist(), reasons or (), strict=False):
+        texts[row] = f"unlike labelled nodes: {text}" if text else "fewer labels near it than known nodes have"
+    return texts
+
+
+def write_table(table: pyarrow.Table, path: str | os.PathLike[str]) -> None:
+    """Write a Parquet file, or a CSV file where the name ends so; whole or not at all.
+
+    Args:
+        table: The table.
+        path: Where to.
+    """
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    place = Path(path)
+    check_ending(place)
+    try:
+        with atomic(place) as file:
+            if place.suffix.lower() == ".csv":
+                pyarrow.csv.write_csv(table, file)
+            else:
+                pyarrow.parquet.write_table(table, file)
+    except OSError as error:
+        raise MethodError(f"{place}: cannot be written ({error.strerror}); choose another place") from None
+
+
+def check_ending(path: Path) -> None:
+    """Refuse a file that is neither of the two kinds.
+
+    Args:
+        path: Its name.
+    """
+    if path.suffix.lower() not in (".csv", ".parquet"):
+        raise MethodError(f"{path}: a .csv or .parquet file is wanted")
