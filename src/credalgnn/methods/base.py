@@ -333,6 +333,15 @@ class Method(Parameters, ABC):
         """
         return None
 
+    def nearest_labelled(self, nodes: Tensor, graph: Graph | None = None) -> Tensor | None:
+        """The training nodes that are most like some nodes ``[n, 5]``, the nearest first; None for most methods.
+
+        Args:
+            nodes: A mask or node numbers.
+            graph: Their graph; by default the fitted one.
+        """
+        return None
+
     @property
     def is_fitted(self) -> bool:
         return hasattr(self, "fingerprint")

@@ -90,6 +90,18 @@ def evaluate_known(prediction: Prediction, task: Task) -> Evaluation:
     return _judged(prediction, task, truth, "validation")
 
 
+def evaluate_nodes(prediction: Prediction, truth: Part) -> Evaluation:
+    """Judge a prediction on nodes of one's own graph whose classes are known; strangers may be among them, or not.
+
+    Args:
+        prediction: Of all these nodes.
+        truth: The nodes, their classes, and which of them are of none of the prediction's classes.
+    """
+    known = truth.labels[~truth.is_ood]
+    frequent = int(torch.bincount(known).argmax()) if len(known) else 0
+    return _measured(prediction, truth, rows_of_part(prediction, truth, "labelled"), frequent)
+
+
 def _check_task(prediction: Prediction, task: Task, truth: Part, part: str) -> None:
     """Refuse what was predicted for other classes, or by a method that knows the answers."""
     if prediction.class_names != task.class_names:
@@ -112,7 +124,11 @@ def _listed(names: tuple[str, ...]) -> str:
 
 def _judged(prediction: Prediction, task: Task, truth: Part, part: str) -> Evaluation:
     _check_task(prediction, task, truth, part)
-    rows = rows_of_part(prediction, truth, part)
+    frequent = int(torch.bincount(task.train_labels, minlength=task.num_classes).argmax())
+    return _measured(prediction, truth, rows_of_part(prediction, truth, part), frequent)
+
+
+def _measured(prediction: Prediction, truth: Part, rows: Tensor, frequent: int) -> Evaluation:
     is_ood, known = truth.is_ood.numpy(), ~truth.is_ood
     labels, chosen = truth.labels[known], rows[known]
     wrong: Array | None = None
@@ -133,7 +149,7 @@ def _judged(prediction: Prediction, task: Task, truth: Part, part: str) -> Evalu
         curves["histogram"][name] = _histogram(scored.score, is_ood)
         if wrong is not None:
             curves["rejection"][name] = _short(1.0 - scored.risk[_kept(len(wrong)) - 1])
-    marks = diagnose(prediction, rows, metrics, labels, task)
+    marks = diagnose(prediction, rows, metrics, labels, frequent)
     return Evaluation(prediction.headline, metrics, scores, curves, marks)
 
 

@@ -9,10 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from ..graphs import Task
 from ..methods import Prediction
 from ..methods.diagnostics import FINDINGS, findings
 from ..methods.given import Protocol
@@ -65,14 +63,21 @@ def disqualifies(mark: str, protocol: str) -> bool:
 
 
 def diagnose(
-    prediction: Prediction, rows: Tensor, metrics: Mapping[str, float | None], labels: Tensor, task: Task
+    prediction: Prediction, rows: Tensor, metrics: Mapping[str, float | None], labels: Tensor, frequent: int
 ) -> tuple[str, ...]:
-    """The marks of a prediction on the nodes of a part: its ``rows``, and the ``labels`` of the ID nodes."""
+    """The marks of a prediction on some nodes.
+
+    Args:
+        prediction: The prediction.
+        rows: Its rows of these nodes.
+        metrics: Of these nodes.
+        labels: Of those of known classes.
+        frequent: The class that one would always say who knows nothing of a node.
+    """
     result = set(findings(prediction, rows))
     if prediction.probabilities is not None:
-        if 2 * len(set(prediction.classes[rows].tolist())) < task.num_classes:
+        if 2 * len(set(prediction.classes[rows].tolist())) < len(prediction.class_names):
             result.add("few-classes")
-        frequent = torch.bincount(task.train_labels, minlength=task.num_classes).argmax()
         if (metrics["accuracy"] or 0.0) <= (labels == frequent).double().mean().item():
             result.add("majority")
     if {"AU", "EU"} <= set(prediction.scores) and _mirrored(*(prediction.scores[name][rows] for name in ("AU", "EU"))):

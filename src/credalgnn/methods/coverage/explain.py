@@ -14,6 +14,9 @@ from .model import StoredModels
 
 SIMILAR = 50  # nodes most like a node, among which labelled ones are counted
 NAMED = 3  # reasons and neighbours that are named
+NEAREST = 5  # labelled nodes that are named
+COMPARED = 20_000  # labelled nodes at the most that a node is compared with
+PIECE = 512  # nodes that are compared at a time
 RELEVANT = 0.1  # a change of log coverage that is worth a word
 _BLOCKS = ("its features", "features of its in-neighbours", "features two steps away")
 
@@ -163,6 +166,25 @@ def most_similar(rows: Array, node: int, count: int) -> Array:
     distance[node] = np.inf
     nearest: Array = np.argsort(distance, kind="stable")[: min(count, len(rows) - 1)]
     return nearest
+
+
+def nearest(rows: Array, nodes: Tensor, labelled: Tensor) -> Tensor:
+    """The labelled nodes whose descriptions are nearest to those of some nodes ``[n, 5]``, each node apart from itself.
+
+    Args:
+        rows: Descriptions of all nodes ``[N, D]``.
+        nodes: Node numbers ``[n]``.
+        labelled: Node numbers; of very many, some, evenly spread.
+    """
+    labelled = labelled[:: len(labelled) // COMPARED + 1]
+    points = torch.from_numpy(rows / np.maximum(rows.std(0), 1e-9)).float()
+    count = min(NEAREST, max(1, len(labelled) - 1))
+    result = []
+    for part in nodes.split(PIECE):
+        distance = torch.cdist(points[part], points[labelled])
+        distance[part[:, None] == labelled] = torch.inf
+        result.append(labelled[distance.topk(count, largest=False).indices])
+    return torch.cat(result)
 
 
 def _raw(describer: Describer, statistics: Array) -> Array:

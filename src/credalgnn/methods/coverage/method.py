@@ -18,7 +18,7 @@ from ..known_nodes import KnownNodes
 from ..posthoc import OnModel, check_positive
 from ..prediction import MethodError, Prediction
 from .descriptions import Array, Describer
-from .explain import NAMED, RELEVANT, SIMILAR, Explanation, Reason, most_similar, neighbours_of, reasons_for
+from .explain import NAMED, RELEVANT, SIMILAR, Explanation, Reason, most_similar, nearest, neighbours_of, reasons_for
 from .model import FOLDS, Coverage, Diagnosis, StoredModels, estimate
 from .strangeness import Strangeness
 
@@ -159,6 +159,23 @@ class CredalCoverage(OnModel):
             "; ".join(str(reason) for reason in reasons if reason.effect <= -RELEVANT)
             for reasons in (result[:NAMED] for result in self._reasons(self._rows(graph)[chosen]))
         ]
+
+    def nearest_labelled(self, nodes: Tensor, graph: Graph | None = None) -> Tensor | None:
+        """The training nodes that are most like some nodes ``[n, 5]``; None where none is known in the graph.
+
+        Args:
+            nodes: A mask or node numbers.
+            graph: Their graph; by default the fitted one.
+        """
+        graph = self._graph(graph)
+        try:
+            chosen = node_numbers(nodes, "nodes", graph.num_nodes)
+        except GraphError as error:
+            raise MethodError(str(error)) from None
+        labelled = self._labelled(graph).nonzero().squeeze(-1)
+        if not len(labelled):
+            return None
+        return nearest(self._rows(graph), chosen, labelled)
 
     def _reasons(self, rows: Array) -> list[tuple[Reason, ...]]:
         if self.models_ is None:

@@ -1,0 +1,176 @@
+"""``fit``: from a person's tables or graph to a model."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..api import tune as search
+from ..bench.choices import Choice, MethodLike, choose
+from ..graphs import Columns, Graph, Split, Task
+from ..methods import Method
+from ..methods.known_nodes import KnownNodes
+from .folder import PAGE, check_free
+from .model import Model
+from .page import write_page_of
+from .parts import parts_of
+from .reading import TableReader, to_learn
+from .stages import Stages
+from .summary import summarise
+
+TUNING = "tuning"  # the folder of trials, in that of the model
+
+
+def fit(
+    data: Any,
+    edges: Any = None,
+    *,
+    label: str = "label",
+    id: str = "id",
+    features: Sequence[str] | None = None,
+    source: str = "source",
+    target: str = "target",
+    weight: str | None = None,
+    split: str | None = None,
+    delimiter: str | None = None,
+    train: Tensor | None = None,
+    val: Tensor | None = None,
+    calibration: Tensor | None = None,
+    method: MethodLike = "credal-coverage",
+    settings: Mapping[str, Any] | None = None,
+    tune: int = 0,
+    seed: int = 0,
+    out: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+) -> Model:
+    """Learn the classes of the nodes of one's own graph, and what is like nothing that is labelled.
+
+    Args:
+        data: A table of nodes (CSV, TSV or Parquet file, also ``.gz``; pyarrow table; data frame), a ``Graph``, a folder
+            with ``nodes`` and ``edges`` files, an npz of ``Graph.save``, or tensors of a PyG ``Data`` in a file.
+        edges: A table of edges, where ``data`` is one of nodes.
+        label: The column of nodes with the classes; empty where nobody knows.
+        id: The column of nodes that says what a node is called.
+        features: The columns that are features; None: all others. Text is encoded, numbers are scaled.
+        source: The column of edges with the id of the node that an edge comes from.
+        target: The column of edges with the id of the node that it goes to.
+        weight: The column of edges with weights; None: ``weight``, if there is one.
+        split: The column of nodes that says train, val, calibration or test; empty: dealt, if it has a label.
+        delimiter: Of text files; None: found.
+        train: Nodes to train on, a mask or numbers; None: dealt.
+        val: Nodes that decide when to stop; None: dealt.
+        calibration: Nodes that nothing is learnt from, for the promise; None: dealt.
+        method: A name, an import path, a class or a template.
+        settings: Hyper-parameters: ``{"lr": 0.01}``.
+        tune: So many trials of a search by validation nodes alone, first.
+        seed: Of the deal of nodes and of the method.
+        out: The folder for the model and its page; None: it is kept nowhere.
+        progress: Show how far it is, on stderr.
+    """
+    folder = None if out is None else Path(out)
+    if folder is not None:
+        check_free(folder)
+    if tune and folder is None:
+        raise ValueError("tune= keeps its trials in the model's folder: say where, out=...")
+    (choice,) = choose([method], settings or {}, with_baselines=False)
+    template = made(choice, seed)
+    reader = TableReader(Columns(id, label, features, source, target, weight), None, split, delimiter)
+    stages = Stages(silent=not progress)
+    with _noted() as messages:
+        with stages("read") as said:
+            loaded = to_learn(data, edges, reader)
+            graph = loaded.graph
+            said.append(f"{graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {graph.num_features:,} features,")
+            said.append(f"{int((graph.labels >= 0).sum()):,} labelled of {graph.num_classes} classes")
+        given = {"train": train, "val": val, "calibration": calibration}
+        given = {**loaded.parts, **{name: nodes for name, nodes in given.items() if nodes is not None}}
+        parts = parts_of(graph, given, seed)
+        if tune:
+            assert folder is not None
+            with stages("tune") as said:
+                template, value = _tuned(choice, graph, parts, tune, seed, folder / TUNING, progress)
+                said.append(value)
+        with stages("fit"):
+            fitted = template.fit(
+                graph,
+                train=parts["train"],
+                val=parts["val"],
+                calibration=parts["calibration"],
+                progress=None if progress else False,
+            )
+        with stages("predict"):
+            prediction = fitted.predict()
+        summary = summarise(fitted, graph, parts, prediction)
+    summary["warnings"] = messages
+    summary["seconds"] = dict(stages.seconds)
+    known = {name: KnownNodes.of(graph, nodes) for name, nodes in parts.items() if name != "test"}
+    model = Model(fitted, known, loaded.reader, summary)
+    if folder is not None:
+        with stages("write"):
+            model.save(folder)
+            write_page_of(model, graph, prediction, folder / PAGE, parts, title=folder.resolve().name)
+    return model
+
+
+def made(choice: Choice, seed: int) -> Method:
+    """A method, not fitted yet, with what is set for it and for what it stands on.
+
+    Args:
+        choice: What was chosen.
+        seed: Of all of it.
+    """
+    kind, config = choice.kind, dict(choice.config)
+    if kind.has_seed():
+        config.setdefault("seed", seed)
+    declared = kind.components
+    if declared is not None and choice.components:
+        seeds = declared.seeds({**kind().get_params(deep=False), **config}, seed)
+        models = [declared.kind(**choice.components, seed=number) for number in seeds]
+        config[declared.parameter] = models if declared.size else models[0]
+    return kind(**config)
+
+
+def _tuned(
+    choice: Choice, graph: Graph, parts: Mapping[str, Tensor], trials: int, seed: int, folder: Path, progress: bool
+) -> tuple[Method, str]:
+    """The method with the best of some trials; neither calibration nor test nodes are looked at."""
+    kind = choice.kind
+    names = [kind.components.kind.name] if kind.components is not None and kind.components.kind.search_space else []
+    names += [choice.path] if kind.search_space else []
+    if not names:
+        raise ValueError(f"{kind.name} has nothing to tune: leave out tune")
+    hidden = torch.cat([parts[name] for name in ("calibration", "test") if name in parts])
+    task = Task.leave_out(graph, (), Split(parts["train"], parts["val"], hidden), name="graph")
+    settings = {**choice.config, **choice.components}
+    results = search(task, names, out=folder, trials=trials, settings=settings, progress=progress)
+    best = {name: result.config for name, result in results.best["graph"].items()}
+    components, config = dict(choice.components), dict(choice.config)
+    if kind.components is not None:
+        components.update(best.get(kind.components.kind.name, {}))
+    config.update(best.get(kind.name, {}))
+    texts = [f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in
+             {**components, **config}.items()]  # fmt: skip
+    return made(Choice(choice.path, config, components), seed), ", ".join(texts)
+
+
+@contextmanager
+def _noted() -> Iterator[list[str]]:
+    """Warnings as lines, each once: for the summary, in place of stderr."""
+    messages: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield messages
+    for warning in caught:
+        own = warning.category.__module__.startswith("credalgnn.")
+        text = " ".join(str(warning.message).split())
+        if not own:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+        elif text not in messages:
+            messages.append(text)

@@ -1,0 +1,217 @@
+"""A fitted method with all it takes to use it on other tables, in a folder that can be handed on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..graphs import Graph, Part
+from ..methods import Method, Prediction
+from ..methods.known_nodes import KnownNodes
+from ..metrics import Evaluation
+from ..metrics.evaluation import evaluate_nodes
+from .reading import Loaded, TableReader, to_predict
+from .summary import in_words
+
+
+@dataclass(frozen=True, eq=False)
+class ModelEvaluation:
+    """What a model is worth on labelled nodes it has not learnt from.
+
+    Attributes:
+        evaluation: All metrics.
+        nodes: How many nodes were judged.
+        strangers: How many of them are of no class that the model knows.
+        left_out: How many labelled nodes were not judged, because the model has learnt from them.
+        false_alarms: The rate that was allowed.
+        flagged_known: The share of nodes of known classes that were flagged; None where there are none.
+        flagged_strangers: The share of strangers that were flagged; None where there are none.
+        coverage: What was promised of the classes in question.
+        covered: The share of nodes of known classes whose true class is in question; None where there are none.
+        set_size: The mean number of classes in question of these nodes.
+        alike: Whether calibration nodes were judged in the same graph (``Calibration.alike``).
+    """
+
+    evaluation: Evaluation
+    nodes: int
+    strangers: int
+    left_out: int
+    false_alarms: float
+    flagged_known: float | None
+    flagged_strangers: float | None
+    coverage: float
+    covered: float | None
+    set_size: float | None
+    alike: bool
+
+    def __str__(self) -> str:
+        known = self.nodes - self.strangers
+        seen = f", {self.left_out:,} others left out that the model has learnt from" if self.left_out else ""
+        lines = [f"{self.nodes:,} labelled nodes judged, {self.strangers:,} of them of no known class{seen}."]
+        metrics, headline = self.evaluation.metrics, self.evaluation.headline
+        if known and metrics.get("accuracy") is not None:
+            lines += [f"  right class               {_percent(metrics['accuracy'])}   of {known:,} nodes of known classes"]
+            lines += [f"  calibration error         {_percent(metrics['ece'])}"]
+        if self.covered is not None and self.set_size is not None:
+            lines.append(
+                f"  true class in question    {_percent(self.covered)}   promised {100 * self.coverage:g} %, with "
+                f"{self.set_size:.2f} classes a node"
+            )
+        if self.flagged_known is not None:
+            lines.append(
+                f"  false alarms              {_percent(self.flagged_known)}   allowed {100 * self.false_alarms:g} %"
+            )
+        if self.flagged_strangers is not None:
+            lines.append(f"  strangers flagged         {_percent(self.flagged_strangers)}   of {self.strangers:,}")
+        auroc = self.evaluation.scores[headline].get("auroc")
+        if auroc is not None:
+            lines.append(f"  AUROC of {headline:17s}{_percent(auroc)}   strangers against known nodes; 50 is chance")
+        return "\n".join(lines)
+
+
+def _percent(value: float | None) -> str:
+    return "    -  " if value is None else f"{100 * value:5.1f} %"
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A fitted method, how its tables are read, and which nodes it has learnt from; ``fit`` makes it.
+
+    Attributes:
+        method: The fitted method.
+        parts: The nodes that it has learnt from (train, val), and those it calibrates with.
+        reader: How tables are read; None where it was fitted on a graph.
+        summary: What it is worth, as plain values; ``print(model)`` says it in words.
+    """
+
+    method: Method
+    parts: Mapping[str, KnownNodes]
+    reader: TableReader | None
+    summary: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes it knows."""
+        return self.method.class_names
+
+    def predict(
+        self, data: Any = None, edges: Any = None, *, context: Any = None, ids: Sequence[Any] | None = None
+    ) -> Prediction:
+        """Predict nodes: of the fitted graph, of another one, or of tables.
+
+        Args:
+            data: A table of nodes (a file, a pyarrow table, a data frame), a ``Graph``, or a folder or file that holds
+                one. None: the fitted graph, which a loaded model does not have.
+            edges: A table of edges, where ``data`` is one of nodes.
+            context: Tables ``(nodes, edges)`` of nodes that were there before, on which new ones may hang: those that
+                the model was fitted on, say, so that it knows its calibration nodes again. They are not predicted.
+            ids: Only these nodes.
+        """
+        if data is None:
+            return self.method.predict(ids=ids)
+        loaded = self.read(data, edges, context)
+        return self.method.predict(loaded.graph, None if ids is not None else loaded.nodes, ids=ids)
+
+    def read(self, data: Any, edges: Any = None, context: Any = None) -> Loaded:
+        """Read what is to be predicted, as it was read to learn.
+
+        Args:
+            data: See ``predict``.
+            edges: See ``predict``.
+            context: See ``predict``.
+        """
+        return to_predict(data, edges, context, self.reader, self.class_names)
+
+    def evaluate(
+        self, data: Any, edges: Any = None, *, context: Any = None, false_alarms: float = 0.05, coverage: float = 0.9
+    ) -> ModelEvaluation:
+        """Judge the model on labelled nodes; labels of no known class are those of strangers.
+
+        Nodes that the model has learnt from, known by their ids, are left out.
+
+        Args:
+            data: See ``predict``; with labels.
+            edges: See ``predict``.
+            context: See ``predict``.
+            false_alarms: The rate at which nodes are flagged.
+            coverage: Of the classes that stay in question.
+        """
+        loaded = self.read(data, edges, context)
+        graph = loaded.graph
+        labelled = torch.zeros(graph.num_nodes, dtype=torch.bool)
+        labelled[loaded.nodes] = graph.labels[loaded.nodes] >= 0
+        if not bool(labelled.any()):
+            column = f" (column {self.reader.columns.label!r})" if self.reader is not None else ""
+            raise ValueError(f"no node has a label{column}, so there is nothing to judge by")
+        judged = labelled & ~self.seen(graph)
+        nodes = judged.nonzero().squeeze(-1)
+        if not len(nodes):
+            raise ValueError("the model has learnt from all labelled nodes that are given: give others")
+        prediction = self.method.predict(graph, nodes)
+        stranger = graph.labels[nodes] >= len(self.class_names)
+        truth = Part(nodes, graph.labels[nodes].where(~stranger, -1), stranger)
+        flagged, kept = prediction.strangers(false_alarms), None
+        if prediction.probabilities is not None:
+            kept = prediction.sets(coverage)[~stranger]
+        hits = None if kept is None else kept.gather(1, truth.labels[~stranger][:, None]).squeeze(1)
+        assert prediction.calibration is not None
+        return ModelEvaluation(
+            evaluation=evaluate_nodes(prediction, truth),
+            nodes=len(nodes),
+            strangers=int(stranger.sum()),
+            left_out=int(labelled.sum()) - len(nodes),
+            false_alarms=false_alarms,
+            flagged_known=_share(flagged[~stranger]),
+            flagged_strangers=_share(flagged[stranger]),
+            coverage=coverage,
+            covered=None if hits is None else _share(hits),
+            set_size=None if kept is None else _share(kept.sum(-1)),
+            alike=prediction.calibration.alike,
+        )
+
+    def seen(self, graph: Graph) -> Tensor:
+        """Which nodes of a graph the model has learnt from or calibrates with, as far as ids tell ``[N]``.
+
+        Args:
+            graph: The graph.
+        """
+        result = torch.zeros(graph.num_nodes, dtype=torch.bool)
+        for known in self.parts.values():
+            numbers = known.numbers_in(graph)
+            result[numbers[numbers >= 0]] = True
+        return result
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the model into a folder: safetensors, JSON and text only, with a model card.
+
+        Args:
+            folder: Where to; a folder that holds a model is refused.
+        """
+        from .folder import save
+
+        save(self, Path(folder))
+
+    def __str__(self) -> str:
+        return in_words(self.summary)
+
+
+def load_model(folder: str | os.PathLike[str], *, method: type[Method] | str | None = None) -> Model:
+    """Read what ``Model.save`` or ``credalgnn fit`` wrote; runs no code from the files.
+
+    Args:
+        folder: The folder.
+        method: The class, or its import path, of a method that is neither built in nor an installed plug-in.
+    """
+    from .folder import load
+
+    return load(Path(folder), method)
+
+
+def _share(values: Tensor) -> float | None:
+    return float(values.double().mean()) if len(values) else None

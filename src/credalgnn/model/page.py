@@ -1,0 +1,73 @@
+"""The page of a graph that a model has predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..conformal import needed
+from ..graphs import Graph
+from ..methods import Prediction
+from ..report.graph_page import GraphPage, write_graph_page
+from .model import Model
+from .summary import alarms_of
+
+
+def write_page_of(
+    model: Model,
+    graph: Graph,
+    prediction: Prediction,
+    path: Path,
+    parts: Mapping[str, Tensor],
+    *,
+    title: str,
+    false_alarms: float = 0.05,
+) -> None:
+    """Write the page of a graph that a model has predicted.
+
+    Args:
+        model: The model.
+        graph: The graph, with the labels that are known.
+        prediction: For all its nodes.
+        path: Where to.
+        parts: Which nodes the model has learnt from and calibrates with.
+        title: Of the page.
+        false_alarms: The rate at which nodes are flagged.
+    """
+    calibration = prediction.calibration
+    if calibration is not None and len(calibration.scores) < needed(false_alarms):
+        prediction = replace(prediction, calibration=None)
+    summary, method = model.summary, model.method
+    unlabelled = (graph.labels < 0).nonzero().squeeze(-1)
+    some = method.nearest_labelled(torch.zeros(1, dtype=torch.int64), graph)
+    page = GraphPage(
+        title=title,
+        graph=graph,
+        table=prediction.to_table(false_alarms),
+        class_names=model.class_names,
+        parts=parts,
+        nearest=None if some is None else partial(_nearest, model, graph),
+        summary={
+            "method": summary["method"],
+            "judged": summary["parts"][summary["judged_on"]],
+            **summary["metrics"],
+            "set_sizes": {row["coverage"]: row["size"] for row in summary["sets"]},
+            "false_alarms": false_alarms,
+            "calibration": summary["parts"]["calibration"],
+            "diagnosis": summary["diagnosis"] or {},
+            "warnings": summary.get("warnings", []),
+        },
+        alarms=alarms_of(prediction, unlabelled),
+    )
+    write_graph_page(page, path)
+
+
+def _nearest(model: Model, graph: Graph, nodes: Tensor) -> Tensor:
+    result = model.method.nearest_labelled(nodes, graph)
+    assert result is not None
+    return result

@@ -1,0 +1,172 @@
+"""From whatever a person has, tables, a folder, a file or a graph, to a graph and the parts of its nodes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..graphs import Columns, FeatureEncoder, Graph, GraphError, TableGraph, read_source, read_tables
+
+
+class Loaded(NamedTuple):
+    """A graph to learn from or to predict.
+
+    Attributes:
+        graph: The graph.
+        nodes: The numbers of the nodes that are asked about: all, or those that are not of the context.
+        parts: Numbers of nodes by part, where the tables or the file say so.
+        reader: How its tables were read; None where it came as a graph.
+    """
+
+    graph: Graph
+    nodes: Tensor
+    parts: dict[str, Tensor]
+    reader: TableReader | None
+
+
+@dataclass(frozen=True)
+class TableReader:
+    """How tables become a graph: which columns are what, and how features are encoded.
+
+    Args:
+        columns: Which columns are what.
+        encoder: How columns become features; None until it is learnt.
+        split: The column with the parts of the nodes, if there is one.
+        delimiter: Of text files; None: found in their headers.
+    """
+
+    columns: Columns
+    encoder: FeatureEncoder | None = None
+    split: str | None = None
+    delimiter: str | None = None
+
+    def learn(self, nodes: Any, edges: Any) -> Loaded:
+        """Read tables to learn from; the encoder is learnt with them.
+
+        Args:
+            nodes: A row for each node.
+            edges: A row for each edge.
+        """
+        read = read_tables(nodes, edges, self.columns, delimiter=self.delimiter, split=self.split)
+        return _loaded(read, TableReader(self.columns, read.encoder, self.split, self.delimiter))
+
+    def read(self, nodes: Any, edges: Any, context: Any, class_names: tuple[str, ...]) -> Loaded:
+        """Read tables to predict.
+
+        Args:
+            nodes: A row for each node.
+            edges: A row for each edge, or None.
+            context: Two tables of nodes and edges that were there before, or None.
+            class_names: The known classes.
+        """
+        read = read_tables(
+            nodes,
+            edges,
+            self.columns,
+            delimiter=self.delimiter,
+            encoder=self.encoder,
+            class_names=class_names,
+            context=context,
+        )
+        return _loaded(read, self)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        assert self.encoder is not None
+        columns = self.columns._asdict()
+        columns["features"] = None if columns["features"] is None else list(columns["features"])
+        return {"columns": columns, "encoder": self.encoder.to_json(), "split": self.split}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> TableReader:
+        """The inverse of ``to_json``.
+
+        Args:
+            values: Plain values.
+        """
+        return cls(Columns(**values["columns"]), FeatureEncoder.from_json(values["encoder"]), values["split"])
+
+
+def to_learn(data: Any, edges: Any, reader: TableReader) -> Loaded:
+    """What is given to learn from.
+
+    Args:
+        data: A graph, a table of nodes, or a folder or file that holds a whole graph.
+        edges: A table of edges, where ``data`` is one of nodes.
+        reader: Which columns are what.
+    """
+    if isinstance(data, Graph):
+        if edges is not None:
+            raise GraphError("a Graph has its edges: leave out edges=")
+        return Loaded(data, torch.arange(data.num_nodes), {}, None)
+    if edges is not None:
+        return reader.learn(data, edges)
+    source = _whole(data)
+    if source.tables is not None:
+        return reader.learn(*source.tables)
+    assert source.graph is not None
+    return Loaded(source.graph, torch.arange(source.graph.num_nodes), dict(source.parts), None)
+
+
+def to_predict(
+    data: Any, edges: Any, context: Any, reader: TableReader | None, class_names: tuple[str, ...]
+) -> Loaded:
+    """What is given to predict, read as it was to learn.
+
+    Args:
+        data: A graph, a table of nodes, or a folder or file that holds a whole graph.
+        edges: A table of edges, or None.
+        context: A pair of tables that were there before, a folder with them, or None.
+        reader: How tables were read to learn; None if there were none.
+        class_names: The known classes.
+    """
+    if isinstance(data, Graph):
+        return Loaded(_renumbered(data, class_names), torch.arange(data.num_nodes), {}, None)
+    if isinstance(context, str | os.PathLike):
+        context = _whole(context).tables
+        if context is None:
+            raise GraphError("the context must be tables: a folder with nodes and edges, or two files")
+    if edges is None and isinstance(data, str | os.PathLike) and not _is_table(Path(data)):
+        source = _whole(data)
+        if source.graph is not None:
+            graph = _renumbered(source.graph, class_names)
+            return Loaded(graph, torch.arange(graph.num_nodes), dict(source.parts), None)
+        assert source.tables is not None
+        data, edges = source.tables
+    if reader is None:
+        raise GraphError("the model was fitted on a Graph and not on tables: give a Graph, or the file of one")
+    return reader.read(data, edges, context, class_names)
+
+
+def _whole(data: Any) -> Any:
+    if not isinstance(data, str | os.PathLike):
+        raise GraphError(f"edges are missing: a table of nodes ({type(data).__name__}) needs one of edges, edges=...")
+    if _is_table(Path(data)):
+        raise GraphError(f"{data}: a table of nodes needs one of edges (--edges)")
+    return read_source(Path(data))
+
+
+def _is_table(path: Path) -> bool:
+    name = path.name.lower().removesuffix(".gz")
+    return name.endswith((".csv", ".tsv", ".txt", ".parquet"))
+
+
+def _renumbered(graph: Graph, class_names: tuple[str, ...]) -> Graph:
+    """The graph with the numbers that a model has for its classes; other classes come behind these."""
+    others = [name for name in graph.class_names if name not in class_names]
+    if graph.class_names == (*class_names, *others):
+        return graph
+    names = [*class_names, *others]
+    number = torch.tensor([names.index(name) for name in graph.class_names] or [0])
+    labels = torch.where(graph.labels >= 0, number[graph.labels.clamp_min(0)], -1)
+    return graph.replace(labels=labels, class_names=names)
+
+
+def _loaded(read: TableGraph, reader: TableReader) -> Loaded:
+    return Loaded(read.graph, read.new, dict(read.parts), reader)

@@ -1,0 +1,154 @@
+"""What a fitted model is worth, in plain numbers, and on one screen of text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from ..conformal import needed
+from ..graphs import Graph
+from ..methods import Method, Prediction
+from ..metrics import METRICS
+from ..metrics.registry import ClassifiedNodes
+
+RATES = (0.01, 0.05, 0.1, 0.2)
+COVERAGES = (0.8, 0.9, 0.95)
+JUDGED = ("accuracy", "ece", "nll")
+
+
+def summarise(method: Method, graph: Graph, parts: Mapping[str, Tensor], prediction: Prediction) -> dict[str, Any]:
+    """All that is told of a fitted model, as plain values.
+
+    Args:
+        method: The fitted method.
+        graph: The graph it was fitted on, with all labels.
+        parts: The parts of its nodes.
+        prediction: For all its nodes.
+    """
+    part = "test" if len(parts.get("test", ())) else "calibration"
+    held = parts[part]
+    unlabelled = (graph.labels < 0).nonzero().squeeze(-1)
+    count = len(parts["calibration"])
+    summary: dict[str, Any] = {
+        "method": method.name,
+        "nodes": graph.num_nodes,
+        "edges": graph.num_edges,
+        "features": graph.num_features,
+        "classes": list(method.class_names),
+        "labelled": int((graph.labels >= 0).sum()),
+        "unlabelled": len(unlabelled),
+        "parts": {name: len(nodes) for name, nodes in parts.items()},
+        "judged_on": part,
+        "metrics": {},
+        "sets": [],
+        "diagnosis": None if method.diagnosis is None else dict(method.diagnosis),
+    }
+    if prediction.probabilities is not None:
+        nodes = ClassifiedNodes(prediction.probabilities[held].double(), graph.labels[held])
+        summary["metrics"] = {key: METRICS[key].compute(nodes) for key in JUDGED}
+        for coverage in COVERAGES:
+            if count >= needed(1.0 - coverage):
+                kept = prediction.sets(coverage)
+                hit = kept[held].gather(1, graph.labels[held][:, None])
+                summary["sets"].append(
+                    {
+                        "coverage": coverage,
+                        "size": kept[held].sum(-1).double().mean().item(),
+                        "covered": hit.double().mean().item(),
+                        "size_unlabelled": kept[unlabelled].sum(-1).double().mean().item() if len(unlabelled) else None,
+                    }
+                )
+    summary["alarms"] = alarms_of(prediction, unlabelled)
+    return summary
+
+
+def alarms_of(prediction: Prediction, rows: Tensor) -> list[dict[str, float]]:
+    """How many nodes are flagged at each rate of false alarms that can be promised.
+
+    Args:
+        prediction: The prediction.
+        rows: Those of its rows that count.
+    """
+    if prediction.calibration is None or not len(rows):
+        return []
+    rates = [rate for rate in RATES if len(prediction.calibration.scores) >= needed(rate)]
+    flagged = [int(prediction.strangers(rate)[rows].sum()) for rate in rates]
+    return [
+        {"false_alarms": rate, "flagged": count, "of": len(rows), "expected": rate * len(rows)}
+        for rate, count in zip(rates, flagged, strict=True)
+    ]
+
+
+def in_words(summary: Mapping[str, Any]) -> str:
+    """One screen of text.
+
+    Args:
+        summary: What ``summarise`` gave.
+    """
+    parts = summary["parts"]
+    size = f"{summary['nodes']:,} nodes, {summary['edges']:,} edges, {summary['features']:,} features"
+    lines = [
+        f"{summary['method']} has learnt {len(summary['classes'])} classes from {parts['train']:,} labelled nodes "
+        f"({size}).",
+        "",
+    ]
+    metrics, held = summary["metrics"], parts[summary["judged_on"]]
+    if metrics:
+        error = 100.0 * math.sqrt(metrics["accuracy"] * (1.0 - metrics["accuracy"]) / held)
+        lines += [
+            f"On {held:,} labelled nodes that took no part in training ({summary['judged_on']}):",
+            f"  right class            {100 * metrics['accuracy']:5.1f} %  (± {error:.1f})",
+            f"  calibration error      {100 * metrics['ece']:5.1f} %  (probabilities are off by so much on average)",
+        ]
+        for row in summary["sets"]:
+            lines.append(
+                f"  classes in question    {row['size']:5.2f}    a node, to have the true one among them in "
+                f"{100 * row['coverage']:.0f} % of cases"
+            )
+        lines.append("")
+    lines += _alarms(summary)
+    if text := diagnosis_in_words(summary["diagnosis"]):
+        lines += [text, ""]
+    lines += [f"! {message}" for message in summary.get("warnings", ())]
+    return "\n".join(lines).rstrip()
+
+
+def _alarms(summary: Mapping[str, Any]) -> list[str]:
+    if not summary["unlabelled"]:
+        return ["Every node of this graph is labelled: there is none yet that could be a stranger.", ""]
+    if not summary["alarms"]:
+        count = summary["parts"]["calibration"]
+        return [f"With {count} calibration nodes no rate of false alarms up to 20 % can be promised: label more.", ""]
+    lines = [
+        f"Strangers among the {summary['unlabelled']:,} nodes without a label:",
+        "  false alarms allowed    flagged            flagged if all were of known classes",
+    ]
+    for row in summary["alarms"]:
+        share = f"({100 * row['flagged'] / row['of']:.1f} %)"
+        lines.append(
+            f"  {100 * row['false_alarms']:>8g} %        {row['flagged']:>11,d}  {share:9s}  "
+            f"at most {row['expected']:,.0f} on average"
+        )
+    return [*lines, "Clearly more flags than that: nodes that look like nothing that was labelled.", ""]
+
+
+def diagnosis_in_words(diagnosis: Mapping[str, float] | None) -> str:
+    """What the diagnosis of a method says, in a sentence or two; nothing where there is none.
+
+    Args:
+        diagnosis: ``Method.diagnosis``.
+    """
+    if not diagnosis or "trust" not in diagnosis:
+        return ""
+    if diagnosis["trust"] == 0.0:
+        return (
+            "Labelled nodes cannot be told from the others by how they look: either labels are spread evenly, or there "
+            "are too few. What is strange is then judged by the classifier's doubt and by the features."
+        )
+    return (
+        f"Labelled nodes can be told from the others (AUROC {diagnosis['auroc']:.2f} of nodes not told about; 0.5 is "
+        f"chance): labels hardly reach about {100 * diagnosis['uncovered']:.0f} % of the unlabelled nodes."
+    )

@@ -1,0 +1,210 @@
+"""``watch``: is what comes, batch after batch, still what was learnt?"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from .._files import locked, write
+from ..conformal import ExchangeabilityTest
+from ..graphs import Graph
+from ..methods import MethodError
+from .model import Model
+
+STATE, PICTURE = "watch.safetensors", "watch.svg"
+FALSE_ALARMS = 0.01  # over all time
+
+
+@dataclass(frozen=True)
+class WatchReport:
+    """What one batch says.
+
+    Attributes:
+        batch: Its number, from 1.
+        nodes: How many nodes it has.
+        median_p: The median of their p-values against the calibration nodes; about 0.5 where nothing has changed.
+        small_p: The share of p-values of at most 0.05; about 0.05 where nothing has changed.
+        evidence: How many times its stake a bet against "nothing has changed" has won so far.
+        highest: The most that this has ever been.
+        alarm: Whether it has ever been 1 / ``false_alarms`` or more.
+        false_alarms: The probability of an alarm, ever, while nothing changes.
+        made: When, in UTC.
+        content: A hash of what was watched, by which a batch is known again.
+    """
+
+    batch: int
+    nodes: int
+    median_p: float
+    small_p: float
+    evidence: float
+    highest: float
+    alarm: bool
+    false_alarms: float
+    made: str
+    content: str
+
+    def __str__(self) -> str:
+        state = "ALARM" if self.alarm else "ok"
+        return (
+            f"batch {self.batch:<4d} {self.nodes:>9,d} nodes   p-values: median {self.median_p:.2f}, "
+            f"{100 * self.small_p:.1f} % up to 0.05   evidence {_times(self.evidence)} of "
+            f"{1.0 / self.false_alarms:,.0f}   {state}"
+        )
+
+    @property
+    def reason(self) -> str:
+        """Why there is an alarm, in a sentence or two."""
+        return (
+            f"what comes is stranger than what was learnt: the evidence has reached {_times(self.highest)}, and if nothing "
+            f"had changed it would ever reach {1.0 / self.false_alarms:,.0f} with a probability of at most "
+            f"{self.false_alarms:g}. Look at the flagged nodes (credalgnn predict), label some of them and fit again."
+        )
+
+
+def watch(
+    model: Model,
+    folder: Path,
+    data: Any,
+    edges: Any = None,
+    *,
+    context: Any = None,
+    false_alarms: float | None = None,
+    reset: bool = False,
+) -> WatchReport:
+    """Take in the next batch of nodes; what was found so far is kept in the model's folder.
+
+    If the nodes that come are exchangeable with the calibration nodes, the probability that there is ever an alarm is at
+    most ``false_alarms``, however many batches come.
+
+    Args:
+        model: The model.
+        folder: Where it is kept.
+        data: The batch: see ``Model.predict``.
+        edges: See ``Model.predict``.
+        context: See ``Model.predict``.
+        false_alarms: The probability of an alarm, ever, while nothing changes; 0.01 unless the first batch was watched
+            with another. It cannot be changed on the way.
+        reset: Forget all batches so far.
+    """
+    calibration = model.method.calibration_
+    if calibration is None:
+        raise MethodError("the model was fitted without calibration nodes, so there is nothing to compare with")
+    with locked(folder / ".watch", wait=True):
+        test, history = _read(folder, calibration.fitted.scores, false_alarms, reset)
+        loaded = model.read(data, edges, context)
+        content = _content(loaded.graph, loaded.nodes)
+        earlier = next((report.batch for report in history if report.content == content), None)
+        if earlier is not None:
+            raise MethodError(f"this is batch {earlier} again: it has been counted; give another, or --reset")
+        prediction = _as_stored(model).method.predict(loaded.graph, loaded.nodes)
+        p = torch.from_numpy(_p_values(calibration.fitted.scores, prediction.score))
+        result = test.update(prediction.score)
+        report = WatchReport(
+            batch=result.batch,
+            nodes=result.nodes,
+            median_p=float(p.median()),
+            small_p=float((p <= 0.05).double().mean()),
+            evidence=_exp(result.log_evidence),
+            highest=_exp(result.log_highest),
+            alarm=result.alarm,
+            false_alarms=test.false_alarms,
+            made=datetime.now(UTC).isoformat(timespec="seconds"),
+            content=content,
+        )
+        history = [*history, report]
+        _write(folder, test, history)
+        write(folder / PICTURE, picture(history).encode())
+    return report
+
+
+def _as_stored(model: Model) -> Model:
+    """The model with the scores of ``fit``: those of batches are compared with each other, so nothing is learnt anew."""
+    if not hasattr(model.method, "reestimate"):
+        return model
+    method = copy.copy(model.method)
+    method.reestimate = False
+    return Model(method, model.parts, model.reader, model.summary)
+
+
+def _p_values(calibration: Tensor, scores: Tensor) -> Any:
+    from ..conformal import p_values
+
+    return p_values(calibration, scores).numpy()
+
+
+def _content(graph: Graph, nodes: Tensor) -> str:
+    """A hash of the nodes of a batch: their ids, or else what they and the graph look like."""
+    ids = nodes.numpy() if graph.node_ids is None else graph.node_ids[nodes.numpy()]
+    digest = hashlib.blake2b(graph.content.encode(), digest_size=16)
+    digest.update("\0".join(map(str, ids.tolist())).encode())
+    return digest.hexdigest()
+
+
+def _read(
+    folder: Path, calibration: Tensor, false_alarms: float | None, reset: bool
+) -> tuple[ExchangeabilityTest, list[WatchReport]]:
+    place = folder / STATE
+    if reset or not place.exists():
+        rate = FALSE_ALARMS if false_alarms is None else false_alarms
+        try:
+            return ExchangeabilityTest(calibration, 0, rate), []
+        except ValueError as error:
+            raise MethodError(str(error)) from None
+    try:
+        with safe_open(place, "np") as file:
+            stored = json.loads(file.metadata()["watch"])
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        test = ExchangeabilityTest.from_state(stored["test"], arrays)
+        history = [WatchReport(**report) for report in stored["batches"]]
+    except (SafetensorError, ValueError, LookupError, TypeError, OSError) as error:
+        raise MethodError(f"{place}: cannot be read ({error}); --reset begins anew") from None
+    if false_alarms is not None and false_alarms != test.false_alarms:
+        raise MethodError(
+            f"the batches so far were watched with a false-alarm rate of {test.false_alarms:g}: leave the rate as it is, "
+            "or begin anew with --reset"
+        )
+    return test, history
+
+
+def _write(folder: Path, test: ExchangeabilityTest, history: Sequence[WatchReport]) -> None:
+    """State and history in one file, so that a kill leaves both or neither."""
+    values, arrays = test.state()
+    stored = {"test": values, "batches": [asdict(report) for report in history]}
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    try:
+        write(folder / STATE, save_tensors(tensors, {"watch": json.dumps(stored)}))
+    except OSError as error:
+        raise MethodError(f"{folder}: cannot be written ({error.strerror})") from None
+
+
+def _exp(log: float) -> float:
+    return math.exp(min(log, 700.0))
+
+
+def _times(value: float) -> str:
+    return f"{value:,.2f}" if value < 1000.0 else f"{value:,.0f}" if value < 1e6 else f"{value:.1e}"
+
+
+def picture(history: Sequence[WatchReport]) -> str:
+    """The evidence over time as an SVG: its line, the alarm's, and the share of small p-values of each batch.
+
+    Args:
+        history: The batches so far.
+    """
+    from .picture import svg_of
+
+    rate = history[-1].false_alarms
+    evidence = [math.log10(max(report.evidence, 1e-300)) for report in history]
+    return svg_of(evidence, [report.small_p for report in history], -math.log10(rate))
