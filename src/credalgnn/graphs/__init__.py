@@ -18,24 +18,32 @@ from .datasets import (
     paper_table,
 )
 from .description import Description
+from .encoding import FeatureEncoder
 from .errors import GraphError, GraphWarning, OwnTaskError
 from .graph import Graph
+from .sources import GraphParts, TablePaths, read_source
 from .split import Split, deal
+from .tables import Columns, TableGraph, read_tables
 from .task import Part, Task, TrainingView
 
 __all__ = [
     "DATASETS",
+    "Columns",
     "Dataset",
     "Description",
+    "FeatureEncoder",
     "File",
     "Graph",
     "GraphError",
+    "GraphParts",
     "GraphWarning",
     "Loaded",
     "OwnTaskError",
     "Part",
     "Split",
     "Summary",
+    "TableGraph",
+    "TablePaths",
     "Task",
     "TrainingView",
     "check_mask",
@@ -50,4 +58,6 @@ __all__ = [
     "load_task",
     "node_numbers",
     "paper_table",
+    "read_source",
+    "read_tables",
 ]

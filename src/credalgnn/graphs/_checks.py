@@ -31,20 +31,21 @@ def checked_features(value: Any) -> Tensor:
         raise GraphError("features must be real numbers, not complex ones")
     matrix = matrix.detach().to("cpu", torch.float32)
     if matrix.layout != torch.strided:
-        matrix = matrix.to_sparse(layout=torch.sparse_coo).coalesce().to_sparse_csr()  # columns sorted, none twice
+        if not hasattr(value, "tocsr"):  # scipy has sorted them already
+            matrix = matrix.to_sparse(layout=torch.sparse_coo).coalesce().to_sparse_csr()  # columns sorted, none twice
         _check_finite_sparse(matrix)
         matrix = _canonical(matrix)
-        return matrix if _sparse_is_smaller(matrix.values().numel(), matrix.shape) else matrix.to_dense()
+        return matrix if sparse_is_smaller(matrix.values().numel(), matrix.shape) else matrix.to_dense()
     bad = ~torch.isfinite(matrix)
     if bool(bad.any()):
         row, column = (int(i) for i in bad.nonzero()[0])
         raise GraphError(f"features: row {row}, column {column} is {matrix[row, column].item()}; fill or drop it first")
-    if _sparse_is_smaller(int(torch.count_nonzero(matrix)), matrix.shape):
+    if sparse_is_smaller(int(torch.count_nonzero(matrix)), matrix.shape):
         return _canonical(matrix.to_sparse_csr())
     return matrix.contiguous() + 0.0  # a copy, in which -0.0 is 0.0
 
 
-def _sparse_is_smaller(active: int, shape: torch.Size) -> bool:
+def sparse_is_smaller(active: int, shape: Sequence[int]) -> bool:
     """A stored entry takes 8 bytes (value and column), a row 4; a dense number 4."""
     return active * 8 + shape[0] * 4 < shape[0] * shape[1] * 4
 
@@ -64,12 +65,25 @@ def csr_from_scipy(matrix: Any) -> Tensor:
     csr = matrix.tocsr(copy=True)
     csr.sum_duplicates()
     return torch.sparse_csr_tensor(
-        torch.from_numpy(csr.indptr.astype(np.int64)),
-        torch.from_numpy(csr.indices.astype(np.int64)),
-        torch.from_numpy(csr.data.astype(np.float32)),
+        torch.from_numpy(csr.indptr),
+        torch.from_numpy(csr.indices),
+        torch.from_numpy(csr.data.astype(np.float32, copy=False)),
         csr.shape,
         check_invariants=False,
     )
+
+
+def rows_or_columns(matrix: Tensor, rows: Tensor | None = None, columns: Tensor | None = None) -> Any:
+    """Some rows or columns of features, or all; a scipy CSR matrix if they are sparse."""
+    if matrix.layout == torch.sparse_csr:
+        from scipy.sparse import csr_array
+
+        parts = (part.numpy() for part in (matrix.values(), matrix.col_indices(), matrix.crow_indices()))
+        sparse = csr_array(tuple(parts), shape=tuple(matrix.shape))
+        return (
+            sparse[rows.numpy()] if rows is not None else sparse[:, columns.numpy()] if columns is not None else sparse
+        )
+    return matrix[rows] if rows is not None else matrix[:, columns] if columns is not None else matrix
 
 
 def _canonical(matrix: Tensor) -> Tensor:
@@ -96,14 +110,14 @@ def _check_finite_sparse(matrix: Tensor) -> None:
         raise GraphError(f"features: row {row}, column {column} is {matrix.values()[at].item()}; fill or drop it first")
 
 
-def checked_edges(value: Any, nodes: int) -> Tensor:
+def checked_edges(value: Any, nodes: int, edgeless: bool = False) -> Tensor:
     edges = as_tensor(value, "edge_index")
     if edges.dim() != 2 or edges.shape[0] != 2:
         hint = ": transpose it" if edges.dim() == 2 and edges.shape[1] == 2 else ""
         raise GraphError(f"edge_index has shape {list(edges.shape)}, but [2, edges] is wanted{hint}")
     if edges.is_floating_point() or edges.dtype == torch.bool:
         raise GraphError(f"edge_index must hold node numbers (integers), not {edges.dtype}")
-    if edges.shape[1] == 0:
+    if edges.shape[1] == 0 and not edgeless:
         raise GraphError(
             "the graph has no edges: for data without relations, use self-loops or a nearest-neighbour graph"
         )
@@ -131,6 +145,33 @@ def checked_labels(value: Any, nodes: int, names: Sequence[str] | None) -> Tenso
         row = int(labels.argmax())
         raise GraphError(f"labels: row {row} is {int(labels[row])} in a graph of {nodes} nodes; number classes 0..C-1")
     return labels.clamp_min(-1).clone()
+
+
+def named_labels(value: Any, names: Sequence[str] | None) -> tuple[Any, Sequence[str] | None]:
+    """Labels that are text as class numbers, with the names of the classes; other labels as they are.
+
+    Args:
+        value: The labels. Of text, None, NaN and the empty text mean unknown.
+        names: The names of the classes, if known; by default the texts, sorted.
+    """
+    if value is None or isinstance(value, Tensor):
+        return value, names
+    array = np.asarray(value)
+    if array.dtype.kind not in "OUT" or array.ndim != 1:
+        return value, names
+    labels = [None if label is None or label != label or label == "" else label for label in array.tolist()]
+    if all(label is None or isinstance(label, int | np.integer) for label in labels):
+        return np.array([-1 if label is None else int(label) for label in labels], np.int64), names
+    odd = [(row, label) for row, label in enumerate(labels) if not (label is None or isinstance(label, str))]
+    if odd:
+        row, label = odd[0]
+        raise GraphError(f"labels: row {row} is {label!r} of type {type(label).__name__} among text: write all as text")
+    classes = sorted({label for label in labels if label is not None}) if names is None else [str(n) for n in names]
+    numbers = {name: number for number, name in enumerate(classes)}
+    for row, label in enumerate(labels):
+        if label is not None and label not in numbers:
+            raise GraphError(f"labels: row {row} is {label!r}, which is none of the classes {', '.join(classes[:12])}")
+    return np.array([-1 if label is None else numbers[label] for label in labels], np.int64), classes
 
 
 def checked_class_names(value: Sequence[str] | None, classes: int) -> tuple[str, ...]:
@@ -171,6 +212,22 @@ def checked_feature_names(value: Sequence[str] | None, features: int) -> tuple[s
         twice = next(name for name in names if names.count(name) > 1)
         raise GraphError(f"the feature name {twice!r} stands twice: names must differ from each other")
     return names
+
+
+def check_feature_order(names: Sequence[str] | None, given: Sequence[str] | None) -> None:
+    """Refuse features that are not those of training, or in another order; nothing is said where either is None."""
+    if names is None or given is None or tuple(names) == tuple(given):
+        return
+    there = set(given)
+    missing = [name for name in names if name not in there]
+    if missing:
+        raise GraphError(f"the graph has no feature {missing[0]!r}, which was there in training: add this column")
+    pairs = zip((*names, None), given, strict=False)
+    at, wanted, found = next((at, a, b) for at, (a, b) in enumerate(pairs) if a != b)
+    other = "is not expected" if wanted is None else f"stands where {wanted!r} was in training"
+    raise GraphError(
+        f"feature {at}, {found!r}, {other}: graph.select_features(names) puts the columns in the order of training"
+    )
 
 
 def checked_weights(value: Any, edges: int) -> Tensor | None:

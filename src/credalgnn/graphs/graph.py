@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ._checks import (
+    check_feature_order,
     checked_class_names,
     checked_edges,
     checked_feature_names,
@@ -24,10 +22,11 @@ from ._checks import (
     checked_ids,
     checked_labels,
     checked_weights,
-    node_numbers,
+    named_labels,
+    rows_or_columns,
 )
 from .description import Description, describe
-from .errors import GraphError, GraphWarning
+from .errors import GraphError
 
 if TYPE_CHECKING:
     from pyarrow import Table
@@ -48,13 +47,14 @@ class Graph:
     Args:
         features: Numbers ``[N, F]``: a tensor, an array or a scipy sparse matrix; kept as float32.
         edge_index: Node numbers ``[2, E]``, source above target.
-        labels: Class numbers ``[N]``, below 0 for unknown; None where nothing is known.
+        labels: Class numbers ``[N]``, below 0 for unknown, or text, None for unknown; None where nothing is known.
         node_ids: What the nodes are called, whole numbers or text, each once.
-        class_names: What the classes are called; by default their numbers.
+        class_names: What the classes are called; by default their numbers, or the labels that are text, sorted.
         feature_names: What the columns of ``features`` are called, so that a model can tell whether another graph has
             the same ones in the same order.
         edge_weight: A number ``[E]`` for each edge, finite and not negative; kept as float32. None: all edges count
             the same.
+        edgeless: Whether a graph without any edge is legal, as nodes to predict may be; nothing is learnt from one.
     """
 
     features: Tensor
@@ -76,10 +76,12 @@ class Graph:
         *,
         feature_names: Sequence[str] | None = None,
         edge_weight: Any = None,
+        edgeless: bool = False,
     ) -> None:
         matrix = checked_features(features)
         count = matrix.shape[0]
-        edges = checked_edges(edge_index, count)
+        edges = checked_edges(edge_index, count, edgeless)
+        labels, class_names = named_labels(labels, class_names)
         classes = checked_labels(labels, count, class_names)
         self._set(
             features=matrix,
@@ -125,31 +127,19 @@ class Graph:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the content: the same graph has it on every machine, another one another."""
-        from .storage import to_arrays
+        from .storage import fingerprint
 
-        digest = hashlib.blake2b(digest_size=16)
-        for name, array in sorted(to_arrays(self).items()):
-            digest.update(f"{name} {array.dtype.kind} {array.shape};".encode())
-            if array.dtype.kind == "U":  # as text: the width of the array says nothing about its content
-                digest.update("\0".join(array.tolist()).encode())
-            elif array.size:
-                digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-        return digest.hexdigest()
+        return fingerprint(self)
 
     @property
     def content(self) -> str:
         """A hash of features, edges and weights: graphs that differ in labels, names or ids only have the same."""
         if "content" not in self.derived:
-            digest = hashlib.blake2b(digest_size=16)
-            x = self.features
-            parts = [x] if x.layout == torch.strided else [x.crow_indices(), x.col_indices(), x.values()]
-            weights = [] if self.edge_weight is None else [self.edge_weight]
-            for part in (*parts, self.edge_index, *weights):
-                digest.update(f"{list(part.shape)} {part.dtype};".encode())
-                digest.update(np.ascontiguousarray(part.numpy()).data)
-            self.derived["content"] = digest.hexdigest()
-        content: str = self.derived["content"]
-        return content
+            from .storage import content
+
+            self.derived["content"] = content(self)
+        known: str = self.derived["content"]
+        return known
 
     def replace(
         self,
@@ -191,9 +181,9 @@ class Graph:
             values["edge_index"], values["edge_weight"] = checked_edges(edge_index, self.num_nodes), None
         if edge_weight is not None:
             values["edge_weight"] = checked_weights(edge_weight, values["edge_index"].shape[1])
-        names = self.class_names if class_names is None else class_names
+        names: Sequence[str] = self.class_names if class_names is None else class_names
         if labels is not None:
-            values["labels"] = checked_labels(labels, self.num_nodes, names)
+            values["labels"] = checked_labels(named_labels(labels, names)[0], self.num_nodes, names)
         values["class_names"] = checked_class_names(names, int(values["labels"].max()) + 1)
         same = features is None and edge_index is None and edge_weight is None
         new = object.__new__(Graph)
@@ -212,23 +202,32 @@ class Graph:
         Args:
             nodes: A mask or node numbers, each once.
         """
-        chosen = node_numbers(nodes, "nodes", self.num_nodes)
-        number = torch.full((self.num_nodes,), -1)
-        number[chosen] = torch.arange(len(chosen))
-        twice = chosen[number[chosen] != torch.arange(len(chosen))]
-        if len(twice):
-            raise GraphError(f"node {int(twice[0])} stands twice among the nodes of the subgraph")
-        edges = number[self.edge_index]
-        inside = (edges >= 0).all(0)
-        return Graph(
-            _part(self.features, rows=chosen),
-            edges[:, inside],
-            self.labels[chosen],
-            None if self.node_ids is None else self.node_ids[chosen.numpy()],
-            self.class_names,
-            feature_names=self.feature_names,
-            edge_weight=None if self.edge_weight is None else self.edge_weight[inside],
-        )
+        from .convert import subgraph
+
+        return subgraph(self, nodes)
+
+    def with_nodes(
+        self,
+        features: Any,
+        edge_index: Any,
+        labels: Any = None,
+        node_ids: Sequence[Any] | NDArray[Any] | None = None,
+        edge_weight: Any = None,
+        feature_names: Sequence[str] | None = None,
+    ) -> Graph:
+        """A larger graph: this one, and further nodes and edges behind its own.
+
+        Args:
+            features: Of the new nodes, as many as those here have.
+            edge_index: The new edges, also among old nodes: those here are 0..N-1, the new ones N, N + 1, ...
+            labels: Class numbers, or text; classes that are not here get numbers behind those that are.
+            node_ids: What the new nodes are called, if those here have ids: others, and of the same type.
+            edge_weight: A weight for each new edge, if those here have some.
+            feature_names: What the new features are called, to have them compared with those here.
+        """
+        from .convert import with_nodes
+
+        return with_nodes(self, features, edge_index, labels, node_ids, edge_weight, feature_names)
 
     def check_features(self, names: Sequence[str] | None) -> None:
         """Refuse a graph whose features are not those that a model has learnt from, or are in another order.
@@ -238,17 +237,7 @@ class Graph:
         Args:
             names: The feature names of the graph that the model has learnt from.
         """
-        if names is None or self.feature_names is None or tuple(names) == self.feature_names:
-            return
-        missing = [name for name in names if name not in self.feature_names]
-        if missing:
-            raise GraphError(f"the graph has no feature {missing[0]!r}, which was there in training: add this column")
-        pairs = zip((*names, None), self.feature_names, strict=False)
-        at, wanted, given = next((at, a, b) for at, (a, b) in enumerate(pairs) if a != b)
-        other = "is not expected" if wanted is None else f"stands where {wanted!r} was in training"
-        raise GraphError(
-            f"feature {at}, {given!r}, {other}: graph.select_features(names) puts the columns in the order of training"
-        )
+        check_feature_order(names, self.feature_names)
 
     def select_features(self, names: Sequence[str]) -> Graph:
         """The graph with some of its features, in the order of their names.
@@ -264,7 +253,7 @@ class Graph:
                 f"there is no feature {missing[0]!r}; the features are {', '.join(self.feature_names[:12])}"
             )
         columns = torch.tensor([self.feature_names.index(name) for name in names], dtype=torch.int64)
-        return self.replace(features=_part(self.features, columns=columns), feature_names=names)
+        return self.replace(features=rows_or_columns(self.features, columns=columns), feature_names=names)
 
     def describe(self) -> Description:
         """Counts of nodes, edges, features and classes, to see at a glance whether it is the right graph."""
@@ -274,39 +263,72 @@ class Graph:
     def from_pyg(cls, data: Data) -> Graph:
         """A ``torch_geometric`` graph: ``x``, ``edge_index`` and, if there, ``y`` and ``edge_weight``.
 
-        Other attributes of edges have no place in a graph; a ``GraphWarning`` names them.
+        Other attributes of edges have no place in a graph; a ``GraphWarning`` names them. A ``HeteroData`` has to be
+        made homogeneous first, as models here know one type of nodes.
 
         Args:
             data: ``x`` is ``[N, F]``, ``y`` ``[N]`` or ``[N, 1]`` with numbers below 0 for unknown, ``edge_weight``
                 ``[E]`` or ``[E, 1]``.
         """
-        if not hasattr(data, "x") or not hasattr(data, "edge_index"):
-            raise GraphError(f"a torch_geometric Data object is wanted, not {type(data).__name__}")
-        if data.x is None:
-            raise GraphError("data.x is missing: node features are needed (for a graph without, a column of ones)")
-        if data.edge_index is None:
-            raise GraphError("data.edge_index is missing (from an adj_t: torch.stack(adj_t.coo()[1::-1]))")
-        ignored = sorted(set(getattr(data, "edge_attrs", list)()) - {"edge_index", "edge_weight"})
-        if ignored:
-            warnings.warn(
-                f"{', '.join(ignored)} of the edges cannot be used and will not be in the graph; a weight of each edge "
-                "belongs into data.edge_weight",
-                GraphWarning,
-                stacklevel=2,
-            )
-        labels = data.y
-        if labels is not None and labels.dim() == 2 and labels.shape[1] == 1:
-            labels = labels.squeeze(1)
-        return cls(data.x, data.edge_index, labels, edge_weight=getattr(data, "edge_weight", None))
+        from .convert import from_pyg
+
+        return from_pyg(data)
 
     def to_pyg(self) -> Data:
         """As a ``torch_geometric`` graph with ``x``, ``edge_index``, ``y`` and, if there, ``edge_weight``."""
-        from torch_geometric.data import Data
+        from .convert import to_pyg
 
-        data = Data(x=self.features.clone(), edge_index=self.edge_index.clone(), y=self.labels.clone())
-        if self.edge_weight is not None:
-            data.edge_weight = self.edge_weight.clone()
-        return data
+        return to_pyg(self)
+
+    @classmethod
+    def from_networkx(
+        cls,
+        graph: Any,
+        features: Sequence[str] | None = None,
+        label: str | None = None,
+        weight: str | None = "weight",
+    ) -> Graph:
+        """A ``networkx`` graph; the names of its nodes are their ids. Undirected edges go both ways.
+
+        Args:
+            graph: The graph, directed or not; parallel edges are kept.
+            features: Attributes that all nodes have: numbers, or lists of numbers. Default: all but the label.
+            label: The attribute with the classes, text or whole numbers; unknown for nodes without. Default: no labels.
+            weight: The attribute with weights of edges, 1 for edges without it. None: all edges count the same.
+        """
+        from .convert import from_networkx
+
+        return from_networkx(graph, features, label, weight)
+
+    @classmethod
+    def from_dgl(
+        cls, graph: Any, features: str = "feat", label: str | None = "label", weight: str | None = "weight"
+    ) -> Graph:
+        """A homogeneous DGL graph.
+
+        Args:
+            graph: The graph.
+            features: The name of the features in ``graph.ndata``.
+            label: That of the labels; there are none if nothing is called ``label``.
+            weight: The name of the weights in ``graph.edata``; there are none if nothing is called ``weight``.
+        """
+        from .convert import from_dgl
+
+        return from_dgl(graph, features, label, weight)
+
+    @classmethod
+    def from_scipy(cls, adjacency: Any, features: Any, labels: Any = None, **options: Any) -> Graph:
+        """A scipy sparse adjacency matrix and features.
+
+        Args:
+            adjacency: ``[N, N]``; an entry [i, j] that is not zero is an edge i to j, and its weight unless all are 1.
+            features: See ``Graph``.
+            labels: See ``Graph``.
+            **options: ``node_ids``, ``class_names`` and ``feature_names`` of ``Graph``.
+        """
+        from .convert import from_scipy
+
+        return from_scipy(adjacency, features, labels, **options)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write an npz file, whole or not at all; its folder is made if need be.
@@ -335,8 +357,8 @@ class Graph:
     @classmethod
     def from_tables(
         cls,
-        nodes: str | os.PathLike[str] | Table,
-        edges: str | os.PathLike[str] | Table,
+        nodes: str | os.PathLike[str] | Table | Any,
+        edges: str | os.PathLike[str] | Table | Any,
         id: str = "id",
         label: str | None = "label",
         features: Sequence[str] | None = None,
@@ -345,9 +367,10 @@ class Graph:
         weight: str | None = None,
         delimiter: str | None = None,
     ) -> Graph:
-        """A graph from two tables, as people export them: CSV or Parquet files, or pyarrow tables.
+        """A graph from two tables, as people export them: CSV or Parquet files, pyarrow tables or data frames.
 
-        Text files (``.csv``, ``.tsv``, ``.txt``, also with ``.gz``) have a header and are UTF-8.
+        Text files (``.csv``, ``.tsv``, also with ``.gz``) have a header and are UTF-8. Features are numbers, and taken
+        as they are.
 
         Args:
             nodes: A file or a table with a row for each node.
@@ -357,7 +380,8 @@ class Graph:
                 ``N/A``, ``nan``, ``None``, ``null`` (whatever their case) and negative numbers mean that the label is
                 not known; blanks around a label are dropped. None: there are no labels.
             features: The columns of ``nodes`` that are features, numbers all of them. Default: all others.
-            source: The column of ``edges`` with the id of the node that an edge comes from.
+            source: The column of ``edges`` with the id of the node that an edge comes from. If there is neither
+                ``source`` nor ``target``, ``src`` and ``dst``, or ``from`` and ``to``, will do.
             target: The column of ``edges`` with the id of the node that it goes to.
             weight: The column of ``edges`` with weights. Default: ``weight``, if there is one. A ``GraphWarning`` names
                 columns that are not used.
@@ -373,16 +397,3 @@ class Graph:
         edges = f"{self.num_edges}{'' if self.edge_weight is None else ' weighted'}"
         size = f"nodes={self.num_nodes}, edges={edges}, features={self.num_features} {kind}"
         return f"Graph({size}, classes={self.num_classes})"
-
-
-def _part(matrix: Tensor, rows: Tensor | None = None, columns: Tensor | None = None) -> Any:
-    """Some rows or columns of features, dense or sparse."""
-    if matrix.layout == torch.sparse_csr:
-        from scipy.sparse import csr_array
-
-        parts = (part.numpy() for part in (matrix.values(), matrix.col_indices(), matrix.crow_indices()))
-        sparse = csr_array(tuple(parts), shape=tuple(matrix.shape))
-        return (
-            sparse[rows.numpy()] if rows is not None else sparse[:, columns.numpy()] if columns is not None else sparse
-        )
-    return matrix[rows] if rows is not None else matrix[:, columns] if columns is not None else matrix

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import zipfile
 import zlib
 from pathlib import Path
@@ -43,6 +44,39 @@ def to_arrays(graph: Graph) -> dict[str, NDArray[Any]]:
     if graph.edge_weight is not None:
         arrays["edge_weight"] = graph.edge_weight.numpy()
     return arrays
+
+
+def fingerprint(graph: Graph) -> str:
+    """See ``Graph.fingerprint``.
+
+    Args:
+        graph: The graph.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for name, array in sorted(to_arrays(graph).items()):
+        digest.update(f"{name} {array.dtype.kind} {array.shape};".encode())
+        if array.dtype.kind == "U":  # as text: the width of the array says nothing about its content
+            digest.update("\0".join(array.tolist()).encode())
+        elif array.size:
+            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def content(graph: Graph) -> str:
+    """See ``Graph.content``.
+
+    Args:
+        graph: The graph.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    x = graph.features
+    parts = [x] if x.layout == torch.strided else [x.crow_indices(), x.col_indices(), x.values()]
+    weights = [] if graph.edge_weight is None else [graph.edge_weight]
+    for part in (*parts, graph.edge_index, *weights):
+        digest.update(f"{list(part.shape)} {part.dtype};".encode())
+        if part.numel():
+            digest.update(np.ascontiguousarray(part.numpy()).data)
+    return digest.hexdigest()
 
 
 def write_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
@@ -100,6 +134,7 @@ def from_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> Graph:
             arrays["class_names"].tolist(),
             feature_names=None if names is None else names.tolist(),
             edge_weight=arrays.get("edge_weight"),
+            edgeless=True,
         )
     except (KeyError, RuntimeError) as error:
         raise GraphError(f"{path}: not a saved graph ({error})") from None

@@ -1,26 +1,30 @@
-"""Graphs from two tables, nodes and edges, as CSV or Parquet files or pyarrow tables."""
+"""Graphs from two tables, nodes and edges, as CSV or Parquet files, pyarrow tables or data frames."""
 
 from __future__ import annotations
 
-import os
 import re
-import warnings
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ._checks import checked_ids
-from .errors import GraphError, GraphWarning
+from ._table_columns import ids_of, is_number, labels_of, merged_labels, numbers_of, parts_of
+from ._table_files import NamedTable, pyarrow_modules, read_table
+from .encoding import FeatureEncoder
+from .errors import GraphError, warn
 from .graph import Graph
 
-DELIMITERS = ",;|\t"
-TEXT, PARQUET = (".csv", ".tsv", ".csv.gz", ".tsv.gz"), (".parquet",)  # endings, whatever their case
-NO_LABEL = ("", "na", "n/a", "nan", "none", "null")  # as labels, whatever their case
-WHOLE = r"^-?(0|[1-9][0-9]{0,14})(\.0*)?$"  # a whole number as text; 007 and what no float can hold are names
 INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # what pandas calls an index that was written, too
+ENDS = ("source", "target")
+OTHER_ENDS = (("src", "dst"), ("from", "to"))  # taken where nothing else is said and there is no source and target
+
+
+Links: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float32] | None]  # edge_index and weights
 
 
 class Columns(NamedTuple):
@@ -43,8 +47,26 @@ class Columns(NamedTuple):
     weight: str | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class TableGraph:
+    """What ``read_tables`` gives.
+
+    Args:
+        graph: The graph; its nodes are those of the context, if there is one, and then those of the table of nodes.
+        encoder: What made its features of the columns.
+        new: The numbers of the nodes of the table of nodes, in its order.
+        parts: Numbers of nodes of the parts of a split that the table names: some of ``train``, ``val``,
+            ``calibration`` and ``test``.
+    """
+
+    graph: Graph
+    encoder: FeatureEncoder
+    new: Tensor
+    parts: dict[str, Tensor]
+
+
 def read_graph(nodes: Any, edges: Any, columns: Columns, delimiter: str | None = None) -> Graph:
-    """See ``Graph.from_tables``.
+    """See ``Graph.from_tables``: features are the numbers of the table, unchanged.
 
     Args:
         nodes: A file or a table with a row for each node.
@@ -52,62 +74,258 @@ def read_graph(nodes: Any, edges: Any, columns: Columns, delimiter: str | None =
         columns: Which columns are what.
         delimiter: What stands between the fields of a text file; None: found in the header.
     """
-    _, pc = _pyarrow()
-    id, label, features, source, target, weight = columns
-    node_table, node_name = _table(nodes, "nodes", [id], delimiter)
-    edge_table, edge_name = _table(edges, "edges", [source, target], delimiter)
-    if isinstance(nodes, str | os.PathLike) and isinstance(edges, str | os.PathLike):
-        node_table, edge_table = _narrow_ids(node_table, edge_table, id, source, target)
-    for table, name, wanted in (
-        (node_table, node_name, [id, *([label] if label else []), *(features or [])]),
-        (edge_table, edge_name, [source, target, *([weight] if weight else [])]),
-    ):
-        for column in wanted:
-            if column not in table.column_names:
-                there = ", ".join(table.column_names[:12])
-                hint = "" if table.num_columns > 1 else "; if these are several, give delimiter="
-                raise GraphError(f"{name}: there is no column {column!r}; the columns are {there}{hint}")
-    if not len(edge_table):
-        raise GraphError(f"{edge_name}: there are no edges in it")
-    ids = _ids(node_table[id], f"{node_name}, column {id}")
-    if len(pc.unique(ids)) < len(ids):
-        checked_ids(ids.to_numpy(zero_copy_only=False), len(ids))  # says which stands twice
-    ends = []
-    for column in (source, target):
-        named = _ids(edge_table[column], f"{edge_name}, column {column}")
-        if named.type != ids.type:
-            kinds = f"{column} in {edge_name} is {named.type}, {id} in {node_name} is {ids.type}"
-            raise GraphError(f"ids of two types: {kinds}; write them as one, so that 7 and 007 stay apart")
-        position = pc.index_in(named, value_set=ids)
-        if position.null_count:
-            row = int(pc.index(pc.is_null(position), True).as_py())
-            raise GraphError(f"{edge_name}, row {row}: {column} {named[row].as_py()!r} is not the id of a node")
-        ends.append(position.to_numpy(zero_copy_only=False).astype(np.int64))
-    weights = _weights(edge_table, edge_name, columns)
-    matrix, names = _features(node_table, node_name, columns)
-    labels, classes = (None, None) if label is None else _labels(node_table[label], f"{node_name}, column {label}")
+    node_table = read_table(nodes, "nodes", [columns.id], delimiter)
+    edge_table, columns = _read_edges(edges, "edges", columns, delimiter)
+    _check_nodes(node_table, columns, [columns.label] if columns.label else [])
+    _, (ids,), ((ends, weights),) = _joined([node_table], columns.id, [(edge_table, columns)])
+    if not ends.shape[1]:
+        raise GraphError(f"{edge_table.name}: there are no edges in it")
+    matrix, names = _features(node_table, columns)
+    labels, classes = None, None
+    if columns.label is not None:
+        labels, classes = labels_of(node_table.table[columns.label], f"{node_table.name}, column {columns.label}")
     ids = ids.to_numpy(zero_copy_only=False)
-    return Graph(matrix, np.stack(ends), labels, ids, classes, feature_names=names, edge_weight=weights)
+    return Graph(matrix, ends, labels, ids, classes, feature_names=names, edge_weight=weights)
 
 
-def _features(table: Any, name: str, columns: Columns) -> tuple[NDArray[np.float32], list[str]]:
+def read_tables(
+    nodes: Any,
+    edges: Any,
+    columns: Columns,
+    *,
+    delimiter: str | None = None,
+    encoder: FeatureEncoder | None = None,
+    class_names: Sequence[str] | None = None,
+    context: tuple[Any, Any] | None = None,
+    split: str | None = None,
+) -> TableGraph:
+    """A graph from two tables, its features encoded: to learn from, or to predict with what was learnt.
+
+    Args:
+        nodes: A row for each node: a path, a pyarrow table or a pandas data frame.
+        edges: A row for each edge, likewise. None, where there is an encoder: there are no edges but the context's.
+        columns: Which columns are what.
+        delimiter: What stands between the fields of text files; None: found in the header of each.
+        encoder: Makes features of the columns; ``columns.features`` is not looked at then. None: learnt from ``nodes``.
+        class_names: The classes of a model, which get the first numbers; other labels get the numbers behind them.
+            None: the labels of the tables, sorted. Where it is given, the column of labels may be missing.
+        context: Tables of nodes and edges that were there before; the edges may be None. Edges of either table may
+            join old nodes and new ones, and a node that stands in both tables of nodes is as ``nodes`` has it.
+        split: The column of ``nodes`` that says to which part of a split a node belongs: train, val (valid,
+            validation), calibration (calib, cal), test, or empty for none. It is no feature.
+    """
+    learning = encoder is None
+    _check_request(edges, columns, encoder, class_names, context)
+    text = [columns.id, *([split] if split else []), *(encoder.text_columns if encoder is not None else [])]
+    if class_names is not None and columns.label is not None:
+        text.append(columns.label)  # as a model knows it, which may be 007
+    tables = [read_table(nodes, "nodes", text, delimiter)]
+    links = [] if edges is None else [_read_edges(edges, "edges", columns, delimiter)]
+    if context is not None:
+        tables.insert(0, read_table(context[0], "context nodes", text, delimiter))
+        if context[1] is not None:
+            links.insert(0, _read_edges(context[1], "context edges", columns, delimiter))
+    needed = [columns.label] if class_names is None and columns.label else []
+    for table in tables[:-1]:
+        _check_nodes(table, columns, needed)
+    _check_nodes(tables[-1], columns, [*needed, *([split] if split else [])])
+
+    tables, ids, joined = _joined(tables, columns.id, links)
+    given = [table.table.drop_columns(_no_features(table, columns, split, encoder)) for table in tables]
+    if encoder is None:
+        encoder = FeatureEncoder.fit(given[0], columns.features, tables[0].name)
+    matrices = [encoder(table, named.name)[0] for table, named in zip(given, tables, strict=True)]
+    del given
+    labels, classes = merged_labels([_labels(table, columns.label) for table in tables], class_names)
+    count, old = len(labels), len(labels) - len(ids[-1])
+    weighted = [weights is not None for _, weights in joined]
+    if any(weighted) and not all(weighted):
+        raise GraphError("edges have weights in one of the tables of edges only; give both a column of them, or none")
+    graph = Graph(
+        matrices[0] if len(matrices) == 1 else _stacked(matrices),
+        np.concatenate([ends for ends, _ in joined], 1) if joined else np.zeros((2, 0), np.int64),
+        labels,
+        np.concatenate([array.to_numpy(zero_copy_only=False) for array in ids]),
+        classes,
+        feature_names=encoder.feature_names,
+        edge_weight=np.concatenate([weights for _, weights in joined]) if any(weighted) else None,
+        edgeless=not learning,
+    )
+    parts = {}
+    if split is not None:
+        rows = parts_of(tables[-1].table[split], f"{tables[-1].name}, column {split}")
+        parts = {part: torch.from_numpy(at) + old for part, at in rows.items()}
+    return TableGraph(graph, encoder, torch.arange(old, count), parts)
+
+
+def _check_request(
+    edges: Any, columns: Columns, encoder: Any, class_names: Sequence[str] | None, context: tuple[Any, Any] | None
+) -> None:
+    """Refuse what only makes sense with what a model has learnt."""
+    if encoder is None and edges is None:
+        raise GraphError("a table of edges is needed to learn from (--edges)")
+    if encoder is None and context is not None:
+        raise GraphError("a context is for nodes that come after fitting; to learn from all, put them into one table")
+    if class_names is None and columns.label is None:
+        raise GraphError("labels are needed to learn from: name their column, label=... (--label)")
+
+
+def _check_nodes(named: NamedTable, columns: Columns, wanted: Sequence[str]) -> None:
+    """All columns that a table of nodes must have, but for features."""
+    _check_column(named, columns.id, "name the column of ids: id=... (--id)")
+    for column in wanted:
+        remedy = "name the column of labels: label=... (--label)" if column == columns.label else "name another column"
+        _check_column(named, column, remedy)
+
+
+def _check_column(named: NamedTable, column: str, remedy: str) -> None:
+    names = named.table.column_names
+    if column not in names:
+        hint = "" if len(names) > 1 else "; if these are several, give delimiter= (--delimiter)"
+        raise GraphError(
+            f"{named.name}: there is no column {column!r}; the columns are {', '.join(names[:12])}{hint}; {remedy}"
+        )
+
+
+def _read_edges(edges: Any, role: str, columns: Columns, delimiter: str | None) -> tuple[NamedTable, Columns]:
+    """The table of edges, and the columns with the names that their ends have in it."""
+    others = [name for pair in OTHER_ENDS for name in pair] if (columns.source, columns.target) == ENDS else []
+    named = read_table(edges, role, [columns.source, columns.target, *others], delimiter)
+    there = named.table.column_names
+    if others and not set(ENDS) & set(there):
+        for source, target in OTHER_ENDS:
+            if source in there and target in there:
+                columns = columns._replace(source=source, target=target)
+                break
+    for end, option in ((columns.source, "source"), (columns.target, "target")):
+        _check_column(named, end, f"name the column: {option}=... (--{option})")
+    if columns.weight is not None:
+        _check_column(named, columns.weight, "name the column of weights: weight=... (--weight)")
+    return named, columns
+
+
+def _joined(
+    tables: list[NamedTable], id: str, links: list[tuple[NamedTable, Columns]]
+) -> tuple[list[NamedTable], list[Any], list[Links]]:
+    """The tables without old rows that a newer table replaces, their ids, and the edges between all of them."""
+    pa, pc = pyarrow_modules()
+    places = [(table, id) for table in tables]
+    places += [(named, end) for named, columns in links for end in (columns.source, columns.target)]
+    arrays = _narrowed(
+        [(table, column, ids_of(table.table[column], _place(table, column))) for table, column in places]
+    )
+    for place, array in zip(places, arrays, strict=True):
+        if array.type != arrays[len(tables) - 1].type:
+            kinds = f"{_place(*place)} holds {array.type}, {_place(tables[-1], id)} {arrays[len(tables) - 1].type}"
+            raise GraphError(f"ids of two types: {kinds}; write them as one, so that 7 and 007 stay apart")
+    ids, ends = arrays[: len(tables)], arrays[len(tables) :]
+    for table, array in zip(tables, ids, strict=True):
+        if pc.count_distinct(array).as_py() < len(array):
+            try:
+                checked_ids(array.to_numpy(zero_copy_only=False), len(array))  # says which stands twice
+            except GraphError as error:
+                raise GraphError(f"{_place(table, id)}: {error}") from None
+    if len(tables) == 2:
+        replaced = pc.is_in(ids[0], value_set=ids[1])
+        count = pc.sum(replaced).as_py() or 0
+        if count:
+            warn(f"{tables[0].name}: {count} nodes stand in {tables[1].name}, too, and are taken from there")
+            kept = pc.invert(replaced)
+            tables = [tables[0]._replace(table=tables[0].table.filter(kept).combine_chunks()), tables[1]]
+            ids = [ids[0].filter(kept), ids[1]]
+    everyone, joined = pa.concat_arrays(ids), []
+    for at, (named, columns) in enumerate(links):
+        numbers = []
+        for end, array in zip((columns.source, columns.target), ends[2 * at : 2 * at + 2], strict=True):
+            position = pc.index_in(array, value_set=everyone)
+            if position.null_count:
+                row = int(pc.index(pc.is_null(position), True).as_py())
+                raise GraphError(
+                    f"{named.name}, row {row}: {end} {array[row].as_py()!r} is not the id of a node in "
+                    f"{' or '.join(table.name for table in tables)}"
+                )
+            numbers.append(position.to_numpy(zero_copy_only=False).astype(np.int64))
+        joined.append((np.stack(numbers), _weights(named, columns)))
+    return tables, ids, joined
+
+
+def _place(named: NamedTable, column: str) -> str:
+    return f"{named.name}, column {column}"
+
+
+def _narrowed(places: list[tuple[NamedTable, str, Any]]) -> list[Any]:
+    """Ids of text files were read as text: they become numbers if that loses nothing and all other ids are numbers."""
+    pa, pc = pyarrow_modules()
+    given = [array for _, _, array in places]
+    arrays = list(given)
+    for at, (named, _, array) in enumerate(places):
+        if pa.types.is_integer(array.type):
+            continue
+        if named.typed:
+            return given
+        try:
+            arrays[at] = array.cast(pa.int64())
+        except pa.ArrowInvalid:
+            return given
+        if not pc.all(pc.equal(arrays[at].cast(pa.string()), array)).as_py():
+            return given
+    return arrays
+
+
+def _no_features(named: NamedTable, columns: Columns, split: str | None, encoder: FeatureEncoder | None) -> list[str]:
+    """The columns that are no features: id, label, split, and pandas' index if nobody asked for it."""
+    roles = {columns.id, columns.label, split}
+    wanted = columns.features if encoder is None else [column.name for column in encoder.columns]
+    for column in wanted or ():
+        if column in roles:
+            raise GraphError(f"{named.name}: column {column} cannot be a feature, it is the id, the label or the split")
+    return [
+        column
+        for column in named.table.column_names
+        if column in roles or (INDEX.fullmatch(column) and column not in (wanted or ()))
+    ]
+
+
+def _labels(named: NamedTable, label: str | None) -> tuple[NDArray[np.int64], list[str]]:
+    if label is None or label not in named.table.column_names:
+        return np.full(named.table.num_rows, -1), []
+    return labels_of(named.table[label], _place(named, label))
+
+
+def _stacked(matrices: list[Any]) -> Any:
+    """Matrices below each other, sparse if one of them is."""
+    if all(isinstance(matrix, np.ndarray) for matrix in matrices):
+        return np.concatenate(matrices)
+    from scipy.sparse import csr_array, vstack
+
+    return vstack([csr_array(matrix) for matrix in matrices], format="csr")
+
+
+def _features(named: NamedTable, columns: Columns) -> tuple[NDArray[np.float32], list[str]]:
     """The feature columns ``[N, F]`` and their names; by default all that are neither id, label nor pandas' index."""
+    table, name = named.table, named.name
     others = [column for column in table.column_names if column not in (columns.id, columns.label)]
-    chosen = list(columns.features) if columns.features is not None else others
-    if columns.features is None:
-        for column in [column for column in others if INDEX.fullmatch(column)]:
-            chosen.remove(column)
-            _warn(f"{name}: the column {column!r} is left out as the index of a data frame; features=[...] takes it in")
+    if columns.features is not None:
+        chosen, there = list(columns.features), set(table.column_names)
         for column in chosen:
-            if not _is_number(table[column].type):
+            if column in (columns.id, columns.label):
+                raise GraphError(f"{name}: column {column} cannot be a feature, it is the id or the label")
+            if column not in there:
+                _check_column(named, column, "name the features: features=[...]")
+    else:
+        chosen = [column for column in others if not INDEX.fullmatch(column)]
+        for column in others:
+            if INDEX.fullmatch(column):
+                warn(
+                    f"{name}: the column {column!r} is left out as the index of a data frame; features=[...] takes it "
+                    "in"
+                )
+            elif not is_number(table[column].type):
                 kind = table[column].type
                 raise GraphError(
                     f"{name}, column {column} holds {kind}, not numbers; name the features: features=[...]"
                 )
-    for column in chosen:
-        if column in (columns.id, columns.label):
-            raise GraphError(f"{name}: column {column} cannot be a feature, it is the id or the label")
-    arrays = [_numbers(table[column], f"{name}, column {column}") for column in chosen]
+    arrays = [numbers_of(table[column], f"{name}, column {column}") for column in chosen]
     if not arrays:
         raise GraphError(
             f"{name}: no numeric feature columns beside {columns.id!r} and {columns.label!r}; give at least one"
@@ -115,224 +333,21 @@ def _features(table: Any, name: str, columns: Columns) -> tuple[NDArray[np.float
     return np.stack(arrays, 1), chosen
 
 
-def _weights(table: Any, name: str, columns: Columns) -> NDArray[np.float32] | None:
+def _weights(named: NamedTable, columns: Columns) -> NDArray[np.float32] | None:
     """The column of weights, if there is one; columns that have no place in a graph are announced."""
-    column = columns.weight or "weight"
-    unused = [
-        other
-        for other in table.column_names
-        if other not in (columns.source, columns.target, column) and not INDEX.fullmatch(other)
-    ]
+    table, column = named.table, columns.weight or "weight"
+    used = (columns.source, columns.target, column)
+    unused = [other for other in table.column_names if other not in used and not INDEX.fullmatch(other)]
     if unused:
-        _warn(
-            f"{name}: the columns {', '.join(unused[:12])} are not used; a graph has one weight for an edge, weight=..."
+        warn(
+            f"{named.name}: the columns {', '.join(unused[:12])} are not used; a graph has one weight for an edge, "
+            "weight=..."
         )
     if column not in table.column_names:
         return None
-    weights = _numbers(table[column], f"{name}, column {column}", "weights")
+    weights = numbers_of(table[column], _place(named, column), "weights")
     negative = np.flatnonzero(weights < 0)
     if len(negative):
-        raise GraphError(
-            f"{name}, column {column}: row {negative[0]} is {weights[negative[0]]}; weights are not negative"
-        )
+        at = negative[0]
+        raise GraphError(f"{_place(named, column)}: row {at} is {weights[at]}; weights are not negative")
     return weights
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, GraphWarning, stacklevel=5)  # where Graph.from_tables was called
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.compute
-    except ImportError:
-        raise GraphError("reading tables needs pyarrow: pip install 'credalgnn[tables]'") from None
-    return pyarrow, pyarrow.compute
-
-
-def _narrow_ids(nodes: Any, edges: Any, id: str, source: str, target: str) -> tuple[Any, Any]:
-    """Ids of CSV files were read as text; make them numbers if that loses nothing in any of the three columns."""
-    pa, pc = _pyarrow()
-    places = [(nodes, id), (edges, source), (edges, target)]
-    if any(name not in table.column_names or not pa.types.is_string(table[name].type) for table, name in places):
-        return nodes, edges
-    narrowed = []
-    for table, name in places:
-        try:
-            numbers = pc.cast(table[name], pa.int64())
-        except pa.ArrowInvalid:
-            return nodes, edges
-        if not pc.all(pc.equal(pc.cast(numbers, pa.string()), table[name])).as_py():
-            return nodes, edges
-        narrowed.append(numbers)
-    nodes = nodes.set_column(nodes.column_names.index(id), id, narrowed[0])
-    for name, numbers in ((source, narrowed[1]), (target, narrowed[2])):
-        edges = edges.set_column(edges.column_names.index(name), name, numbers)
-    return nodes, edges
-
-
-def _table(value: Any, role: str, text: Sequence[str], delimiter: str | None) -> tuple[Any, str]:
-    """The table, and its name for messages; the columns ``text`` of a CSV file are read as such."""
-    pa, _ = _pyarrow()
-    if isinstance(value, pa.Table):
-        return _once(value.combine_chunks(), role)
-    if not isinstance(value, str | os.PathLike):
-        raise GraphError(f"{role}: a path or a pyarrow table is wanted, not {type(value).__name__}")
-    path = Path(value)
-    if not path.is_file():
-        raise GraphError(f"{path}: no such file")
-    try:
-        if path.name.lower().endswith(PARQUET):
-            import pyarrow.parquet
-
-            return _once(pyarrow.parquet.read_table(path).combine_chunks(), str(path))
-        if path.name.lower().endswith(TEXT):
-            return _once(_text_table(path, text, delimiter), str(path))
-    except (pa.ArrowException, OSError, EOFError) as error:
-        if "UTF8" in str(error):
-            raise _not_utf8(path) from None
-        raise GraphError(f"{path}: cannot be read ({error})") from None
-    raise GraphError(f"{path}: a {', '.join(TEXT)} or {PARQUET[0]} file is wanted")
-
-
-def _text_table(path: Path, text: Sequence[str], delimiter: str | None) -> Any:
-    """A table from a text file, packed or not."""
-    pa, _ = _pyarrow()
-    import pyarrow.csv
-
-    packed = "gzip" if path.name.lower().endswith(".gz") else None
-    with pa.input_stream(path, compression=packed) as stream:
-        start = stream.read(1 << 16)
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise _not_utf8(path)
-    if b"\0" in start:
-        raise GraphError(f"{path}: not a text file, though its name says so; a table of fields in lines is wanted")
-    try:
-        header = start.split(b"\n")[0].decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise _not_utf8(path) from None
-    separator = delimiter if delimiter is not None else _delimiter(header)
-    if len(separator) != 1:
-        raise GraphError(f"delimiter must be a single character, not {separator!r}")
-    with pa.input_stream(path, compression=packed) as stream:
-        table = pyarrow.csv.read_csv(
-            stream,
-            parse_options=pyarrow.csv.ParseOptions(delimiter=separator),
-            convert_options=pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(text, pa.string())),
-        )
-    if any(pa.types.is_binary(column.type) for column in table.columns):  # what is not UTF-8 is read as bytes
-        raise _not_utf8(path)
-    return table.combine_chunks()
-
-
-def _delimiter(header: str) -> str:
-    """What stands between the names of columns most often, outside of quotes."""
-    bare = re.sub(r'"[^"]*"', "", header)
-    return max(DELIMITERS, key=bare.count)
-
-
-def _not_utf8(path: Path) -> GraphError:
-    return GraphError(
-        f"{path}: the text is not UTF-8 (Latin-1, or UTF-16, perhaps); save it as UTF-8, or convert it: iconv"
-    )
-
-
-def _once(table: Any, name: str) -> tuple[Any, str]:
-    twice = [column for column in table.column_names if table.column_names.count(column) > 1]
-    if twice:
-        raise GraphError(f"{name}: the column {twice[0]!r} stands twice")
-    return table, name
-
-
-def _plain(column: Any) -> Any:
-    """One array, dictionaries decoded, empty text as null (a CSV file cannot tell them apart)."""
-    pa, pc = _pyarrow()
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    if pa.types.is_large_string(array.type):
-        array = array.cast(pa.string())
-    if pa.types.is_string(array.type):
-        array = pc.if_else(pc.equal(array, ""), pa.scalar(None, array.type), array)
-    return array
-
-
-def _ids(column: Any, name: str) -> Any:
-    pa, pc = _pyarrow()
-    array = _plain(column)
-    if array.null_count:
-        raise GraphError(f"{name}: row {int(pc.index(pc.is_null(array), True).as_py())} has no id")
-    if pa.types.is_integer(array.type):
-        try:
-            return array.cast(pa.int64())
-        except pa.ArrowInvalid:
-            raise GraphError(f"{name}: an id is too large for 64 bits; write ids as text") from None
-    if pa.types.is_string(array.type):
-        return array
-    raise GraphError(f"{name}: ids must be integers or text, not {array.type}")
-
-
-def _is_number(kind: Any) -> bool:
-    types = _pyarrow()[0].types
-    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
-
-
-def _numbers(column: Any, name: str, what: str = "features") -> NDArray[np.float32]:
-    pa, pc = _pyarrow()
-    array = _plain(column)
-    if not _is_number(array.type):
-        raise GraphError(f"{name}: {what} must be numbers, not {array.type}; leave the column out or encode it")
-    if array.null_count:
-        row = int(pc.index(pc.is_null(array), True).as_py())
-        raise GraphError(f"{name}: row {row} is empty; fill or drop it first")
-    numbers = array.cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False)
-    bad = np.flatnonzero(~np.isfinite(numbers))
-    if len(bad):
-        raise GraphError(f"{name}: row {bad[0]} is {numbers[bad[0]]}; fill or drop it first")
-    return np.asarray(numbers)
-
-
-def _labels(column: Any, name: str) -> tuple[NDArray[np.int64], list[str]]:
-    """Class numbers with -1 where there is no label, and the names of the classes, sorted (numbers as numbers)."""
-    pa, pc = _pyarrow()
-    array = _plain(column)
-    if pa.types.is_string(array.type):
-        array = pc.utf8_trim_whitespace(array)
-        unknown = pc.is_in(pc.utf8_lower(array), value_set=pa.array(NO_LABEL))
-        array = _narrow_labels(pc.if_else(unknown, pa.scalar(None, pa.string()), array))
-    if pa.types.is_floating(array.type):
-        array = pc.if_else(pc.is_nan(array), pa.scalar(None, array.type), array)
-        whole = pc.and_(pc.equal(array, pc.round(array)), pc.less(pc.abs(array), 2.0**53))
-        broken = pc.invert(whole)
-        if pc.any(broken).as_py():
-            row = int(pc.index(broken, True).as_py())
-            raise GraphError(
-                f"{name}: row {row} is {array[row].as_py()}; labels are classes, so make classes of it first"
-            )
-        array = array.cast(pa.int64())
-    kind = array.type
-    if pa.types.is_integer(kind):
-        array = pc.if_else(pc.less(array, 0), pa.scalar(None, kind), array)  # negative: unknown
-    elif pa.types.is_boolean(kind):
-        array = array.cast(pa.string())  # false, true
-    elif not (pa.types.is_string(kind) or pa.types.is_null(kind)):
-        raise GraphError(
-            f"{name}: labels must be text, whole numbers or true and false, not {kind}; convert them first"
-        )
-    values = pc.unique(array).drop_null()
-    values = values.take(pc.sort_indices(values))
-    codes = pc.fill_null(pc.index_in(array, value_set=values, skip_nulls=True), -1)
-    return codes.to_numpy(zero_copy_only=False).astype(np.int64), [str(value) for value in values.to_pylist()]
-
-
-def _narrow_labels(array: Any) -> Any:
-    """Text as numbers or as true and false, if all of it is that: one odd field makes a column of a CSV file text."""
-    pa, pc = _pyarrow()
-    if array.null_count == len(array):
-        return array
-    if pc.all(pc.match_substring_regex(array, WHOLE)).as_py():
-        return array.cast(pa.float64()) if pc.any(pc.match_substring(array, ".")).as_py() else array.cast(pa.int64())
-    if pc.all(pc.is_in(pc.utf8_lower(array), value_set=pa.array(["true", "false", None]))).as_py():
-        return pc.utf8_lower(array)
-    return array

@@ -11,7 +11,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..graphs import Columns, FeatureEncoder, Graph, GraphError, TableGraph, read_source, read_tables
+from ..graphs import (
+    Columns,
+    FeatureEncoder,
+    Graph,
+    GraphError,
+    GraphParts,
+    TableGraph,
+    TablePaths,
+    read_source,
+    read_tables,
+)
 
 
 class Loaded(NamedTuple):
@@ -108,10 +118,9 @@ def to_learn(data: Any, edges: Any, reader: TableReader) -> Loaded:
     if edges is not None:
         return reader.learn(data, edges)
     source = _whole(data)
-    if source.tables is not None:
-        return reader.learn(*source.tables)
-    assert source.graph is not None
-    return Loaded(source.graph, torch.arange(source.graph.num_nodes), dict(source.parts), None)
+    if isinstance(source, TablePaths):
+        return reader.learn(*source)
+    return Loaded(source.graph, torch.arange(source.graph.num_nodes), source.parts, None)
 
 
 def to_predict(
@@ -129,22 +138,21 @@ def to_predict(
     if isinstance(data, Graph):
         return Loaded(_renumbered(data, class_names), torch.arange(data.num_nodes), {}, None)
     if isinstance(context, str | os.PathLike):
-        context = _whole(context).tables
-        if context is None:
+        context = _whole(context)
+        if not isinstance(context, TablePaths):
             raise GraphError("the context must be tables: a folder with nodes and edges, or two files")
     if edges is None and isinstance(data, str | os.PathLike) and not _is_table(Path(data)):
         source = _whole(data)
-        if source.graph is not None:
+        if isinstance(source, GraphParts):
             graph = _renumbered(source.graph, class_names)
-            return Loaded(graph, torch.arange(graph.num_nodes), dict(source.parts), None)
-        assert source.tables is not None
-        data, edges = source.tables
+            return Loaded(graph, torch.arange(graph.num_nodes), source.parts, None)
+        data, edges = source
     if reader is None:
         raise GraphError("the model was fitted on a Graph and not on tables: give a Graph, or the file of one")
     return reader.read(data, edges, context, class_names)
 
 
-def _whole(data: Any) -> Any:
+def _whole(data: Any) -> TablePaths | GraphParts:
     if not isinstance(data, str | os.PathLike):
         raise GraphError(f"edges are missing: a table of nodes ({type(data).__name__}) needs one of edges, edges=...")
     if _is_table(Path(data)):

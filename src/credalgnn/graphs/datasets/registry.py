@@ -11,9 +11,9 @@ from pathlib import Path
 
 from ..._imports import import_object
 from ..._names import suggestion
+from .._table_files import find_tables
 from ..errors import GraphError
 from ..graph import Graph
-from ..tables import PARQUET, TEXT
 from ..task import Classes, Task
 from .base import Dataset, Folder
 from .gnn_benchmark import COAUTHOR, COMPUTERS
@@ -176,13 +176,4 @@ def _outside(name: str, path: str, source: str) -> Dataset:
 
 def _read_folder(folder: Path) -> Graph:
     """The graph of the tables ``nodes`` and ``edges`` in a folder."""
-    tables = []
-    for role in ("nodes", "edges"):
-        names = [f"{role}{ending}" for ending in (*TEXT, *PARQUET)]
-        there = [path for path in sorted(folder.iterdir()) if path.name.lower() in names]
-        if len(there) != 1:
-            problem = f"{there[0].name} and {there[1].name}" if there else f"no {role} table"
-            raise GraphError(f"{folder}: {problem} in this folder; one of {', '.join(names)} is wanted")
-        tables.append(there[0])
-    nodes, edges = tables
-    return Graph.from_tables(nodes, edges)
+    return Graph.from_tables(*find_tables(folder))

@@ -1,0 +1,161 @@
+"""Tables from whatever holds them: CSV and Parquet files, pyarrow tables, data frames."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .errors import GraphError
+
+DELIMITERS = ",;|\t"
+TEXT, PARQUET = (".csv", ".tsv", ".csv.gz", ".tsv.gz"), (".parquet",)  # endings, whatever their case
+
+
+def pyarrow_modules() -> tuple[Any, Any]:
+    """``pyarrow`` and ``pyarrow.compute``, imported when first needed."""
+    try:
+        import pyarrow
+        import pyarrow.compute
+    except ImportError:
+        raise GraphError("reading tables needs pyarrow: pip install 'credalgnn[tables]'") from None
+    return pyarrow, pyarrow.compute
+
+
+class NamedTable(NamedTuple):
+    """A pyarrow table, with what messages call it.
+
+    Args:
+        table: The table; each column is one chunk.
+        name: The file, or what the table is for.
+        typed: Whether it came with types; the columns of a text file have only those that pyarrow guessed.
+    """
+
+    table: Any
+    name: str
+    typed: bool
+
+
+def read_table(value: Any, role: str, text: Sequence[str], delimiter: str | None) -> NamedTable:
+    """A table from whatever holds one.
+
+    Args:
+        value: A path, a pyarrow table or a pandas data frame, whose index is a column if it has a name.
+        role: What messages call a table that has no path.
+        text: Columns of a text file that are read as text, as they stand there, if they are there.
+        delimiter: What stands between the fields of a text file; None: found in the header.
+    """
+    pa, _ = pyarrow_modules()
+    if isinstance(value, pa.Table):
+        return _once(NamedTable(value.combine_chunks(), role, True))
+    if type(value).__module__.split(".")[0] == "pandas" and hasattr(value, "columns"):
+        return _once(NamedTable(_from_pandas(value, role), role, True))
+    if not isinstance(value, str | os.PathLike):
+        raise GraphError(f"{role}: a path, a pyarrow table or a data frame is wanted, not {type(value).__name__}")
+    path = Path(value)
+    if not path.is_file():
+        raise GraphError(f"{path}: no such file")
+    try:
+        if path.name.lower().endswith(PARQUET):
+            import pyarrow.parquet
+
+            return _once(NamedTable(pyarrow.parquet.read_table(path).combine_chunks(), str(path), True))
+        if path.name.lower().endswith(TEXT):
+            return _once(NamedTable(_text_table(path, text, delimiter), str(path), False))
+    except (pa.ArrowException, OSError, EOFError) as error:
+        if "UTF8" in str(error):
+            raise _not_utf8(path) from None
+        raise GraphError(f"{path}: cannot be read ({error})") from None
+    raise GraphError(f"{path}: a {', '.join(TEXT)} or {PARQUET[0]} file is wanted")
+
+
+def find_tables(folder: Path) -> tuple[Path, Path]:
+    """The files of the tables ``nodes`` and ``edges`` in a folder.
+
+    Args:
+        folder: The folder.
+    """
+    tables = []
+    for role in ("nodes", "edges"):
+        names = [f"{role}{ending}" for ending in (*TEXT, *PARQUET)]
+        there = [path for path in sorted(folder.iterdir()) if path.name.lower() in names]
+        if len(there) != 1:
+            problem = f"{there[0].name} and {there[1].name}" if there else f"no {role} table"
+            raise GraphError(f"{folder}: {problem} in this folder; one of {', '.join(names)} is wanted")
+        tables.append(there[0])
+    return tables[0], tables[1]
+
+
+def _from_pandas(frame: Any, role: str) -> Any:
+    pa, _ = pyarrow_modules()
+    named = any(name is not None for name in frame.index.names)
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=None if named else False).combine_chunks()
+    except (pa.ArrowException, ValueError) as error:  # one column with values of several types, two of one name
+        raise GraphError(f"{role}: the data frame cannot be read ({error}); give such a column one type") from None
+
+
+def _text_table(path: Path, text: Sequence[str], delimiter: str | None) -> Any:
+    """A table from a text file, packed or not."""
+    pa, _ = pyarrow_modules()
+    import pyarrow.csv
+
+    packed = "gzip" if path.name.lower().endswith(".gz") else None
+    with pa.input_stream(path, compression=packed) as stream:
+        start = stream.read(1 << 16)
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise _not_utf8(path)
+    if b"\0" in start:
+        raise GraphError(f"{path}: not a text file, though its name says so; a table of fields in lines is wanted")
+    try:
+        header = start.split(b"\n")[0].decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise _not_utf8(path) from None
+    separator = delimiter if delimiter is not None else _delimiter(header)
+    if len(separator) != 1:
+        raise GraphError(f"delimiter must be a single character, not {separator!r}")
+    with pa.input_stream(path, compression=packed) as stream:
+        table = pyarrow.csv.read_csv(
+            stream,
+            parse_options=pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=b'"' in start),
+            convert_options=pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(text, pa.string())),
+        )
+    if any(pa.types.is_binary(column.type) for column in table.columns):  # what is not UTF-8 is read as bytes
+        raise _not_utf8(path)
+    return table.combine_chunks()
+
+
+def _delimiter(header: str) -> str:
+    """What stands between the names of columns most often, outside of quotes."""
+    bare = re.sub(r'"[^"]*"', "", header)
+    return max(DELIMITERS, key=bare.count)
+
+
+def _not_utf8(path: Path) -> GraphError:
+    return GraphError(
+        f"{path}: the text is not UTF-8 (Latin-1, or UTF-16, perhaps); save it as UTF-8, or convert it: iconv"
+    )
+
+
+def _once(named: NamedTable) -> NamedTable:
+    counts = Counter(named.table.column_names)
+    twice = [column for column, count in counts.items() if count > 1]
+    if twice:
+        raise GraphError(f"{named.name}: the column {twice[0]!r} stands twice")
+    return named
+
+
+def plain(column: Any) -> Any:
+    """One array, dictionaries decoded, empty text as null (a CSV file cannot tell them apart)."""
+    pa, pc = pyarrow_modules()
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_large_string(array.type):
+        array = array.cast(pa.string())
+    if pa.types.is_string(array.type):
+        array = pc.if_else(pc.equal(array, ""), pa.scalar(None, array.type), array)
+    return array
