@@ -10,11 +10,15 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 from local_server import Handler
+
+if TYPE_CHECKING:
+    from browser import Page
 
 LONGEST = [
     "test_bench",
@@ -54,6 +58,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed")
     assert finish([search(folder)], Instant())
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    from browser import running  # here, because it needs selenium
+
+    with running(tmp_path_factory.mktemp("profile")) as page:
+        yield page
 
 
 @pytest.fixture

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +22,12 @@ from credalgnn.report.page import write_page
 from credalgnn.report.summary import make_rows
 from credalgnn.report.ternary import _corners
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="the page is tested in a browser by selenium")
-from selenium.webdriver.chrome.service import Service  # noqa: E402
-from selenium.webdriver.common.by import By  # noqa: E402
-from selenium.webdriver.common.keys import Keys  # noqa: E402
-from selenium.webdriver.support.ui import Select  # noqa: E402
+pytest.importorskip("selenium.webdriver", reason="the page is tested in a browser by selenium")
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select
+
+from browser import Page, embedded, luminance
 
 SCORES = {
     "credal-coverage": ["EU", "AU", "TU", "coverage"],
@@ -217,100 +216,6 @@ def benchmark(
     return records
 
 
-# ---------------------------------------------------------------- the browser
-
-
-CHROMIUM, DRIVER = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
-FLAGS = "headless=new no-sandbox disable-gpu no-first-run disable-background-networking disable-component-update"
-
-
-class Page:
-    """A page in the browser, and short words for what a reader does with it."""
-
-    def __init__(self, driver: Any) -> None:
-        self.driver = driver
-
-    def open(self, path: Path) -> None:
-        self.screen(1280)
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-        self.driver.get("about:blank")
-        for log in ("browser", "performance"):
-            self.driver.get_log(log)  # forgets what was before
-        self.driver.get(path.as_uri())
-
-    def run(self, script: str, *arguments: Any) -> Any:
-        return self.driver.execute_script(script, *arguments)
-
-    def complaints(self) -> list[str]:
-        return [entry["message"] for entry in self.driver.get_log("browser")]
-
-    def one(self, selector: str) -> Any:
-        return self.driver.find_element(By.CSS_SELECTOR, selector)
-
-    def texts(self, selector: str) -> list[str]:
-        return self.run("return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)", selector)
-
-    def attributes(self, selector: str, name: str) -> list[str]:
-        return self.run(
-            "return [...document.querySelectorAll(arguments[0])].map(e => e.getAttribute(arguments[1]))", selector, name
-        )
-
-    def click(self, what: Any) -> None:
-        """Click on what a selector or an element stands for, in the middle of the window: the bar covers its top."""
-        element = self.one(what) if isinstance(what, str) else what
-        self.run("arguments[0].scrollIntoView({block: 'center'})", element)
-        element.click()
-
-    def press(self, *keys: str) -> None:
-        for key in keys:
-            webdriver.ActionChains(self.driver).send_keys(key).perform()
-
-    def choose(self, **values: str) -> None:
-        for name, value in values.items():
-            Select(self.one(f"#{name}")).select_by_visible_text(value)
-
-    def screen(self, width: int, height: int = 900) -> None:
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-
-    def scheme(self, name: str) -> None:
-        feature = {"name": "prefers-color-scheme", "value": name}
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-
-    def header(self, box: str, label: str) -> Any:
-        """The button in the head of a column, and the order its column says it has."""
-        heads = self.driver.find_elements(By.CSS_SELECTOR, f"{box} thead th")
-        (head,) = [one for one in heads if one.text.split("\n")[0].rstrip(" ↑↓") == label]
-        return head.find_element(By.TAG_NAME, "button"), lambda: head.get_attribute("aria-sort")
-
-    def shown_nodes(self) -> list[int]:
-        return [int(node) for node in self.attributes("#node-box tbody tr", "data-node")]
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    if CHROMIUM is None or DRIVER is None:
-        pytest.skip("chromium and chromedriver are not installed")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in [
-        *FLAGS.split(),
-        "disable-sync",
-        "hide-scrollbars",
-        f"user-data-dir={tmp_path_factory.mktemp('profile')}",
-    ]:
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    before = os.environ.get("SE_OFFLINE")
-    os.environ["SE_OFFLINE"] = "true"
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield Page(driver)
-    driver.quit()
-    os.environ.pop("SE_OFFLINE")
-    if before is not None:
-        os.environ["SE_OFFLINE"] = before
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("benchmark")
@@ -343,12 +248,6 @@ def table_of(folder: Path, dataset: str, method: str) -> list[dict[str, Any]]:
     """The test nodes of a Parquet file as dictionaries."""
     rows = pq.read_table(folder / "nodes" / dataset / method / "seed-000.parquet").to_pylist()
     return [row for row in rows if row["split"] == "test"]
-
-
-def embedded(path: Path) -> Any:
-    """The data in a page."""
-    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', path.read_text(), flags=re.S)
-    return json.loads(found)
 
 
 # ---------------------------------------------------------------- tests
@@ -784,12 +683,6 @@ def test_narrow_window_has_no_sideways_scroll(page: Page) -> None:
         assert right <= 360
         page.press(Keys.ESCAPE)
     assert page.run("return document.querySelector('#curve-figures svg').clientWidth") <= 330
-
-
-def luminance(colour: str) -> float:
-    parts = np.array([float(part) for part in re.findall(r"[\d.]+", colour)[:3]]) / 255
-    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
-    return float(linear @ [0.2126, 0.7152, 0.0722])
 
 
 def test_dark_and_light_are_legible(page: Page) -> None:

@@ -5,15 +5,10 @@ Python picks and rounds what the page needs; the scripts in ``web`` show it. All
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,13 +19,14 @@ from .._files import write
 from ..bench.folder import Folder
 from ..bench.records import RecordError
 from ..metrics import MARKS, METRICS
+from .document import distinct_numbers, document, numbers
 from .summary import Row, TaskKey, make_rows
 
 NODES = 600  # test nodes of one data set that go into the page
 MANY = 20  # with more classes than this, fewer nodes
 TOP = 15  # extreme nodes of each kind that are always among them
 EPOCHS = 80  # points of a training curve
-SCRIPTS = ("common.js", "results.js", "figures.js", "nodes.js", "meet.js", "start.js")  # one script, in this order
+SCRIPTS = ("common.js", "charts.js", "chosen.js", "results.js", "figures.js", "nodes.js", "meet.js", "start.js")
 Record = Mapping[str, Any]
 
 
@@ -67,48 +63,7 @@ def write_page(
         ],
         "marks": {name: {"meaning": mark.meaning, "advice": mark.advice} for name, mark in MARKS.items()},
     }
-    write(Path(path), _document(title, data).encode())
-
-
-def _document(title: str, data: Mapping[str, Any]) -> str:
-    """The template with everything in it. Its policy allows this very script and style, and nothing else."""
-    style, template, *scripts = (
-        (files(__package__) / "web" / name).read_text(encoding="utf-8") for name in ("page.css", "page.html", *SCRIPTS)
-    )
-    script = "\n".join(['"use strict";', *scripts])
-    parts = {
-        "title": html.escape(title),
-        "style": style,
-        "script": script,
-        "style-hash": _hash(style),
-        "script-hash": _hash(script),
-        "data": _json(data),
-    }
-    return re.sub(r"\{\{([a-z-]+)\}\}", lambda result: parts[result[1]], template)
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def _json(data: Mapping[str, Any]) -> str:
-    """JSON that no text in it can end: what HTML or JavaScript would take for its own is escaped."""
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return re.sub("[<>&\u2028\u2029]", lambda result: f"\\u{ord(result[0]):04x}", text)
-
-
-def _numbers(values: Iterable[Any], digits: int = 4) -> list[float | int | None]:
-    """Numbers with so many significant digits; None for what is not a finite number."""
-    kept = [None if value is None or not math.isfinite(value) else float(f"{value:.{digits}g}") for value in values]
-    return [int(one) if one is not None and one.is_integer() and abs(one) < 1e15 else one for one in kept]
-
-
-def _scores(values: Sequence[float] | NDArray[np.float64]) -> list[float | int | None]:
-    """Numbers with digits enough to tell them apart, however near to each other they are."""
-    finite = np.asarray([value for value in values if value is not None and math.isfinite(value)])
-    spread = float(np.ptp(finite)) if len(finite) else 0.0
-    extra = math.ceil(math.log10(float(np.abs(finite).max()) / spread)) if spread > 0 else 0
-    return _numbers(values, min(4 + max(extra, 0), 17))
+    write(Path(path), document(title, data, "page.html", SCRIPTS).encode())
 
 
 def _versions(records: Iterable[Record]) -> dict[str, list[str]]:
@@ -146,7 +101,7 @@ def _task(key: TaskKey, records: Sequence[Record], rows: Iterable[Row], folders:
 
 def _row(row: Row) -> dict[str, Any]:
     values = {
-        key: _numbers((s.mean, s.std, s.low, s.high), 9) for key, s in row.values.items()
+        key: numbers((s.mean, s.std, s.low, s.high), 9) for key, s in row.values.items()
     }  # rounded once, when shown
     names = ("method", "score", "headline", "trivial", "marks", "disqualified", "runs", "failed", "rank", "tested",
              "competes")  # fmt: skip
@@ -176,11 +131,11 @@ def _band(curves: Iterable[Sequence[float | None] | None]) -> dict[str, Any] | N
         return None
     stack = np.array(whole, dtype=float)
     parts = {"mean": stack.mean(0), "low": stack.min(0), "high": stack.max(0)}
-    return {name: _numbers(values) for name, values in parts.items()} | {"runs": len(whole)}
+    return {name: numbers(values) for name, values in parts.items()} | {"runs": len(whole)}
 
 
 def _histogram(result: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return {**result, "edges": _scores(result["edges"])} if result else None
+    return {**result, "edges": distinct_numbers(result["edges"])} if result else None
 
 
 def _training(run: Record) -> dict[str, Any]:
@@ -188,7 +143,7 @@ def _training(run: Record) -> dict[str, Any]:
     curve = run["curves"]["training"]
     kept = [curve[i] for i in np.unique(np.linspace(0, len(curve) - 1, EPOCHS).round().astype(int))]
     epoch, loss, monitor = zip(*kept, strict=True)
-    return {"seed": run["seed"], "epoch": list(epoch), "loss": _numbers(loss), "monitor": _numbers(monitor)}
+    return {"seed": run["seed"], "epoch": list(epoch), "loss": numbers(loss), "monitor": numbers(monitor)}
 
 
 class _Table(NamedTuple):
@@ -305,7 +260,7 @@ def _predictions(
     place = {int(position): i for i, position in enumerate(picked)}
     result: dict[str, Any] = {
         "prediction": None if table.prediction is None else table.prediction[picked].tolist(),
-        "scores": {score: _scores(values[picked]) for score, values in table.scores.items()},
+        "scores": {score: distinct_numbers(values[picked]) for score, values in table.scores.items()},
         "rank": [round(float(share), 4) for share in rank[picked]],
         "picks": {kind: [place[int(one)] for one in places] for kind, places in table.extremes(top).items()},
         "typical": {kind: place[one] for kind, one in table.typical().items()},
@@ -321,7 +276,7 @@ def _predictions(
             stack = np.array(values, dtype=float).T
             same = shown.setdefault(stack.tobytes(), name) if kind == "p" else name
             stack[stack < 1e-6] = 0.0
-            result[kind] = {"as": same} if same != name else [_numbers(row) for row in stack]
+            result[kind] = {"as": same} if same != name else [numbers(row) for row in stack]
     return result
 
 
@@ -378,7 +333,7 @@ def _graph(
             classes = [[names.setdefault(one, len(names)) for one in row or []] for row in result["neighbour_classes"]]
             return {
                 "degree": result["degree"],
-                "homophily": _numbers(result["homophily"]),
+                "homophily": numbers(result["homophily"]),
                 "neighbours": [row or [] for row in result["neighbours"]],
                 "neighbour_classes": classes,
             }

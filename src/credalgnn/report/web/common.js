@@ -1,27 +1,14 @@
-/* What all parts share. Text from the data reaches the page as text only (text nodes and attributes). */
+/* What both pages share. Text from the data reaches the page as text only (text nodes and attributes). */
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
 const PAGE = 25; // rows of the node table
 const BARS = 12; // classes in a node's panel
-const DRAWN = ["credal-coverage", "credal-lj", "credal-ensemble", "classical-ensemble", "energy", "feature-sum"]; // at first, if there
-const COLOURS = 7;
-
-const PROTOCOLS = {
-  sealed: "nothing was chosen by an OOD node or by a test node",
-  paper: "early stopping and tuning may look at the OOD nodes of the validation part",
-};
-const SETTINGS = {
-  transductive: "the whole graph takes part in training, with the labels of some nodes",
-  inductive: "training saw the training nodes and the edges among them; all others came afterwards",
-};
+const CLASSES = 10; // and in a card
 const SCORES = {
   EU: "epistemic uncertainty (bits)", AU: "aleatoric uncertainty (bits)", TU: "total uncertainty (bits)",
   msp: "1 − largest probability", entropy: "entropy (bits)", coverage: "how far labels are from reaching nodes like it (−log coverage)",
 };
-// Columns of results: key, label, better (1 larger, -1 smaller), format, meaning; the metrics say all of it themselves.
-const METRICS = data.metrics.map(({ key, label, better, percent, meaning }) =>
-  [key, percent ? `${label} %` : label, better, percent ? pct : (x) => fixed(x, 3), meaning]);
 
 /* ---------- small helpers ---------- */
 
@@ -63,50 +50,6 @@ const short = (text, most) => (text.length > most ? text.slice(0, most - 1) + "�
 const range = (values) => values.filter(known).reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
 const median = (values) => [...values].sort((a, b) => a - b)[Math.floor((values.length - 1) / 2)];
 
-/* ---------- what is chosen ---------- */
-
-const state = { task: null, method: null, score: null, filter: "all", page: 0, open: null, nodeSort: {}, rowSort: {} };
-const drawn = new Map(); // task -> set of methods with curves
-const method = () => state.task.methods[state.method];
-const predicted = () => (state.task.nodes.methods || {})[state.method];
-const rowOf = (name, score) => state.task.rows.find((row) => row.method === name && row.score === score);
-const auroc = (name, score) => ((rowOf(name, score) || { values: {} }).values.auroc || [null])[0];
-const meaning = (mark) => (data.marks[mark] || { meaning: "a mark this page does not know" }).meaning;
-const advice = (mark) => (data.marks[mark] || { advice: "the version that made these records knows it" }).advice;
-const takesOut = (row, mark) => row.disqualified.includes(mark); // the others only inform
-const badgeClass = (out) => (out ? "badge" : "badge informs");
-function taskName(task) { // what tells it from others on the same data set stands in brackets
-  const others = data.tasks.filter((other) => other.dataset === task.dataset);
-  const parts = ["protocol", "setting"].filter((key) => others.some((other) => other[key] !== task[key]));
-  return parts.length ? `${task.dataset} (${parts.map((key) => task[key]).join(", ")})` : task.dataset;
-}
-const nodeName = (i) => state.task.nodes.node[i];
-const className = (i) => state.task.nodes.names[state.task.nodes.class[i]];
-const isOOD = (i) => state.task.nodes.ood[i] === 1;
-function isWrong(i) {
-  const { prediction } = predicted();
-  return !isOOD(i) && known(prediction) && prediction[i] !== state.task.nodes.label[i];
-}
-const kindOf = (i) => (isOOD(i) ? "ood" : isWrong(i) ? "wrong" : "id");
-const KINDS = { id: "ID", wrong: "ID, wrong", ood: "OOD" };
-function probabilities(name) {
-  const one = state.task.nodes.methods[name];
-  return one.p && one.p.as !== undefined ? probabilities(one.p.as) : one.p;
-}
-const widestOf = (one, i) => Math.max(...one.upper[i].map((up, k) => up - one.lower[i][k]));
-const widest = (i) => widestOf(predicted(), i);
-const LEAST = 0.01; // of an axis of widths or bits: intervals that are closed shall look closed
-const BITS = ["EU", "AU", "TU"];
-function missing() {
-  if (state.task.nodes.missing) return state.task.nodes.missing;
-  return predicted() ? null : `There are no predictions per node of ${state.method} for the run that is shown (seed ${state.task.nodes.seed}).`;
-}
-const styleOf = (name) => { // a colour and a dash of its own, the same in every figure
-  const names = Object.keys(state.task.methods);
-  const at = [...DRAWN.filter((one) => names.includes(one)), ...names.filter((one) => !DRAWN.includes(one))].indexOf(name);
-  return { stroke: `var(--s${at % COLOURS})`, "stroke-dasharray": [null, "7 3", "2 3"][Math.floor(at / COLOURS) % 3] };
-};
-
 /* ---------- tables that sort ---------- */
 
 function sortable(box, caption, columns, sort, changed) {
@@ -138,6 +81,79 @@ function sortable(box, caption, columns, sort, changed) {
   };
 }
 
+/* The items of one page, or of the last one there is; the pager says which they are. */
+function onPage(items, wanted, size, { where, previous, next }) {
+  const last = Math.max(0, Math.ceil(items.length / size) - 1), page = Math.min(wanted, last), from = page * size;
+  const visible = items.slice(from, from + size);
+  where.textContent = items.length ? `${count(from + 1)}–${count(from + visible.length)} of ${count(items.length)}` : "no nodes";
+  previous.disabled = page === 0;
+  next.disabled = page === last;
+  return { page, visible };
+}
+
 const plainTable = (heads, rows) => el("table", {},
   el("thead", {}, el("tr", {}, heads.map(([name, number]) => el("th", { scope: "col", class: number ? "number" : null }, name)))),
   el("tbody", {}, rows));
+
+/* ---------- a node's classes, and what a model says of itself ---------- */
+
+/* A bar for each class, the most probable ones if there are many: a table, and how many classes are not in it. */
+function intervalBars(classes, { lower, upper, p, prediction, truth, word = "true" }, most) {
+  const high = upper || p;
+  const kept = classes.map((_, k) => k).sort((a, b) => high[b] - high[a]).slice(0, most);
+  if (truth >= 0 && !kept.includes(truth)) kept.push(truth);
+  kept.sort((a, b) => a - b);
+  const X = (value) => (100 * value).toFixed(2) + "%";
+  const lines = kept.map((k) => {
+    const from = lower ? lower[k] : 0, to = high[k];
+    const text = `${lower && pct(from) !== pct(to) ? `${pct(from)}–` : ""}${pct(to)} %`;
+    const roles = [k === truth ? word : null, k === prediction ? "predicted" : null].filter(Boolean);
+    return el("tr", { class: k === truth ? "true" : null, "data-class": k },
+      el("th", { scope: "row" }, classes[k], roles.length ? el("span", { class: "std" }, ` (${roles.join(", ")})`) : null),
+      el("td", {}, svg("svg", { role: "img", "aria-label": `${classes[k]}: ${text}` },
+        svg("rect", { class: "track", x: 0, y: 2, width: "100%", height: 10 }),
+        svg("rect", { class: "interval", x: X(from), y: 2, width: X(Math.max(to - from, 0.002)), height: 10 }),
+        lower && known(p[k]) ? svg("line", { class: "point", x1: X(p[k]), x2: X(p[k]), y1: 0, y2: 14 }) : null)),
+      el("td", { class: "number" }, text));
+  });
+  const table = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Classes" }, el("table", { class: "intervals" }, el("tbody", {}, lines)));
+  return { table, rest: classes.length - kept.length };
+}
+
+/* What a method found out about itself, in words as far as this page knows them. */
+function diagnosisWords(diagnosis) {
+  const rest = { ...diagnosis }, words = [];
+  const say = (names, text) => {
+    if (!names.every((name) => name in rest)) return;
+    words.push(text(...names.map((name) => rest[name])));
+    for (const name of names) delete rest[name];
+  };
+  say(["auroc"], (x) => `labelled or not, asked of nodes it was not told about: AUROC ${fixed(x, 2)} (0.5 is guessing: labels are everywhere alike)`);
+  say(["log_loss", "base_log_loss"], (x, base) => `log-loss ${fixed(x, 3)} nats instead of ${fixed(base, 3)} for knowing nothing`);
+  say(["trust"], (x) => `trust ${fixed(x, 2)}, the share of a width that coverage decides`);
+  say(["uncovered"], (x) => `about ${fixed(100 * x, 0)} % of the unlabelled nodes are uncovered: labels never reached nodes like them`);
+  say(["width_10", "width_50", "width_90"], (a, b, c) => `widest interval of unlabelled nodes ${fixed(a, 2)}, ${fixed(b, 2)} and ${fixed(c, 2)} at 10, 50 and 90 % of them`);
+  words.push(...Object.entries(rest).map(([name, x]) => `${name.replaceAll("_", " ")} ${num(x)}`));
+  return words;
+}
+
+const sizeOf = (width) => (width >= 0.5 ? "wide" : width < 0.1 ? "narrow" : "of medium width");
+
+/* ---------- the window ---------- */
+
+function closeBeside(panel) {
+  panel.addEventListener("click", (event) => {
+    const { left, right, top, bottom } = panel.getBoundingClientRect();
+    const inside = event.clientX >= left && event.clientX <= right && event.clientY >= top && event.clientY <= bottom;
+    if (event.target === panel && !inside) panel.close();
+  });
+}
+
+function whenResized(draw) {
+  let width = window.innerWidth;
+  window.addEventListener("resize", () => {
+    if (window.innerWidth === width) return;
+    width = window.innerWidth;
+    requestAnimationFrame(draw);
+  });
+}

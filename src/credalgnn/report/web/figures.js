@@ -1,63 +1,4 @@
-/* All drawings, in SVG: methods side by side, one method in depth, credal sets in the triangle. */
-
-/* ---------- drawing ---------- */
-
-function ticks(lo, hi, wanted) {
-  const raw = (hi - lo) / wanted, power = 10 ** Math.floor(Math.log10(raw));
-  const step = power * [1, 2, 5, 10].find((factor) => factor * power >= raw * 0.999);
-  const found = [];
-  for (let k = Math.ceil(lo / step - 1e-9); k * step <= hi + step * 1e-6; k += 1) found.push(Number((k * step).toPrecision(12)));
-  return found;
-}
-
-/* Ticks with as many digits as tell them apart. */
-function tickText(values) {
-  const step = values.length > 1 ? values[1] - values[0] : 1, digits = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
-  return step >= 1 || digits > 6 ? num : (value) => fixed(value, digits);
-}
-
-/* An empty chart. An axis is {lo, hi, title, format, log}; log axes show log(1 + value), so that 0 has a place. */
-function chart(width, height, x, y, label) {
-  const bend = (axis, value) => (axis.log ? Math.log10(1 + value) : value);
-  const place = (axis, value) => (bend(axis, value) - bend(axis, axis.lo)) / (bend(axis, axis.hi) - bend(axis, axis.lo) || 1);
-  const marksOf = (axis, wanted) => (axis.log ? [0, 1, 3, 10, 30, 100, 300, 1e3, 3e3, 1e4, 1e5] : ticks(axis.lo, axis.hi, wanted))
-    .filter((value) => value >= axis.lo && value <= axis.hi);
-  const textOf = (axis, wanted) => axis.format || (axis.log ? num : tickText(marksOf(axis, wanted)));
-  const across = Math.min(6, (width - 60) / 60), textX = textOf(x, across), textY = textOf(y, 5);
-  const longest = Math.max(...marksOf(y, 5).map((value) => textY(value).length));
-  const left = 27 + 7 * Math.max(longest, 3), right = 8, top = 8, bottom = 40;
-  const w = width - left - right, h = height - top - bottom;
-  const X = (value) => left + w * place(x, value);
-  const Y = (value) => top + h * (1 - place(y, value));
-  const node = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label,
-    "data-frame": [left, top, w, h].join(" "), "data-domain": [x.lo, x.hi, y.lo, y.hi].join(" ") });
-  for (const value of marksOf(y, 5)) {
-    node.append(svg("line", { class: "grid", x1: left, x2: left + w, y1: Y(value), y2: Y(value) }),
-      svg("text", { x: left - 6, y: Y(value) + 4, "text-anchor": "end" }, textY(value)));
-  }
-  for (const value of marksOf(x, across)) {
-    node.append(svg("line", { class: "axis", x1: X(value), x2: X(value), y1: top + h, y2: top + h + 4 }),
-      svg("text", { x: X(value), y: top + h + 17, "text-anchor": "middle" }, textX(value)));
-  }
-  node.append(svg("path", { class: "axis", d: `M${left} ${top}V${top + h}H${left + w}` }),
-    svg("text", { class: "strong", x: left + w / 2, y: height - 6, "text-anchor": "middle" }, x.title),
-    svg("text", { class: "strong", transform: `translate(11 ${top + h / 2}) rotate(-90)`, "text-anchor": "middle" }, y.title));
-  return { node, X, Y };
-}
-
-const points = (xs, ys, X, Y) => xs.map((x, k) => (known(ys[k]) ? `${X(x).toFixed(2)},${Y(ys[k]).toFixed(2)}` : null)).filter(Boolean);
-
-/* Figures in a grid: ``draw(width, caption)`` returns an SVG, or a sentence that says why there is none. */
-function figures(box, wanted) {
-  const shells = wanted.map(([title]) => el("figure", {}, el("h3", {}, title)));
-  box.replaceChildren(...shells);
-  const widths = shells.map((shell) => shell.clientWidth || 340);
-  wanted.forEach(([, draw], k) => {
-    const caption = el("figcaption", {});
-    const made = draw(widths[k], caption);
-    shells[k].append(...(typeof made === "string" ? [el("p", { class: "empty" }, made)] : [made, caption]));
-  });
-}
+/* The drawings of the benchmark: methods side by side, one method in depth, credal sets in the triangle. */
 
 function mark(kind, x, y, attributes, ...children) {
   const at = (dx, dy) => `${(x + dx).toFixed(1)} ${(y + dy).toFixed(1)}`;
@@ -156,7 +97,8 @@ function drawDepth() {
       ` ${runs} of ${plural(row.runs, "run")}: ${meaning(name)}; ${advice(name)}.`);
   }
   $("diagnosis").hidden = !one.diagnosis;
-  $("diagnosis").textContent = one.diagnosis ? diagnosisWords(one) : "";
+  $("diagnosis").textContent = one.diagnosis
+    ? `What ${state.method} found out about itself (seed ${one.seed}): ${diagnosisWords(one.diagnosis).join("; ")}.` : "";
   const credal = predicted() && predicted().lower;
   const what = credal ? { name: "widest interval", value: widest, lo: 0 }
     : { name: state.score, value: (i) => predicted().scores[state.score][i], lo: BITS.includes(state.score) ? 0 : null };
@@ -172,23 +114,6 @@ function drawDepth() {
     state.task.classes.length === 3 && (credal || missing()) ? ["Credal sets of single nodes", drawTernary] : null,
   ].filter(Boolean));
   showNumbers(one, row);
-}
-
-/* What a method found out about itself, in words as far as this page knows them. */
-function diagnosisWords({ diagnosis, seed }) {
-  const rest = { ...diagnosis }, words = [];
-  const say = (names, text) => {
-    if (!names.every((name) => name in rest)) return;
-    words.push(text(...names.map((name) => rest[name])));
-    for (const name of names) delete rest[name];
-  };
-  say(["auroc"], (x) => `labelled or not, asked of nodes it was not told about: AUROC ${fixed(x, 2)} (0.5 is guessing: labels are everywhere alike)`);
-  say(["log_loss", "base_log_loss"], (x, base) => `log-loss ${fixed(x, 3)} nats instead of ${fixed(base, 3)} for knowing nothing`);
-  say(["trust"], (x) => `trust ${fixed(x, 2)}, the share of a width that coverage decides`);
-  say(["uncovered"], (x) => `about ${fixed(100 * x, 0)} % of the unlabelled nodes are uncovered: labels never reached nodes like them`);
-  say(["width_10", "width_50", "width_90"], (a, b, c) => `widest interval of unlabelled nodes ${fixed(a, 2)}, ${fixed(b, 2)} and ${fixed(c, 2)} at 10, 50 and 90 % of them`);
-  words.push(...Object.entries(rest).map(([name, x]) => `${name.replaceAll("_", " ")} ${num(x)}`));
-  return `What ${state.method} found out about itself (seed ${seed}): ${words.join("; ")}.`;
 }
 
 function drawHistogram(width, caption, found) {

@@ -1,7 +1,5 @@
 /* The first thing a reader sees: a stranger and a known node, each with its credal set. */
 
-const CLASSES = 10; // with a bar in a card
-
 /* The method whose nodes are met: the chosen one, or else the first that has credal sets. */
 function met() {
   const found = state.task.nodes.methods || {};
@@ -34,7 +32,7 @@ function showMeeting() {
 }
 
 function verdict(width, stranger) {
-  const size = width >= 0.5 ? "wide" : width < 0.1 ? "narrow" : "of medium width";
+  const size = sizeOf(width);
   const text = `Its credal set is ${size} (widest interval ${fixed(width, 2)})`;
   if (stranger) {
     return `${text}: ${size === "wide" ? "“I have never been shown anything like this.”"

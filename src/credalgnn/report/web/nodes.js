@@ -56,9 +56,8 @@ function refreshNodes() {
   const fits = (i) => !words || String(nodeName(i)).startsWith(words) || className(i).toLowerCase().includes(words);
   const places = state.filter === "all" ? nodes.node.map((_, i) => i) : predicted().picks[state.filter];
   const found = nodeTable.sorted(places.filter(fits));
-  const pages = Math.max(1, Math.ceil(found.length / PAGE));
-  state.page = Math.min(state.page, pages - 1);
-  const from = state.page * PAGE, visible = found.slice(from, from + PAGE);
+  const { page, visible } = onPage(found, state.page, PAGE, { where: $("where"), previous: $("previous"), next: $("next") });
+  state.page = page;
   nodeTable.show(visible.map((i) => el("tr", { "data-node": nodeName(i), onclick: (event) => {
     event.currentTarget.querySelector("button").focus();
     openNode(i);
@@ -67,9 +66,6 @@ function refreshNodes() {
   const [, , note] = filters().find(([name]) => name === state.filter);
   $("filter-note").textContent = (note ? note() : "") + (words
     ? ` ${plural(found.length, "node")} with a number that begins with, or a class that contains, “${$("find").value.trim()}”.` : "");
-  $("where").textContent = found.length ? `${count(from + 1)}–${count(from + visible.length)} of ${count(found.length)}` : "no nodes";
-  $("previous").disabled = state.page === 0;
-  $("next").disabled = state.page >= pages - 1;
 }
 
 function nodeCell(column, i) {
@@ -131,29 +127,11 @@ function classBars(i) {
       rest ? `${rest} less probable classes are left out.` : "")];
 }
 
-/* A bar for each class, the most probable ones if there are many: a table, and how many classes are not in it. */
-function barsOf(name, i, most) {
-  const { lower, upper, prediction } = state.task.nodes.methods[name], p = probabilities(name), classes = state.task.classes;
-  const high = upper ? upper[i] : p[i], truth = state.task.nodes.label[i];
-  const kept = classes.map((_, k) => k).sort((a, b) => high[b] - high[a]).slice(0, most);
-  if (truth >= 0 && !kept.includes(truth)) kept.push(truth);
-  kept.sort((a, b) => a - b);
-  const X = (value) => (100 * value).toFixed(2) + "%";
-  const lines = kept.map((k) => {
-    const from = lower ? lower[i][k] : 0, to = high[k];
-    const text = `${lower && pct(from) !== pct(to) ? `${pct(from)}–` : ""}${pct(to)} %`;
-    const roles = [k === truth ? "true" : null, k === prediction[i] ? "predicted" : null].filter(Boolean);
-    return el("tr", { class: k === truth ? "true" : null, "data-class": k },
-      el("th", { scope: "row" }, classes[k], roles.length ? el("span", { class: "std" }, ` (${roles.join(", ")})`) : null),
-      el("td", {}, svg("svg", { role: "img", "aria-label": `${classes[k]}: ${text}` },
-        svg("rect", { class: "track", x: 0, y: 2, width: "100%", height: 10 }),
-        svg("rect", { class: "interval", x: X(from), y: 2, width: X(Math.max(to - from, 0.002)), height: 10 }),
-        lower ? svg("line", { class: "point", x1: X(p[i][k]), x2: X(p[i][k]), y1: 0, y2: 14 }) : null)),
-      el("td", { class: "number" }, text));
-  });
-  const table = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Classes" }, el("table", { class: "intervals" }, el("tbody", {}, lines)));
-  return { table, rest: classes.length - kept.length };
-}
+const barsOf = (name, i, most) => {
+  const { lower, upper, prediction } = state.task.nodes.methods[name];
+  return intervalBars(state.task.classes, { lower: lower && lower[i], upper: upper && upper[i], p: probabilities(name)[i],
+    prediction: prediction[i], truth: state.task.nodes.label[i] }, most);
+};
 
 const because = (text) => (text ? `Unlike labelled nodes: ${text}.` : "Nothing about it is unlike labelled nodes.");
 

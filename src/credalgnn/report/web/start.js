@@ -42,17 +42,8 @@ function start() {
   $("find").addEventListener("input", () => { state.page = 0; refreshNodes(); });
   $("previous").addEventListener("click", () => { state.page -= 1; refreshNodes(); });
   $("next").addEventListener("click", () => { state.page += 1; refreshNodes(); });
-  $("panel").addEventListener("click", (event) => { // beside it
-    const { left, right, top, bottom } = $("panel").getBoundingClientRect();
-    const inside = event.clientX >= left && event.clientX <= right && event.clientY >= top && event.clientY <= bottom;
-    if (event.target === $("panel") && !inside) $("panel").close();
-  });
-  let width = window.innerWidth;
-  window.addEventListener("resize", () => {
-    if (window.innerWidth === width) return;
-    width = window.innerWidth;
-    requestAnimationFrame(() => { drawCurves(); drawDepth(); });
-  });
+  closeBeside($("panel"));
+  whenResized(() => { drawCurves(); drawDepth(); });
   chooseTask(0);
 }
 

@@ -1,0 +1,144 @@
+/* Tables of nodes: the strangers, and all nodes of the page. */
+
+const state = { filter: "all", sort: {} };
+
+function columnsOf(names) {
+  const { scores } = nodes;
+  const columns = [
+    { key: "node", label: "Node", value: (i) => (nodes.numeric ? Number(nodeName(i)) : nodeName(i)) },
+    data.calibrated && { key: "kind", label: "Status", value: (i) => KINDS[kindOf(i)] },
+    { key: "class", label: "Class", title: "the most probable one", value: className },
+    nodes.classes && { key: "classes", label: "In question", title: "the classes that stay in question", value: classesText },
+    nodes.p_value && { key: "p_value", label: "p-value", title: "share of nodes of known classes that look at least as strange", number: true, value: (i) => nodes.p_value[i], text: aligned(nodes.p_value) },
+    { key: "probability", label: "Probability %", title: "of the class", number: true, large: true, value: (i) => nodes.probability[i], text: pct },
+    data.credal && { key: "widest", label: "Widest %", title: "width of the widest interval", number: true, large: true, value: (i) => nodes.measure[i], text: pct },
+    ...Object.entries(scores).map(([name, values]) => ({ key: `score ${name}`, label: name, number: true, large: name !== "coverage",
+      title: name === "coverage" ? "how often nodes like it are labelled; 1 is as often as any" : SCORES[name], value: (i) => values[i], text: aligned(values) })),
+    { key: "degree", label: "Neighbours", number: true, large: true, value: (i) => nodes.degree[i], text: count },
+    { key: "label", label: "Label", title: "as given", value: labelName },
+    { key: "part", label: "Part", title: "what its label was used for", value: partName },
+    nodes.why && { key: "why", label: "Why", value: (i) => nodes.why[i] || null },
+  ].filter(Boolean);
+  return names ? columns.filter((column) => names.some((name) => column.key === name || column.key === `score ${name}`)) : columns;
+}
+
+/* A table with pages in a box; ``show`` is given the nodes. */
+function nodeTable(box, caption, columns, size, sort) {
+  const region = el("div", { class: "scroll nodes", role: "region", "aria-label": caption, tabindex: "0" });
+  const turn = (step) => () => { page += step; draw(); };
+  const pager = { previous: el("button", { type: "button", onclick: turn(-1) }, "Previous"), where: el("span", { class: "where" }), next: el("button", { type: "button", onclick: turn(1) }, "Next") };
+  box.replaceChildren(region, el("div", { class: "pager" }, pager.previous, pager.where, pager.next));
+  const table = sortable(region, caption, columns, sort, () => { page = 0; draw(); });
+  let page = 0, places = [];
+  function draw() {
+    const shown = onPage(table.sorted(places), page, size, pager);
+    page = shown.page;
+    table.show(shown.visible.map((i) => el("tr", { "data-node": nodeName(i), onclick: (event) => {
+      const own = event.currentTarget.querySelector("a");
+      if (event.target.closest("a")) return;
+      own.focus();
+      own.click();
+    } }, columns.map((column) => cell(column, i)))));
+  }
+  return { show(found) { places = found; page = 0; draw(); }, sorted: () => table.sorted(places) };
+}
+
+function cell(column, i) {
+  const value = column.value(i);
+  if (column.key === "node") return el("th", { scope: "row" }, nodeLink(i, nodeName(i)));
+  if (column.key === "kind") return el("td", {}, el("span", { class: `tag ${kindOf(i)}` }, value));
+  if (column.number) return el("td", { class: "number" }, column.text(value));
+  if (!known(value)) return el("td", {}, "–");
+  const text = short(value, column.key === "why" ? 60 : 32);
+  return el("td", { title: value }, column.key === "label" && isWrong(i) ? el("span", { class: "tag wrong" }, text) : text);
+}
+
+/* ---------- the strangers ---------- */
+
+function showStrangers() {
+  const found = held.filter(isFlagged);
+  const more = data.flagged - found.length, old = data.flagged - data.new.flagged;
+  $("strangers-note").textContent = !data.calibrated ? CALIBRATE
+    : !found.length ? "No node is flagged at the chosen rate of false alarms."
+      : `${plural(data.flagged, "node")} flagged${known(summary.false_alarms) ? ` at ${share(summary.false_alarms)} false alarms` : ""}, the strangest first`
+        + (old ? `; ${count(old)} of them among the labelled nodes: their labels or features may be worth a look` : "") + "."
+        + (more ? ` The ${count(found.length)} with the smallest p-values are in this page.` : "");
+  $("strangers-table").hidden = !found.length;
+  if (!found.length) return;
+  const table = nodeTable($("strangers-table"), "Strangers found", columnsOf(["node", "p_value", "class", "widest", "probability", "EU", "coverage", "degree", "label", "why"]),
+    10, { key: "p_value", order: "ascending" });
+  table.show(found);
+}
+
+/* ---------- all nodes ---------- */
+
+const FILTERS = [
+  ["all", "All", () => true],
+  ["flagged", "Flagged", isFlagged],
+  ["doubt", "In doubt", isDoubtful],
+  ["known", "Known", (i) => kindOf(i) === "id"],
+  ["wrong", "Wrong", isWrong],
+].filter(([name]) => name === "all" || (name === "wrong" ? held.some((i) => nodes.label[i] >= 0) : data.calibrated));
+const MEANINGS = {
+  flagged: "Nodes that look like nothing that was labelled.",
+  doubt: "Nodes with more than one class in question.",
+  known: "Nodes that are not flagged, with one class in question.",
+  wrong: "Nodes whose label is given and is another one.",
+};
+let allNodes = null;
+
+function showNodes() {
+  const whole = nodes.held === data.total;
+  $("nodes-note").textContent = (whole ? `All ${plural(data.total, "node")}.` : `${count(nodes.held)} of ${plural(data.total, "node")}: `
+    + `${data.calibrated ? "the flagged ones with the smallest p-values" : "the least certain ones"}, labelled nodes that are nearest to them, and a random sample of the rest. `
+    + (summary.predictions ? `All are in ${summary.predictions}.` : ""))
+    + ` Open a node to see its ${data.credal ? "intervals" : "probabilities"}, reasons and neighbours.`;
+  allNodes = nodeTable($("nodes-table"), "Nodes", columnsOf(), PAGE, state.sort);
+  $("filters").replaceChildren(...FILTERS.map(([name, label, fits]) => el("button", { type: "button", "data-filter": name, onclick: () => {
+    state.filter = name;
+    refresh();
+  } }, `${label} (${count(held.filter(fits).length)})`)));
+  $("find").addEventListener("input", refresh);
+  $("download").addEventListener("click", download);
+  refresh();
+}
+
+function refresh() {
+  const typed = $("find").value.trim(), words = typed.toLowerCase();
+  const [, , kept] = FILTERS.find(([name]) => name === state.filter);
+  const byName = (i) => (nodes.numeric ? nodeName(i).startsWith(words) : nodeName(i).toLowerCase().includes(words));
+  const byClass = (i) => className(i).toLowerCase().includes(words) || (labelName(i) || "").toLowerCase().includes(words);
+  const found = held.filter((i) => kept(i) && (!words || byName(i) || byClass(i)));
+  const exact = words ? found.filter((i) => nodeName(i).toLowerCase() === words) : []; // first, whatever else contains it
+  const places = [...exact, ...found.filter((i) => !exact.includes(i))];
+  allNodes.show(places);
+  for (const button of $("filters").children) button.setAttribute("aria-pressed", String(button.dataset.filter === state.filter));
+  $("found").textContent = [MEANINGS[state.filter], words ? `${plural(places.length, "node")} with “${typed}” in the id, the class or the label.` : null,
+    words && !places.length && nodes.held < data.total ? "It may be among the nodes that are not in this page." : null].filter(Boolean).join(" ");
+  $("download").textContent = `Download ${places.length === 1 ? "this row" : `these ${count(places.length)} rows`} as CSV`;
+  $("download").disabled = !places.length;
+}
+
+/* ---------- download ---------- */
+
+/* The columns of the table of predictions, in its order, and behind them the label and the part. */
+function csv(places) {
+  const each = (prefix, values) => data.classes.map((name, k) => [`${prefix}_${name}`, (i) => values[i][k]]);
+  const columns = [
+    ["id", nodeName], ["class", className], ["probability", (i) => nodes.probability[i]],
+    ...(data.credal ? [...each("lower", nodes.lower), ...each("upper", nodes.upper)] : each("p", nodes.p)),
+    ...Object.entries(nodes.scores).map(([name, values]) => [name, (i) => values[i]]),
+    ...(data.calibrated ? [["p_value", (i) => nodes.p_value[i]], ["stranger", isFlagged]] : []),
+    ...["classes", "why"].filter((name) => nodes[name]).map((name) => [name, (i) => nodes[name][i]]),
+    ["label", labelName], ["part", (i) => (nodes.part[i] >= 0 ? partNames[nodes.part[i]] : null)],
+  ];
+  const field = (value) => (!known(value) ? "" : /[",\r\n]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value));
+  const lines = [columns.map(([name]) => field(name)), ...places.map((i) => columns.map(([, value]) => field(value(i))))];
+  return lines.map((line) => line.join(",") + "\n").join("");
+}
+
+function download() {
+  const address = URL.createObjectURL(new Blob([csv(allNodes.sorted())], { type: "text/csv;charset=utf-8" }));
+  el("a", { href: address, download: "nodes.csv" }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 10000); // once the browser has it
+}
