@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         load_method,
     )
     from .metrics import Evaluation, evaluate
+    from .model import Model, fit, load_model
     from .report import Results, plot_ternary, report
     from .sets import (
         CredalSet,
@@ -61,6 +62,7 @@ _NAMES = {
     "methods": "KNN KNNLJ METHODS ClassicalEnsemble CredalCoverage CredalEnsemble CredalFinal CredalLJ CredalWarning "
     "Degree Energy FeatureSum GNNSafe InputWarning Mahalanobis Method MethodError Odin Prediction Vanilla load_method",
     "metrics": "Evaluation evaluate",
+    "model": "Model fit load_model",
     "report": "Results plot_ternary",
     "api": "benchmark tune",
 }
@@ -89,6 +91,7 @@ __all__ = [
     "Mahalanobis",
     "Method",
     "MethodError",
+    "Model",
     "Odin",
     "Prediction",
     "Results",
@@ -98,10 +101,12 @@ __all__ = [
     "benchmark",
     "e_admissibility",
     "evaluate",
+    "fit",
     "interval_dominance",
     "interval_softmax",
     "load_graph",
     "load_method",
+    "load_model",
     "load_task",
     "log_interval_softmax",
     "lower_entropy",

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from .._names import suggestion
 from .._version import __version__
-from . import bench, data, search, sets
+from . import bench, data, own, search, sets
 from .errors import UserError
 
 
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _Parser(prog="credalgnn", description="Graph neural networks that know what they do not know.")
     parser.add_argument("--version", action="version", version=f"credalgnn {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (bench, search, data, sets):
+    for module in (own, bench, search, data, sets):
         module.add_commands(commands)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .common import add_work_options, check_setting, classes_of, count, need, settings_of, user_errors, work_options
 from .errors import UserError
+from .own import add_tables, is_model, report_model
 
 if TYPE_CHECKING:
     from ..report.results import Results
@@ -45,15 +46,18 @@ def add_commands(commands: Any) -> None:
     bench.set_defaults(run=_bench)
     report = commands.add_parser(
         "report",
-        help="tables and page again from records, without any training; several folders merge",
+        help="tables and page again from records, or the page of a model and a graph; nothing is trained",
         description="Print the table of one or more folders of benchmarks, and write table.md, table.csv, table.tex "
-        "and report.html into --out; for folders of credalgnn reproduce also paper.md and paper.html.",
+        "and report.html into --out; for folders of credalgnn reproduce also paper.md and paper.html. For the folder "
+        "of a model (credalgnn fit): predict a graph, given by --nodes and --edges or --graph, and write its page, "
+        "report.html, into --out.",
     )
     report.add_argument("folders", nargs="+", type=Path, metavar="DIR")
     report.add_argument("--out", type=Path, metavar="DIR", help="default: the folder, if there is one only")
     report.add_argument(
         "--score", nargs="+", metavar="NAME", help="only these scores in the tables (EU, AU, TU, energy ...)"
     )
+    add_tables(report)
     report.set_defaults(run=_report)
 
 
@@ -94,6 +98,10 @@ def _bench(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
+    if is_model(args.folders[0]):
+        return report_model(args)
+    if args.nodes is not None or args.edges is not None or args.graph is not None or args.context is not None:
+        raise UserError(f"--nodes, --edges, --graph and --context are for models; {args.folders[0]} holds none")
     if args.out is None and len(args.folders) > 1:
         raise UserError("several folders: say with --out where the tables and the page shall go")
     with user_errors():

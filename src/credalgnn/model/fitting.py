@@ -54,7 +54,7 @@ def fit(
 
     Args:
         data: A table of nodes (CSV, TSV or Parquet file, also ``.gz``; pyarrow table; data frame), a ``Graph``, a folder
-            with ``nodes`` and ``edges`` files, an npz of ``Graph.save``, or tensors of a PyG ``Data`` in a file.
+            with ``nodes`` and ``edges`` files, an npz of ``Graph.save``, or a file with the tensors of a PyG ``Data``.
         edges: A table of edges, where ``data`` is one of nodes.
         label: The column of nodes with the classes; empty where nobody knows.
         id: The column of nodes that says what a node is called.
@@ -114,8 +114,8 @@ def fit(
     model = Model(fitted, known, loaded.reader, summary)
     if folder is not None:
         with stages("write"):
-            model.save(folder)
             write_page_of(model, graph, prediction, folder / PAGE, parts, title=folder.resolve().name)
+            model.save(folder)  # last: what a kill leaves behind is no model
     return model
 
 
@@ -132,7 +132,7 @@ def made(choice: Choice, seed: int) -> Method:
     declared = kind.components
     if declared is not None and choice.components:
         seeds = declared.seeds({**kind().get_params(deep=False), **config}, seed)
-        models = [declared.kind(**choice.components, seed=number) for number in seeds]
+        models = [declared.kind(**{**choice.components, "seed": number}) for number in seeds]
         config[declared.parameter] = models if declared.size else models[0]
     return kind(**config)
 

@@ -56,7 +56,9 @@ class ModelEvaluation:
         lines = [f"{self.nodes:,} labelled nodes judged, {self.strangers:,} of them of no known class{seen}."]
         metrics, headline = self.evaluation.metrics, self.evaluation.headline
         if known and metrics.get("accuracy") is not None:
-            lines += [f"  right class               {_percent(metrics['accuracy'])}   of {known:,} nodes of known classes"]
+            lines += [
+                f"  right class               {_percent(metrics['accuracy'])}   of {known:,} nodes of known classes"
+            ]
             lines += [f"  calibration error         {_percent(metrics['ece'])}"]
         if self.covered is not None and self.set_size is not None:
             lines.append(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,8 +15,32 @@ from ..conformal import needed
 from ..graphs import Graph
 from ..methods import Prediction
 from ..report.graph_page import GraphPage, write_graph_page
+from .folder import PAGE
 from .model import Model
+from .stages import Stages
 from .summary import alarms_of
+
+
+def report(model: Model, out: Path, data: Any, edges: Any = None, context: Any = None) -> Path:
+    """Predict a graph and write its page, ``report.html``; returns its path.
+
+    Args:
+        model: The model.
+        out: The folder.
+        data: See ``Model.predict``.
+        edges: See ``Model.predict``.
+        context: See ``Model.predict``; its nodes are in the page, too.
+    """
+    stages = Stages()
+    with stages("read"):
+        loaded = model.read(data, edges, context)
+    with stages("predict"):
+        prediction = model.method.predict(loaded.graph)
+    parts = {name: known.numbers_in(loaded.graph) for name, known in model.parts.items()}
+    parts = {name: nodes[nodes >= 0] for name, nodes in parts.items()}
+    with stages("write"):
+        write_page_of(model, loaded.graph, prediction, out / PAGE, parts, title=f"{out.resolve().name}")
+    return out / PAGE
 
 
 def write_page_of(

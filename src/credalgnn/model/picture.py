@@ -7,7 +7,8 @@ from collections.abc import Sequence
 WIDTH, LEFT, RIGHT = 760, 70, 20
 TOP, HEIGHT, GAP, SMALL = 40, 220, 50, 100  # of the two plots, in pixels
 _STYLE = (
-    "text{font:13px system-ui,sans-serif;fill:#1b1f24}.axis{stroke:#8a919c}.line{stroke:#0b62b8;fill:none;stroke-width:2}"
+    "text{font:13px system-ui,sans-serif;fill:#1b1f24}.axis{stroke:#8a919c}"
+    ".line{stroke:#0b62b8;fill:none;stroke-width:2}"
     ".alarm{stroke:#b3261e;stroke-dasharray:6 4}.bar{fill:#0b62b8}.over{fill:#b3261e}"
     "@media(prefers-color-scheme:dark){svg{background:#14171b}text{fill:#e6e9ee}.line{stroke:#7db7ff}.bar{fill:#7db7ff}"
     ".alarm{stroke:#ff8a80}.over{fill:#ff8a80}}"

@@ -123,9 +123,7 @@ def to_learn(data: Any, edges: Any, reader: TableReader) -> Loaded:
     return Loaded(source.graph, torch.arange(source.graph.num_nodes), source.parts, None)
 
 
-def to_predict(
-    data: Any, edges: Any, context: Any, reader: TableReader | None, class_names: tuple[str, ...]
-) -> Loaded:
+def to_predict(data: Any, edges: Any, context: Any, reader: TableReader | None, class_names: tuple[str, ...]) -> Loaded:
     """What is given to predict, read as it was to learn.
 
     Args:

@@ -67,8 +67,8 @@ class WatchReport:
     def reason(self) -> str:
         """Why there is an alarm, in a sentence or two."""
         return (
-            f"what comes is stranger than what was learnt: the evidence has reached {_times(self.highest)}, and if nothing "
-            f"had changed it would ever reach {1.0 / self.false_alarms:,.0f} with a probability of at most "
+            f"what comes is stranger than what was learnt: the evidence has reached {_times(self.highest)}, and if "
+            f"nothing had changed it would ever reach {1.0 / self.false_alarms:,.0f} with a probability of at most "
             f"{self.false_alarms:g}. Look at the flagged nodes (credalgnn predict), label some of them and fit again."
         )
 
@@ -85,8 +85,8 @@ def watch(
 ) -> WatchReport:
     """Take in the next batch of nodes; what was found so far is kept in the model's folder.
 
-    If the nodes that come are exchangeable with the calibration nodes, the probability that there is ever an alarm is at
-    most ``false_alarms``, however many batches come.
+    If the nodes that come are exchangeable with the calibration nodes, the probability that there is ever an alarm is
+    at most ``false_alarms``, however many batches come.
 
     Args:
         model: The model.
@@ -130,7 +130,7 @@ def watch(
 
 
 def _as_stored(model: Model) -> Model:
-    """The model with the scores of ``fit``: those of batches are compared with each other, so nothing is learnt anew."""
+    """The model with the scores of ``fit``: batches are compared with each other, so nothing is learnt anew."""
     if not hasattr(model.method, "reestimate"):
         return model
     method = copy.copy(model.method)
@@ -172,8 +172,8 @@ def _read(
         raise MethodError(f"{place}: cannot be read ({error}); --reset begins anew") from None
     if false_alarms is not None and false_alarms != test.false_alarms:
         raise MethodError(
-            f"the batches so far were watched with a false-alarm rate of {test.false_alarms:g}: leave the rate as it is, "
-            "or begin anew with --reset"
+            f"the batches so far were watched with a false-alarm rate of {test.false_alarms:g}: leave the rate as it "
+            "is, or begin anew with --reset"
         )
     return test, history
 

@@ -180,7 +180,8 @@ def nearest(rows: Array, nodes: Tensor, labelled: Tensor) -> Tensor:
     points = torch.from_numpy(rows / np.maximum(rows.std(0), 1e-9)).float()
     count = min(NEAREST, max(1, len(labelled) - 1))
     result = []
-    for part in nodes.split(PIECE):
+    for start in range(0, len(nodes), PIECE):
+        part = nodes[start : start + PIECE]
         distance = torch.cdist(points[part], points[labelled])
         distance[part[:, None] == labelled] = torch.inf
         result.append(labelled[distance.topk(count, largest=False).indices])
