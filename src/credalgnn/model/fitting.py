@@ -53,8 +53,9 @@ def fit(
     """Learn the classes of the nodes of one's own graph, and what is like nothing that is labelled.
 
     Args:
-        data: A table of nodes (CSV, TSV or Parquet file, also ``.gz``; pyarrow table; data frame), a ``Graph``, a folder
-            with ``nodes`` and ``edges`` files, an npz of ``Graph.save``, or a file with the tensors of a PyG ``Data``.
+        data: A table of nodes (CSV, TSV or Parquet file, also ``.gz``; pyarrow table; data frame), a ``Graph``, a
+            folder with ``nodes`` and ``edges`` files, an npz of ``Graph.save``, or a file with the tensors of a PyG
+            ``Data``.
         edges: A table of edges, where ``data`` is one of nodes.
         label: The column of nodes with the classes; empty where nobody knows.
         id: The column of nodes that says what a node is called.
