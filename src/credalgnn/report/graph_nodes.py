@@ -60,7 +60,9 @@ class Predictions:
         if "classes" in self.rest:
             self.doubtful = pc.not_equal(self.rest["classes"], table.column(1)).to_numpy() & ~self.flagged
         self.measure = self._widest() if self.credal else self.probability
-        self.headline = self.scores["EU"] if "EU" in self.scores else next(iter(self.scores.values()), -self.probability)
+        self.headline = (
+            self.scores["EU"] if "EU" in self.scores else next(iter(self.scores.values()), -self.probability)
+        )
         self.new = np.ones(len(self.classes), dtype=bool)
         for part in LEARNT:
             self.new[np.asarray(parts.get(part, ()), dtype=np.int64)] = False

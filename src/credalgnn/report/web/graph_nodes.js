@@ -62,7 +62,7 @@ function showStrangers() {
     : !found.length ? "No node is flagged at the chosen rate of false alarms."
       : `${plural(data.flagged, "node")} flagged${known(summary.false_alarms) ? ` at ${share(summary.false_alarms)} false alarms` : ""}, the strangest first`
         + (old ? `; ${count(old)} of them among the labelled nodes: their labels or features may be worth a look` : "") + "."
-        + (more ? ` The ${count(found.length)} with the smallest p-values are in this page.` : "");
+        + (more ? ` ${count(found.length)} of them are in this page, those with the smallest p-values first.` : "");
   $("strangers-table").hidden = !found.length;
   if (!found.length) return;
   const table = nodeTable($("strangers-table"), "Strangers found", columnsOf(["node", "p_value", "class", "widest", "probability", "EU", "coverage", "degree", "label", "why"]),
