@@ -95,7 +95,9 @@ def made(
         {"false_alarms": 0.05, "flagged": 40, "of": 100, "expected": 5.0},
     ]
     shown = {name: torch.from_numpy(nodes) for name, nodes in found.items()} if parts else {}
-    return GraphPage("My graph", graph, pa.table(table), tuple(names), shown, nearest, summary, alarms)
+    return GraphPage(
+        "My graph", graph, pa.table(table), tuple(names), shown, nearest, summary, alarms if calibrated else []
+    )
 
 
 IDS = [f"paper {k}/ä#%&?{'=' * (k % 2)}" for k in range(300)]
@@ -341,7 +343,7 @@ def test_a_panel_says_what_is_known_of_a_node(page: Page, given: GraphPage) -> N
         assert name == other["id"]
         label = other["label"]
         words, width = text.rsplit(" ", 1)
-        assert words == f"{name}: {f'{label} (label)' if label else other['class']}, widest interval"
+        assert words == f"{name}: {f'{label} (label)' if label else other['class']}, width"
         assert float(width) == pytest.approx(other["widest"], abs=0.00501)
     features = given.graph.features.numpy()
     far = {int(n): float(((features[n] - features[row["node"]]) ** 2).sum()) for n in given.parts["train"]}
@@ -609,9 +611,7 @@ def test_a_large_graph_is_sampled_and_the_page_says_so(browser: Page, tmp_path: 
     other = next(node for kind, node in entries if kind == "SPAN")
     browser.run(f"location.hash = '#node={other}'")  # mentioned
     opened(browser, str(other))
-    assert (
-        f"Predicted: {rows[other]['class']}, widest interval {rows[other]['widest']:.2f}" in browser.one("#panel").text
-    )
+    assert f"Predicted: {rows[other]['class']}, width {rows[other]['widest']:.2f}" in browser.one("#panel").text
     mentioned = {int(name) for name in nodes["id"]}
     absent = next(row["node"] for row in rows if row["node"] not in mentioned)
     browser.run(f"location.hash = '#node={absent}'")

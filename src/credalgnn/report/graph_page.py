@@ -131,7 +131,7 @@ def _nodes(
     known = np.array([names.index(name) for name in page.graph.class_names] + [-1])  # the last serves label -1
     return {
         "held": len(chosen),
-        "numeric": str(page.table.schema.field(0).type) not in ("string", "large_string"),
+        "numeric": found.numeric,
         "id": found.ids(every),
         "class": found.classes[every].tolist(),
         "label": known[page.graph.labels.numpy()[every]].tolist(),

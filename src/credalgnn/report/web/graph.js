@@ -24,7 +24,6 @@ const kindOf = (i) => (isFlagged(i) ? "ood" : isDoubtful(i) ? "doubt" : "id");
 const classesText = (i) => nodes.classes[i].replaceAll("|", ", ") || "none";
 const partName = (i) => (nodes.part[i] >= 0 ? (PARTS[partNames[nodes.part[i]]] || [partNames[nodes.part[i]]])[0]
   : nodes.label[i] >= 0 ? "labelled, not used" : "unlabelled");
-const measureName = data.credal ? "widest interval" : "probability";
 const link = (i) => `#node=${encodeURIComponent(nodeName(i))}`;
 const nodeLink = (i, ...content) => el("a", { class: "node-link", href: link(i) }, ...content);
 const share = (x) => `${Number((100 * x).toPrecision(3))} %`;

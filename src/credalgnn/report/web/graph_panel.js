@@ -46,7 +46,7 @@ function elsewhere(i) {
     : nodes.held < data.total ? `It is not among the ${count(nodes.held)} of ${plural(data.total, "node")} in this page${where}.` : "There is no such node in this graph.");
 }
 
-const measureText = (i) => `${measureName} ${fixed(nodes.measure[i], 2)}`;
+const measureText = (i) => `${data.credal ? "width" : "probability"} ${fixed(nodes.measure[i], 2)}`; // of the widest interval
 
 function nodeFacts(i) {
   const part = partNames[nodes.part[i]], label = labelName(i);
