@@ -353,6 +353,15 @@ def test_a_panel_says_what_is_known_of_a_node(page: Page, given: GraphPage) -> N
     assert page.complaints() == []
 
 
+def test_a_panel_without_a_reason_says_what_that_means(page: Page, given: GraphPage) -> None:
+    rows = rows_of(given)
+    for kind, words in (("doubt", "more than one class fits it"), ("known", "one class is in question")):
+        name = next(row["id"] for row in rows if FILTERS[kind](row))
+        page.run("location.hash = arguments[0]", f"#node={quote(name, safe='')}")
+        opened(page, name)
+        assert words in page.one("#panel .why").text
+
+
 def test_neighbours_are_followed_and_the_back_button_goes_back(page: Page, given: GraphPage) -> None:
     rows = rows_of(given)
     first = next(row for row in rows[:25] if row["beside"])
@@ -518,6 +527,7 @@ def test_without_calibration_the_page_says_what_to_do(browser: Page, tmp_path: P
     bars = browser.attributes("#panel .interval", "width")
     expected = [100 * max(rows[17][f"p_{name}"], 0.002) for name in NAMES]
     assert [float(width.rstrip("%")) for width in bars] == pytest.approx(expected, abs=0.01)
+    assert browser.texts("#panel .why") == []  # nothing is said of nodes that nobody could flag
     first = rows[rows[17]["beside"][0]]
     assert f"probability {first['probability']:.2f}" in browser.texts("#panel .neighbours li")[0]
     browser.press(Keys.ESCAPE)
@@ -670,6 +680,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     given = made(50)
     for wrong, message in (
         (replace(given, table=given.table.slice(1)), "the table has 49 rows and the graph 50 nodes: predict all"),
+        (replace(given, table=given.table.drop(["class", "probability"])), "a page needs a method that classifies"),
         (replace(given, class_names=("high", "low", "middle")), "where lower_high or p_high is wanted"),
         (replace(given, table=given.table.set_column(1, "class", pa.array(["x"] * 50))), "not among class_names"),
     ):

@@ -37,6 +37,8 @@ class Predictions:
         import pyarrow.compute as pc
 
         names, classes = table.column_names, list(class_names)
+        if names[1:3] != ["class", "probability"]:
+            raise ValueError("the table has no column class: a page needs a method that classifies")
         bounds = [f"{side}_{name}" for side in ("lower", "upper") for name in classes]
         self.credal = names[3 : 3 + len(bounds)] == bounds
         if not self.credal and names[3 : 3 + len(classes)] != [f"p_{name}" for name in classes]:

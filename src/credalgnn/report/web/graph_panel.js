@@ -74,7 +74,10 @@ function classBars(i) {
 }
 
 function reasonsOf(i) {
-  return nodes.why ? [el("h3", {}, "Why"), el("p", { class: "why" }, nodes.why[i] || "Nothing about it stands out.")] : [];
+  const why = nodes.why && nodes.why[i];
+  if (!why && !data.calibrated) return []; // only flagged nodes are explained
+  const silent = { ood: "No reason is given.", doubt: "It is not strange, but more than one class fits it.", id: "Nothing stands out: one class is in question." };
+  return [el("h3", {}, "Why"), el("p", { class: "why" }, why || silent[kindOf(i)])];
 }
 
 /* Nodes to follow; those that are not in the page have no link. */
