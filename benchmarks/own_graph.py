@@ -29,10 +29,10 @@ def write_tables(folder: Path, nodes: int, edges: int) -> None:
     numbers = {f"amount_{k}": rng.normal(label == k, 1.0).astype(np.float32) for k in range(5)}
     numbers["spent"] = rng.lognormal(0.2 * label, 1.5).astype(np.float32)
     kinds = {
-        "country": pa.array(np.array(["de", "fr", "it", "es", "pl", "nl", "se", "at", "pt"])[(label + rng.integers(3, size=nodes)) % 9]),
-        "device": pa.array(np.array(["phone", "desk", "tablet"])[rng.integers(3, size=nodes)]),
-        "plan": pa.array(np.array(["free", "plus", "team", None], dtype=object)[(label // 2 + rng.integers(2, size=nodes)) % 4]),
-    }  # fmt: skip
+        "country": _drawn(["de", "fr", "it", "es", "pl", "nl", "se", "at", "pt"], label + rng.integers(3, size=nodes)),
+        "device": _drawn(["phone", "desk", "tablet"], rng.integers(3, size=nodes)),
+        "plan": _drawn(["free", "plus", "team", None], label // 2 + rng.integers(2, size=nodes)),
+    }
     known = (label < CLASSES) & (rng.random(nodes) < 0.1)
     columns = {
         "id": np.arange(nodes) + 10_000_000,
@@ -51,6 +51,10 @@ def write_tables(folder: Path, nodes: int, edges: int) -> None:
     inside = order[start[own] + (rng.random(edges) * (start[own + 1] - start[own])).astype(np.int64)]
     target = np.where(rng.random(edges) < 0.7, inside, rng.integers(nodes, size=edges))
     pq.write_table(pa.table({"source": source + 10_000_000, "target": target + 10_000_000}), folder / "edges.parquet")
+
+
+def _drawn(values: list[str | None], numbers: np.ndarray) -> pa.Array:
+    return pa.array(np.array(values, dtype=object)[numbers % len(values)])
 
 
 def run(command: list[str]) -> tuple[float, float]:
@@ -75,10 +79,11 @@ def main() -> None:
         write_tables(folder, args.nodes, args.edges)
         tables = ["--nodes", f"{folder}/nodes.parquet", "--edges", f"{folder}/edges.parquet"]
         model = f"{folder}/model"
+        options = ["--label", "topic", "--out", model, "--set", f"epochs={args.epochs}"]
         rows = {
-            "fit": run(["credalgnn", "fit", *tables, "--label", "topic", "--out", model, "--set", f"epochs={args.epochs}"]),
+            "fit": run(["credalgnn", "fit", *tables, *options]),
             "predict": run(["credalgnn", "predict", model, *tables, "--out", f"{folder}/predictions.parquet"]),
-        }  # fmt: skip
+        }
         size = (folder / "predictions.parquet").stat().st_size / 2**20
     print(f"\n{args.nodes:,} nodes, {args.edges:,} edges, {args.epochs} epochs; predictions {size:,.0f} MiB\n")
     print("| command | seconds | peak GiB | wanted |\n|---|---:|---:|---|")

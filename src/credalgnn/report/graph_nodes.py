@@ -37,6 +37,8 @@ class Predictions:
         import pyarrow.compute as pc
 
         names, classes = table.column_names, list(class_names)
+        if names[1:3] != ["class", "probability"]:
+            raise ValueError("the table has no column class: a page needs a method that classifies")
         bounds = [f"{side}_{name}" for side in ("lower", "upper") for name in classes]
         self.credal = names[3 : 3 + len(bounds)] == bounds
         if not self.credal and names[3 : 3 + len(classes)] != [f"p_{name}" for name in classes]:
@@ -45,11 +47,13 @@ class Predictions:
                 "wanted: class_names must be those of the predictions, in the same order"
             )
         width = len(bounds) if self.credal else len(classes)
+        self.numeric = pa.types.is_integer(table.schema.field(0).type)
         self.table, self.blocks = table, [table.column(k) for k in range(3, 3 + width)]
         self.rest = dict(zip(names[3 + width :], table.columns[3 + width :], strict=True))
-        self.classes: Numbers = pc.index_in(table.column(1), pa.array(classes)).to_numpy()
-        if pc.index_in(table.column(1), pa.array(classes)).null_count:
+        places = pc.index_in(table.column(1).cast(pa.string()), pa.array(classes, pa.string()))
+        if places.null_count:
             raise ValueError("the column class of the table holds a class that is not among class_names")
+        self.classes: Numbers = places.to_numpy()
         self.probability = table.column(2).to_numpy()
         self.calibrated = "p_value" in self.rest and "stranger" in self.rest
         words = ("p_value", "stranger", "classes", "why")
@@ -58,7 +62,10 @@ class Predictions:
         self.p_value = self.rest["p_value"].to_numpy() if self.calibrated else None
         self.doubtful = np.zeros(len(self.classes), dtype=bool)
         if "classes" in self.rest:
-            self.doubtful = pc.not_equal(self.rest["classes"], table.column(1)).to_numpy() & ~self.flagged
+            self.doubtful = (
+                pc.not_equal(*(one.cast(pa.string()) for one in (self.rest["classes"], table.column(1)))).to_numpy()
+                & ~self.flagged
+            )
         self.measure = self._widest() if self.credal else self.probability
         self.headline = (
             self.scores["EU"] if "EU" in self.scores else next(iter(self.scores.values()), -self.probability)

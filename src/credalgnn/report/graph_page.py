@@ -19,7 +19,7 @@ from torch import Tensor
 from .._files import write
 from ..graphs import Graph
 from .document import distinct_numbers, document, numbers
-from .graph_nodes import Nearest, Neighbours, Numbers, Predictions
+from .graph_nodes import DIGITS, Nearest, Neighbours, Numbers, Predictions
 
 if TYPE_CHECKING:
     from pyarrow import Table
@@ -131,11 +131,11 @@ def _nodes(
     known = np.array([names.index(name) for name in page.graph.class_names] + [-1])  # the last serves label -1
     return {
         "held": len(chosen),
-        "numeric": str(page.table.schema.field(0).type) not in ("string", "large_string"),
+        "numeric": found.numeric,
         "id": found.ids(every),
         "class": found.classes[every].tolist(),
         "label": known[page.graph.labels.numpy()[every]].tolist(),
-        "measure": numbers(found.measure[every]),
+        "measure": numbers(found.measure[every], DIGITS),
         **found.columns(chosen),
         "part": part[chosen].tolist(),
         "degree": beside.degree[chosen].tolist(),
@@ -145,7 +145,7 @@ def _nodes(
 
 
 def _figures(found: Predictions, beside: Neighbours) -> dict[str, Any]:
-    """Medians and spreads of all nodes by degree and by coverage, and the p-values of nodes it has not learnt from."""
+    """Medians and spreads of all nodes by degree and by coverage, and p-values of the nodes it has not learnt from."""
     values = {"measure": found.measure} | ({"EU": found.scores["EU"]} if "EU" in found.scores else {})
     doubled = np.where(beside.degree > 0, np.floor(np.log2(np.maximum(beside.degree, 1))) + 1, 0).astype(np.int64)
     result: dict[str, Any] = {"degree": _bins(beside.degree, doubled, values)}

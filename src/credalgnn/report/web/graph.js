@@ -24,7 +24,6 @@ const kindOf = (i) => (isFlagged(i) ? "ood" : isDoubtful(i) ? "doubt" : "id");
 const classesText = (i) => nodes.classes[i].replaceAll("|", ", ") || "none";
 const partName = (i) => (nodes.part[i] >= 0 ? (PARTS[partNames[nodes.part[i]]] || [partNames[nodes.part[i]]])[0]
   : nodes.label[i] >= 0 ? "labelled, not used" : "unlabelled");
-const measureName = data.credal ? "widest interval" : "probability";
 const link = (i) => `#node=${encodeURIComponent(nodeName(i))}`;
 const nodeLink = (i, ...content) => el("a", { class: "node-link", href: link(i) }, ...content);
 const share = (x) => `${Number((100 * x).toPrecision(3))} %`;
@@ -109,6 +108,7 @@ function showAlarms() {
 /* ---------- the graph and the model ---------- */
 
 function showFacts() {
+  const sizes = Object.entries(summary.set_sizes || {}).sort(([a], [b]) => a - b);
   const list = [
     ["Nodes", `${count(facts.nodes)}: ${count(facts.unlabelled)} without a label, ${count(facts.isolated)} without an edge`],
     ["Edges", `${count(facts.edges)} ${facts.directed ? "directed" : "(both directions counted)"}`
@@ -120,18 +120,18 @@ function showFacts() {
     ["Method", method],
     known(summary.accuracy) ? ["Accuracy", `${pct(summary.accuracy)} % on ${known(summary.judged) ? `${count(summary.judged)} ` : ""}nodes that took no part in training`] : null,
     known(summary.ece) ? ["Calibration error", `${pct(summary.ece)} %: so far, on average, a stated probability is from how often it is right`] : null,
-    ...Object.entries(summary.set_sizes || {}).sort(([a], [b]) => a - b).map(([coverage, size]) => [`Classes for ${share(Number(coverage))}`,
-      `${fixed(size, 2)} on average stay in question, if the right one shall be among them for ${share(Number(coverage))} of known nodes`]),
+    sizes.length ? ["Prediction sets", `${sizes.map(([coverage, size]) => `${fixed(size, 2)} classes for ${share(Number(coverage))}`).join(", ")}: `
+      + "so many stay in question on average, if the right one shall be among them for so many of the known nodes"] : null,
     data.calibrated ? ["In doubt", `${plural(data.doubtful, "node")} not flagged, with more than one class in question`] : null,
   ].filter(Boolean);
   $("facts-list").append(...list.flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, text)]));
   const rows = data.names.map((name, k) => {
     const ours = k < data.classes.length;
-    return el("tr", {}, el("th", { scope: "row", title: name }, short(name, 40), ours ? null : el("span", { class: "std" }, " (the model does not know it)")),
+    return !ours && !facts.class_counts[name] ? null : el("tr", {}, el("th", { scope: "row", title: name }, short(name, 40), ours ? null : el("span", { class: "std" }, " (the model does not know it)")),
       el("td", { class: "number" }, count(facts.class_counts[name] || 0)), el("td", { class: "number" }, ours ? count(data.predicted[k]) : "–"),
       data.calibrated ? el("td", { class: "number" }, ours ? count(data.strange[k]) : "–") : null);
   });
-  $("classes").append(plainTable([["Class"], ["Labels given", true], ["Predicted", true], ...(data.calibrated ? [["of these flagged", true]] : [])], rows));
+  $("classes").append(plainTable([["Class"], ["Labels given", true], ["Predicted", true], ...(data.calibrated ? [["of these flagged", true]] : [])], rows.filter(Boolean)));
   $("classes-note").textContent = data.new.total < data.total ? `Predicted: of the ${count(data.new.total)} nodes that it has not learnt from.` : "";
   const words = summary.diagnosis ? diagnosisWords(summary.diagnosis) : [];
   $("diagnosis").hidden = !words.length;

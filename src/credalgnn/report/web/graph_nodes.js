@@ -9,7 +9,7 @@ function columnsOf(names) {
     data.calibrated && { key: "kind", label: "Status", value: (i) => KINDS[kindOf(i)] },
     { key: "class", label: "Class", title: "the most probable one", value: className },
     nodes.classes && { key: "classes", label: "In question", title: "the classes that stay in question", value: classesText },
-    nodes.p_value && { key: "p_value", label: "p-value", title: "share of nodes of known classes that look at least as strange", number: true, value: (i) => nodes.p_value[i], text: aligned(nodes.p_value) },
+    nodes.p_value && { key: "p_value", label: "p-value", title: "share of nodes of known classes that look at least as strange", number: true, value: (i) => nodes.p_value[i], text: (x) => (x < 0.001 ? num(x) : fixed(x, 3)) },
     { key: "probability", label: "Probability %", title: "of the class", number: true, large: true, value: (i) => nodes.probability[i], text: pct },
     data.credal && { key: "widest", label: "Widest %", title: "width of the widest interval", number: true, large: true, value: (i) => nodes.measure[i], text: pct },
     ...Object.entries(scores).map(([name, values]) => ({ key: `score ${name}`, label: name, number: true, large: name !== "coverage",
@@ -62,7 +62,7 @@ function showStrangers() {
     : !found.length ? "No node is flagged at the chosen rate of false alarms."
       : `${plural(data.flagged, "node")} flagged${known(summary.false_alarms) ? ` at ${share(summary.false_alarms)} false alarms` : ""}, the strangest first`
         + (old ? `; ${count(old)} of them among the labelled nodes: their labels or features may be worth a look` : "") + "."
-        + (more ? ` The ${count(found.length)} with the smallest p-values are in this page.` : "");
+        + (more ? ` ${count(found.length)} of them are in this page, those with the smallest p-values first.` : "");
   $("strangers-table").hidden = !found.length;
   if (!found.length) return;
   const table = nodeTable($("strangers-table"), "Strangers found", columnsOf(["node", "p_value", "class", "widest", "probability", "EU", "coverage", "degree", "label", "why"]),

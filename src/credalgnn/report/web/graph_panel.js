@@ -46,7 +46,7 @@ function elsewhere(i) {
     : nodes.held < data.total ? `It is not among the ${count(nodes.held)} of ${plural(data.total, "node")} in this page${where}.` : "There is no such node in this graph.");
 }
 
-const measureText = (i) => `${measureName} ${fixed(nodes.measure[i], 2)}`;
+const measureText = (i) => `${data.credal ? "width" : "probability"} ${fixed(nodes.measure[i], 2)}`; // of the widest interval
 
 function nodeFacts(i) {
   const part = partNames[nodes.part[i]], label = labelName(i);
@@ -74,7 +74,10 @@ function classBars(i) {
 }
 
 function reasonsOf(i) {
-  return nodes.why ? [el("h3", {}, "Why"), el("p", { class: "why" }, nodes.why[i] || "Nothing about it stands out.")] : [];
+  const why = nodes.why && nodes.why[i];
+  if (!why && !data.calibrated) return []; // only flagged nodes are explained
+  const silent = { ood: "No reason is given.", doubt: "It is not strange, but more than one class fits it.", id: "Nothing stands out: one class is in question." };
+  return [el("h3", {}, "Why"), el("p", { class: "why" }, why || silent[kindOf(i)])];
 }
 
 /* Nodes to follow; those that are not in the page have no link. */
