@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -144,6 +144,8 @@ def read_tables(
     given = [table.table.drop_columns(_no_features(table, columns, split, encoder)) for table in tables]
     if encoder is None:
         encoder = FeatureEncoder.fit(given[0], columns.features, tables[0].name)
+        others = set(tables[0].table.column_names) - set(given[0].column_names)  # a later split is no news, either
+        encoder = replace(encoder, ignored=(*encoder.ignored, *sorted(others)))
     matrices = [encoder(table, named.name)[0] for table, named in zip(given, tables, strict=True)]
     del given, tables, links  # the graph is a copy, and there may be no room for all
     graph = Graph(
