@@ -246,3 +246,15 @@ def test_fields_with_line_breaks(tmp_path: Path) -> None:
     (tmp_path / "edges.csv").write_text("source,target\na,b\n")
     graph = read_tables(tmp_path / "nodes.csv", tmp_path / "edges.csv", Columns()).graph
     assert graph.feature_names == ("kind=two\nlines", "kind=(other)", "x")
+
+
+def test_edges_of_both_tables_are_there_once(fitted: TableGraph) -> None:
+    edges = {"source": ["n0", "m0", "n5"], "target": ["n1", "n2", "n0"]}
+    options: dict[str, Any] = {"encoder": fitted.encoder, "class_names": fitted.graph.class_names}
+    context = (pa.table(NODES), pa.table(EDGES))
+    with pytest.warns(GraphWarning, match="context edges: 2 edges stand in the new table") as caught:
+        graph = read({"colour": ["blue"], "id": ["m0"], "size": [3.5]}, edges, **options, context=context).graph
+    assert len([warning for warning in caught if "edges" in str(warning.message)]) == 1
+    assert graph.node_ids is not None
+    pairs = [tuple(graph.node_ids[edge]) for edge in graph.edge_index.T.numpy()]
+    assert pairs == [("n1", "n2"), ("n0", "n1"), ("m0", "n2"), ("n5", "n0")]

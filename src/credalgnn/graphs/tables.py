@@ -110,7 +110,7 @@ def read_tables(
         class_names: The classes of a model, which get the first numbers; other labels get the numbers behind them.
             None: the labels of the tables, sorted. Where it is given, the column of labels may be missing.
         context: Tables of nodes and edges that were there before; the edges may be None. Edges of either table may
-            join old nodes and new ones, and a node that stands in both tables of nodes is as ``nodes`` has it.
+            join old nodes and new ones; a node or an edge that stands in both tables is as the new one has it.
         split: The column of ``nodes`` that says to which part of a split a node belongs: train, val (valid,
             validation), calibration (calib, cal), test, or empty for none. It is no feature.
     """
@@ -130,6 +130,7 @@ def read_tables(
         _check_nodes(table, columns, needed)
     _check_nodes(tables[-1], columns, [*needed, *([split] if split else [])])
 
+    edge_name = links[0][0].name if links else ""
     tables, ids, joined = _joined(tables, columns.id, links)
     labels, classes = merged_labels([_labels(table, columns.label) for table in tables], class_names)
     count, old = len(labels), len(labels) - len(ids[-1])
@@ -137,6 +138,8 @@ def read_tables(
     if split is not None:
         rows = parts_of(tables[-1].table[split], _place(tables[-1], split))
         parts = {part: torch.from_numpy(at) + old for part, at in rows.items()}
+    if len(joined) == 2:
+        joined[0] = _without(joined[0], joined[1], count, edge_name)
     weighted = [weights is not None for _, weights in joined]
     if any(weighted) and not all(weighted):
         raise GraphError("edges have weights in one of the tables of edges only; give both a column of them, or none")
@@ -253,6 +256,15 @@ def _joined(
                 raise GraphError(f"{named.name}, row {row}: {column} {given!r} is not the id of a node in {where}")
         joined.append((both, _weights(named, columns)))
     return tables, ids, joined
+
+
+def _without(old: Links, new: Links, count: int, name: str) -> Links:
+    """The edges of the context that are not among the new ones: who gives a table twice has its edges once."""
+    codes = [source * count + target for source, target in (old[0], new[0])]
+    kept = ~np.isin(codes[0], codes[1])
+    if not kept.all():
+        warn(f"{name}: {int((~kept).sum()):,} edges stand in the new table of edges, too, and are taken from there")
+    return old[0][:, kept], None if old[1] is None else old[1][kept]
 
 
 def _place(named: NamedTable, column: str) -> str:
