@@ -20,7 +20,7 @@ STEPS = re.findall(r"^```(sh|python)\n(.*?)^```", GUIDE, flags=re.S | re.M)
 
 def shop() -> Graph:
     """Four classes that are easily told apart, the last of which the task leaves out."""
-    graph = csbm(nodes=500, classes=4, signal=3.0, seed=1)
+    graph = csbm(nodes=900, classes=4, signal=3.0, seed=1)
     return graph.replace(class_names=["Monitors", "Tablets", "Webcams", "Laptops"])
 
 
