@@ -4,7 +4,7 @@
 
 (a) False alarms and (b) coverage and size of prediction sets over random divisions of the known test nodes into
 calibration and test nodes; (c) strangers caught, with calibration nodes that took no part in training; (d) the same
-with exchangeability broken on purpose. Everything is sealed; labels of test nodes are read once, for these rates.
+with exchangeability broken on purpose; (e) which score prediction sets are made from. Everything is sealed; labels of test nodes are read once, for these rates.
 """
 
 from __future__ import annotations
@@ -167,15 +167,17 @@ def sealed(task: cg.Task, seed: int) -> Sealed:
 
 
 def fitted(parts: Sealed, seed: int) -> cg.CredalCoverage:
-    return cg.CredalCoverage(seed=seed).fit(parts.graph, train=parts.train, val=parts.stop, progress=False)
+    return cg.CredalCoverage(seed=seed).fit(
+        parts.graph, train=parts.train, val=parts.stop, calibration=parts.calibration, progress=False
+    )
 
 
 def rate(calibration: Tensor, scores: Tensor) -> float:
     return float(flags(p_values(calibration, scores), RATE).double().mean()) if len(scores) else math.nan
 
 
-def caught(graphs: list[str], seeds: int) -> None:
-    jobs = [(name, seed) for name in graphs if name in CAUGHT for seed in range(seeds)]
+def caught(graphs: list[str], seeds: range) -> None:
+    jobs = [(name, seed) for name in graphs if name in CAUGHT for seed in seeds]
     found: dict[tuple[str, str], list[list[float]]] = {}
     for name, seed in tqdm(jobs, desc="(c)", unit="fit"):
         parts = sealed(cg.load_task(name, split_seed=seed), seed)
@@ -194,7 +196,9 @@ def caught(graphs: list[str], seeds: int) -> None:
                      f"{CAUGHT[name]}: {verdict}"])  # fmt: skip
     head = ["graph", "score", "calibration nodes", "strangers caught", "false alarms", "to be caught"]
     table(
-        f"(c) Flagged at {100 * RATE:g} % false alarms in per cent, {seeds} splits: mean ± standard error", head, rows
+        f"(c) Flagged at {100 * RATE:g} % false alarms in per cent, {len(seeds)} splits: mean ± standard error",
+        head,
+        rows,
     )
 
 
@@ -241,6 +245,8 @@ def grown(task: cg.Task, seed: int) -> dict[str, Outcome]:
     small = Sealed(whole.subgraph(there), *(number[part] for part in parts[1:]))
     model = fitted(small, seed)
     before = model.predict().score[small.calibration]
+    assert model.calibration_ is not None
+    held_out = model.calibration_.fitted.scores  # of stored models, each by those that were not told about the node
     anew = model.predict(whole).score
     stored = model.set_params(reestimate=False).predict(whole).score
     others = (parts.known, parts.strangers)
@@ -251,6 +257,7 @@ def grown(task: cg.Task, seed: int) -> dict[str, Outcome]:
         "grows: stored models, all scored in the grown graph": outcome(
             stored[parts.calibration], *(stored[part] for part in others), seed
         ),
+        "grows: stored models, held-out scores of fit": outcome(held_out, *(stored[part] for part in others), seed),
         "grows: stored models, calibration scores of fit": outcome(before, *(stored[part] for part in others), seed),
         "grows: coverage anew, calibration scores of fit": outcome(before, *(anew[part] for part in others), seed),
     }
@@ -270,9 +277,9 @@ def shifted(kind: str) -> Callable[[cg.Task, int], dict[str, Outcome]]:
     return run
 
 
-def broken(graphs: list[str], seeds: int) -> None:
+def broken(graphs: list[str], seeds: range) -> None:
     kinds = [nothing, grown, *map(shifted, ("feature_noise", "feature_removal", "rewired"))]
-    jobs = [(name, kind, seed) for name in graphs if name in BROKEN for kind in kinds for seed in range(seeds)]
+    jobs = [(name, kind, seed) for name in graphs if name in BROKEN for kind in kinds for seed in seeds]
     found: dict[tuple[str, str], list[Outcome]] = {}
     for name, kind, seed in tqdm(jobs, desc="(d)", unit="fit"):
         for case, result in kind(cg.load_task(name, split_seed=seed), seed).items():
@@ -283,11 +290,57 @@ def broken(graphs: list[str], seeds: int) -> None:
         noticed = f"{np.isfinite(delay).sum():.0f} of {int((1 - early).sum())}"
         after = f"{np.nanmedian(delay):.0f}" if np.isfinite(delay).any() else "-"
         rows.append(
-            [name, case, with_error(same), with_error(changed), f"{early.sum():.0f} of {seeds}", noticed, after]
+            [name, case, with_error(same), with_error(changed), f"{early.sum():.0f} of {len(seeds)}", noticed, after]
         )
     head = ["graph", "what is done", "flagged, known and unchanged", "flagged, changed or strangers"]
     head += ["alarm before the change", "alarm after it", "after so many nodes (median)"]
-    table(f"(d) Flagged by EU at {100 * RATE:g} % in per cent, {seeds} splits: mean ± standard error", head, rows)
+    table(f"(d) Flagged by EU at {100 * RATE:g} % in per cent, {len(seeds)} splits: mean ± standard error", head, rows)
+
+
+# (e): which score the sets are made from
+
+
+def candidates(prediction: cg.Prediction, graph: cg.Graph) -> dict[str, Tensor]:
+    """Scores ``[N, C]`` that sets could be made from, by name; LAC first."""
+    assert prediction.credal is not None
+    p = prediction.probabilities.double()
+    lower, upper = prediction.credal.lower.double(), prediction.credal.upper.double()
+    others = set_scores(prediction, graph)
+
+    def best_other(x: Tensor) -> Tensor:
+        top = x.topk(2, -1).values
+        return torch.where(x == top[:, :1], top[:, 1:], top[:, :1])
+
+    return {
+        "LAC": others["LAC"],
+        "1 - (p_k + u_k) / 2": 1.0 - (p + upper) / 2.0,
+        "max of other p_j - p_k": best_other(p) - p,
+        "1 - u_k": others["credal"],
+        "max of other l_j - u_k (calibrated interval dominance)": best_other(lower) - upper,
+        "log of (max of other l_j / u_k)": best_other(lower).clamp_min(1e-12).log() - upper.clamp_min(1e-12).log(),
+        **{name: others[name] for name in ("RAPS", "DAPS", "APS")},
+    }
+
+
+def compared(graphs: list[str], divisions: int) -> None:
+    """On ID validation nodes: these decide which score is taken."""
+    sizes: dict[str, list[float]] = {}
+    for name in tqdm(graphs, desc="(e)", unit="graph"):
+        task = cg.load_task(name)
+        prediction = cg.CredalCoverage(seed=0).fit(task, progress=False).predict()
+        known = ~task.validation.is_ood
+        nodes, labels = task.validation.nodes[known], task.validation.labels[known]
+        point = prediction.probabilities.double()[nodes]
+        for kind, scores in candidates(prediction, task.graph).items():
+            found = coverage_and_size(scores[nodes], point, labels, divisions)[..., 1].mean(0)
+            sizes.setdefault(kind, []).extend(np.log(found).tolist())
+    base = np.array(sizes.pop("LAC"))
+    rows = [
+        [kind, f"{100.0 * math.expm1((np.array(logs) - base).mean()):.1f} %"]
+        for kind, logs in sorted(sizes.items(), key=lambda item: sum(item[1]))
+    ]
+    title = f"(e) Classes in sets of ID validation nodes above those of LAC, geometric mean, {divisions:,} divisions"
+    table(title, ["score of class k", "more classes than LAC"], rows)
 
 
 def main() -> None:
@@ -297,14 +350,18 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, default=10, help="splits, and seeds of the fits, of (c) and (d)")
     parser.add_argument("--divisions", type=int, default=1000, help="random divisions of (a) and (b)")
-    parser.add_argument("--tables", nargs="+", choices=["ab", "c", "d"], default=["ab", "c", "d"])
+    parser.add_argument("--first-seed", type=int, default=0, help="the first of the seeds")
+    parser.add_argument("--tables", nargs="+", choices=["ab", "c", "d", "e"], default=["ab", "c", "d", "e"])
     args = parser.parse_args()
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
     if "ab" in args.tables:
         on_divisions(args.graphs, args.divisions)
     if "c" in args.tables:
-        caught(args.graphs, args.seeds)
+        caught(args.graphs, seeds)
     if "d" in args.tables:
-        broken(args.graphs, args.seeds)
+        broken(args.graphs, seeds)
+    if "e" in args.tables:
+        compared(args.graphs, min(args.divisions, 200))
 
 
 if __name__ == "__main__":
