@@ -4,7 +4,8 @@
 
 (a) False alarms and (b) coverage and size of prediction sets over random divisions of the known test nodes into
 calibration and test nodes; (c) strangers caught, with calibration nodes that took no part in training; (d) the same
-with exchangeability broken on purpose; (e) which score prediction sets are made from. Everything is sealed; labels of test nodes are read once, for these rates.
+with exchangeability broken on purpose; (e) which score prediction sets are made from. Everything is sealed; labels of
+test nodes are read once, for these rates.
 """
 
 from __future__ import annotations
