@@ -12,10 +12,11 @@ from ..errors import GraphError
 from ..graph import Graph
 from .base import Dataset, Loaded, Summary
 from .files import File
-from .public import distinct_edges, splits_from_masks
+from .public import distinct_edges, read_npz, splits_from_masks
 
 GEOM_GCN = "https://raw.githubusercontent.com/graphdml-uiuc-jlu/geom-gcn/master"
 NODES, EDGES = "out1_node_feature_label.txt", "out1_graph_edges.txt"
+MASKS = ("train_mask", "val_mask", "test_mask")
 
 
 def _read(raw: Path, name: str, listed: bool) -> Loaded:
@@ -37,12 +38,8 @@ def _read(raw: Path, name: str, listed: bool) -> Loaded:
     features = _active(nodes, given) if listed else np.stack(given)[np.argsort(nodes)]
     edges = np.array(list(_rows(raw / EDGES, np.int64, np.int64))).T
     graph = Graph(features, distinct_edges(edges), labels)
-    masks: dict[str, list[Any]] = {"train": [], "val": [], "test": []}
-    for file in _splits(name):
-        with np.load(raw / file, allow_pickle=False) as content:
-            for part, kept in masks.items():
-                kept.append(content[f"{part}_mask"])
-    return Loaded(graph, splits_from_masks(*(np.stack(kept) for kept in masks.values()), count))
+    masks = zip(*(read_npz(raw / file, *MASKS) for file in _splits(name)), strict=True)
+    return Loaded(graph, splits_from_masks(*map(np.stack, masks), nodes=count))
 
 
 def _active(nodes: tuple[int, ...], listed: tuple[Any, ...]) -> Any:

@@ -22,7 +22,7 @@ def _read(path: Path) -> Graph:
     """As PyG reads it: features made binary, self-loops dropped, edges in both directions; but never dense."""
     import scipy.sparse as sp
 
-    with np.load(path, allow_pickle=False) as content:
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
         features, edges = (
             sp.csr_matrix(
                 tuple(content[f"{part}_{name}"] for name in ("data", "indices", "indptr")),

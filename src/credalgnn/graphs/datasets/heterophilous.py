@@ -9,18 +9,17 @@ import numpy as np
 from ..graph import Graph
 from .base import Dataset, Loaded, Summary
 from .files import File
-from .public import distinct_edges, splits_from_masks
+from .public import distinct_edges, read_npz, splits_from_masks
 
 HETEROPHILOUS = "https://github.com/yandex-research/heterophilous-graphs/raw/main/data"
+MASKS = ("train_masks", "val_masks", "test_masks")
 
 
 def _read(path: Path) -> Loaded:
     """The files hold each pair of nodes once; here, as in PyG, edges go in both directions."""
-    with np.load(path, allow_pickle=False) as content:
-        features, labels, pairs = (content[name] for name in ("node_features", "node_labels", "edges"))
-        train, val, test = (content[f"{part}_masks"] for part in ("train", "val", "test"))
+    features, labels, pairs, *masks = read_npz(path, "node_features", "node_labels", "edges", *MASKS)
     graph = Graph(features, distinct_edges(pairs.T, both_directions=True), labels.astype(np.int64))
-    return Loaded(graph, splits_from_masks(train, val, test, graph.num_nodes))
+    return Loaded(graph, splits_from_masks(*masks, nodes=graph.num_nodes))
 
 
 def _dataset(name: str, ood_classes: tuple[int, ...], description: str, size: Summary) -> Dataset:

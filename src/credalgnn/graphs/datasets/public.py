@@ -1,7 +1,8 @@
-"""What readers of public files share: edges without repetition, and splits from masks."""
+"""What readers of public files share: arrays of npz files, edges without repetition, and splits from masks."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,17 @@ from numpy.typing import NDArray
 
 from ..errors import GraphError
 from ..split import Split
+
+
+def read_npz(path: Path, *names: str) -> list[NDArray[Any]]:
+    """Arrays of an npz file, in the order of their names. Pickles in it are refused.
+
+    Args:
+        path: The file.
+        names: Those of the arrays.
+    """
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
+        return [content[name] for name in names]
 
 
 def distinct_edges(edges: NDArray[Any], both_directions: bool = False) -> NDArray[np.int64]:

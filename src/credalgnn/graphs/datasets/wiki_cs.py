@@ -29,7 +29,7 @@ def _read(root: Path) -> Loaded:
     graph = Graph(np.array(content["features"], np.float32), edges, np.array(content["labels"], np.int64))
     train, val, stopping = (np.array(content[f"{part}_masks"], bool) for part in ("train", "val", "stopping"))
     test = np.tile(np.array(content["test_mask"], bool), (len(train), 1))
-    return Loaded(graph, splits_from_masks(train, val | stopping, test, graph.num_nodes))
+    return Loaded(graph, splits_from_masks(train, val | stopping, test, nodes=graph.num_nodes))
 
 
 WIKI_CS = Dataset(
