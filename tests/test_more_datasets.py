@@ -249,6 +249,20 @@ def test_the_listing_has_them_with_published_sizes_in_straight_columns(capsys: p
     assert max(map(len, rows.values())) <= 165
 
 
+def test_the_documents_say_the_same() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "data.md").read_text()
+    table = text[text.index("### More graphs of the field") : text.index("## Add a data set")]
+    rows = {row[0]: row[1:] for row in re.findall(r"^\| `([\w-]+)` \| `([^`]+)`(.*) \|$", table, flags=re.M)}
+    assert set(rows) == set(SIZES)
+    for name, (place, rest) in rows.items():
+        folder = place[: place.index("/raw/") + len("/raw/")]
+        assert all(file.startswith(folder) for file in DATASETS[name].files)
+        *_, nodes_, edges, _, classes, left_out = (cell.strip() for cell in rest.split("|"))
+        assert (nodes_, edges, classes) == tuple(f"{count:,}" for count in SIZES[name])
+        left = tuple(DATASETS[name].ood_classes or ())
+        assert left_out in (", ".join(map(str, left)), f"{left[0]} to {left[-1]}")
+
+
 # downloads
 
 
