@@ -258,3 +258,16 @@ def test_edges_of_both_tables_are_there_once(fitted: TableGraph) -> None:
     assert graph.node_ids is not None
     pairs = [tuple(graph.node_ids[edge]) for edge in graph.edge_index.T.numpy()]
     assert pairs == [("n1", "n2"), ("n0", "n1"), ("m0", "n2"), ("n5", "n0")]
+
+
+def test_edges_without_a_direction() -> None:
+    nodes = pa.table({"id": [1, 2, 3], "topic": ["a", "b", "a"], "size": [1.0, 2.0, 4.0]})
+    edges = pa.table({"source": [1, 2, 2, 3], "target": [2, 1, 3, 3], "weight": [0.5, 9.0, 2.0, 1.0]})
+    graph = read_tables(nodes, edges, COLUMNS, undirected=True).graph
+    assert graph.edge_weight is not None
+    weighted = dict(zip(map(tuple, graph.edge_index.T.tolist()), graph.edge_weight.tolist(), strict=True))
+    assert weighted == {(0, 1): 0.5, (1, 0): 9.0, (1, 2): 2.0, (2, 1): 2.0, (2, 2): 1.0}
+    with pytest.warns(GraphWarning, match="no edge has its counterpart.*--undirected"):
+        read_tables(nodes, pa.concat_tables([edges.slice(1)] * 50), COLUMNS)
+    read_tables(nodes, pa.concat_tables([edges] * 50), COLUMNS)  # some do: nothing is said
+    read_tables(nodes, edges.slice(1), COLUMNS)  # so few may be as they are by chance

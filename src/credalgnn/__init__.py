@@ -10,7 +10,7 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from .api import benchmark, tune
-    from .graphs import Graph, Task, load_graph, load_task
+    from .graphs import Graph, GraphError, GraphWarning, Task, load_graph, load_task
     from .methods import (
         KNN,
         KNNLJ,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 # Where the public names are; what is not public to users stays in its package.
 _NAMES = {
-    "graphs": "Graph Task load_graph load_task",
+    "graphs": "Graph GraphError GraphWarning Task load_graph load_task",
     "sets": "CredalSet HullSet IntervalSet e_admissibility interval_dominance interval_softmax log_interval_softmax "
     "lower_entropy maximality u65 u80 uncertainty upper_entropy widen",
     "methods": "KNN KNNLJ METHODS ClassicalEnsemble CredalCoverage CredalEnsemble CredalFinal CredalLJ CredalWarning "
@@ -85,6 +85,8 @@ __all__ = [
     "FeatureSum",
     "GNNSafe",
     "Graph",
+    "GraphError",
+    "GraphWarning",
     "HullSet",
     "InputWarning",
     "IntervalSet",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ._checks import checked_ids
 from ._table_columns import ids_of, is_number, labels_of, merged_labels, numbers_of, parts_of
+from ._table_edges import Links, both_ways, warn_of_one_way, without
 from ._table_files import NamedTable, pyarrow_modules, read_table
 from .encoding import FeatureEncoder
 from .errors import GraphError, warn
@@ -22,9 +23,6 @@ from .graph import Graph
 INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # what pandas calls an index that was written, too
 ENDS = ("source", "target")
 OTHER_ENDS = (("src", "dst"), ("from", "to"))  # taken where nothing else is said and there is no source and target
-
-
-Links: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float32] | None]  # edge_index and weights
 
 
 class Columns(NamedTuple):
@@ -98,6 +96,7 @@ def read_tables(
     class_names: Sequence[str] | None = None,
     context: tuple[Any, Any] | None = None,
     split: str | None = None,
+    undirected: bool = False,
 ) -> TableGraph:
     """A graph from two tables, its features encoded: to learn from, or to predict with what was learnt.
 
@@ -113,6 +112,7 @@ def read_tables(
             join old nodes and new ones; a node or an edge that stands in both tables is as the new one has it.
         split: The column of ``nodes`` that says to which part of a split a node belongs: train, val (valid,
             validation), calibration (calib, cal), test, or empty for none. It is no feature.
+        undirected: Edges have no direction: each is taken both ways, and once each way, however often it stands there.
     """
     learning = encoder is None
     _check_request(edges, columns, encoder, class_names, context)
@@ -138,8 +138,12 @@ def read_tables(
     if split is not None:
         rows = parts_of(tables[-1].table[split], _place(tables[-1], split))
         parts = {part: torch.from_numpy(at) + old for part, at in rows.items()}
+    if undirected:
+        joined = [both_ways(links, count) for links in joined]
+    elif learning:
+        warn_of_one_way(joined[0], count, edge_name)
     if len(joined) == 2:
-        joined[0] = _without(joined[0], joined[1], count, edge_name)
+        joined[0] = without(joined[0], joined[1], count, edge_name)
     weighted = [weights is not None for _, weights in joined]
     if any(weighted) and not all(weighted):
         raise GraphError("edges have weights in one of the tables of edges only; give both a column of them, or none")
@@ -253,18 +257,14 @@ def _joined(
                 row = int(found.argmin())
                 given = ids_of(named.table[column].slice(row, 1), "")[0].as_py()
                 where = " or ".join(table.name for table in tables)
-                raise GraphError(f"{named.name}, row {row}: {column} {given!r} is not the id of a node in {where}")
+                remedy = (
+                    "" if len(tables) == 2 else "; nodes that were there before belong into the context (--context)"
+                )
+                raise GraphError(
+                    f"{named.name}, row {row}: {column} {given!r} is not the id of a node in {where}{remedy}"
+                )
         joined.append((both, _weights(named, columns)))
     return tables, ids, joined
-
-
-def _without(old: Links, new: Links, count: int, name: str) -> Links:
-    """The edges of the context that are not among the new ones: who gives a table twice has its edges once."""
-    codes = [source * count + target for source, target in (old[0], new[0])]
-    kept = ~np.isin(codes[0], codes[1])
-    if not kept.all():
-        warn(f"{name}: {int((~kept).sum()):,} edges stand in the new table of edges, too, and are taken from there")
-    return old[0][:, kept], None if old[1] is None else old[1][kept]
 
 
 def _place(named: NamedTable, column: str) -> str:

@@ -39,7 +39,8 @@ def _read(raw: Path, name: str, listed: bool) -> Loaded:
     edges = np.array(list(_rows(raw / EDGES, np.int64, np.int64))).T
     graph = Graph(features, distinct_edges(edges), labels)
     masks = zip(*(read_npz(raw / file, *MASKS) for file in _splits(name)), strict=True)
-    return Loaded(graph, splits_from_masks(*map(np.stack, masks), nodes=count))
+    train, val, test = map(np.stack, masks)
+    return Loaded(graph, splits_from_masks(train, val, test, count))
 
 
 def _active(nodes: tuple[int, ...], listed: tuple[Any, ...]) -> Any:

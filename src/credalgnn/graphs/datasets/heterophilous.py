@@ -17,9 +17,10 @@ MASKS = ("train_masks", "val_masks", "test_masks")
 
 def _read(path: Path) -> Loaded:
     """The files hold each pair of nodes once; here, as in PyG, edges go in both directions."""
-    features, labels, pairs, *masks = read_npz(path, "node_features", "node_labels", "edges", *MASKS)
+    arrays = read_npz(path, "node_features", "node_labels", "edges", *MASKS)
+    features, labels, pairs, train, val, test = arrays
     graph = Graph(features, distinct_edges(pairs.T, both_directions=True), labels.astype(np.int64))
-    return Loaded(graph, splits_from_masks(*masks, nodes=graph.num_nodes))
+    return Loaded(graph, splits_from_masks(train, val, test, graph.num_nodes))
 
 
 def _dataset(name: str, ood_classes: tuple[int, ...], description: str, size: Summary) -> Dataset:

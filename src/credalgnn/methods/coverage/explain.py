@@ -40,6 +40,12 @@ class Reason:
     low: float | None = None
     high: float | None = None
 
+    @property
+    def is_unusual(self) -> bool:
+        """Whether it makes the node less covered, and is not what most labelled nodes have, too."""
+        inside = self.value is not None and (self.low or 0.0) <= self.value <= (self.high or 0.0)
+        return self.effect <= -RELEVANT and not inside
+
     def __str__(self) -> str:
         if self.value is None:
             return self.name
@@ -98,7 +104,7 @@ class Explanation:
             lines.append(
                 f"Coverage is trusted by {self.trust:.0%} only: the rest of the width is how strange it is otherwise."
             )
-        against = [str(reason) for reason in self.reasons if reason.effect <= -RELEVANT][:NAMED]
+        against = [str(reason) for reason in self.reasons if reason.is_unusual][:NAMED]
         if against:
             lines.append(f"Unlike labelled nodes: {'; '.join(against)}.")
         if self.labelled_neighbours is not None and self.neighbours:

@@ -18,7 +18,7 @@ from ..known_nodes import KnownNodes
 from ..posthoc import OnModel, check_positive
 from ..prediction import MethodError, Prediction
 from .descriptions import Array, Describer
-from .explain import NAMED, RELEVANT, SIMILAR, Explanation, Reason, most_similar, nearest, neighbours_of, reasons_for
+from .explain import NAMED, SIMILAR, Explanation, Reason, most_similar, nearest, neighbours_of, reasons_for
 from .model import FOLDS, Coverage, Diagnosis, StoredModels, estimate
 from .strangeness import Strangeness
 
@@ -156,8 +156,8 @@ class CredalCoverage(OnModel):
         except GraphError as error:
             raise MethodError(str(error)) from None
         return [
-            "; ".join(str(reason) for reason in reasons if reason.effect <= -RELEVANT)
-            for reasons in (result[:NAMED] for result in self._reasons(self._rows(graph)[chosen]))
+            "; ".join([str(reason) for reason in reasons if reason.is_unusual][:NAMED])
+            for reasons in self._reasons(self._rows(graph)[chosen])
         ]
 
     def nearest_labelled(self, nodes: Tensor, graph: Graph | None = None) -> Tensor | None:
