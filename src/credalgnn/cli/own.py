@@ -16,6 +16,7 @@ from .errors import UserError
 if TYPE_CHECKING:
     from ..model import Model
 
+NOTHING = "nothing was written"  # by a command that was stopped
 ALARM = 3  # the exit code of ``watch`` when what comes has changed
 
 
@@ -40,7 +41,7 @@ def add_commands(commands: Any) -> None:
     predict.add_argument("--out", type=Path, required=True, metavar="FILE", help="a .csv or .parquet file")
     _add_promises(predict)
     predict.add_argument("--ids", nargs="+", metavar="ID", help="only these nodes")
-    predict.set_defaults(run=_predict)
+    predict.set_defaults(run=_predict, stopped=NOTHING)
     evaluate = _add(
         commands,
         "evaluate",
@@ -52,7 +53,7 @@ def add_commands(commands: Any) -> None:
     _add_model(evaluate)
     add_tables(evaluate)
     _add_promises(evaluate)
-    evaluate.set_defaults(run=_evaluate)
+    evaluate.set_defaults(run=_evaluate, stopped=NOTHING)
     watch = _add(
         commands,
         "watch",
@@ -68,7 +69,7 @@ def add_commands(commands: Any) -> None:
         "--false-alarms", type=_rate, metavar="P", help="probability of an alarm, ever, while nothing changes (0.01)"
     )
     watch.add_argument("--reset", action="store_true", help="forget all batches so far")
-    watch.set_defaults(run=_watch)
+    watch.set_defaults(run=_watch, stopped=NOTHING)
 
 
 def _add(commands: Any, name: str, help: str, description: str, example: str) -> argparse.ArgumentParser:
@@ -138,11 +139,11 @@ def add_tables(parser: argparse.ArgumentParser, context: bool = True) -> None:
 
 def _add_promises(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--false-alarms", type=_rate, default=0.05, metavar="RATE",
+        "--false-alarms", type=_rate, metavar="RATE",
         help="flag a node of a known class as a stranger with at most this probability (default: 0.05)",
     )  # fmt: skip
     parser.add_argument(
-        "--coverage", type=_rate, default=0.9, metavar="RATE",
+        "--coverage", type=_rate, metavar="RATE",
         help="keep the true class among those in question with at least this probability (default: 0.9)",
     )  # fmt: skip
 
@@ -206,8 +207,10 @@ def _told() -> Iterator[None]:
 
 def _fit(args: argparse.Namespace) -> int:
     need("pyarrow", "credalgnn fit")
+    args.stopped = "no model was written"
     if args.tune:
         need("optuna", "--tune")
+        args.stopped = "no model was written; finished trials are kept, and the same command goes on"
     data, edges = _data(args, edges_needed=True)
     settings = settings_of(args.overrides)
     with user_errors(), _told():
@@ -250,7 +253,9 @@ def _predict(args: argparse.Namespace) -> int:
     context = _context(args)
     if args.out.suffix.lower() not in (".csv", ".parquet"):
         raise UserError(f"{args.out}: a .csv or .parquet file is wanted")
-    for path in (data, edges):
+    if args.out.is_dir():
+        raise UserError(f"{args.out}: is a folder; name a file in it")
+    for path in (data, edges, *(args.context or ())):
         if path is not None and path.resolve() == args.out.resolve():
             raise UserError(f"{args.out}: the result would overwrite what is read; name another file")
     with user_errors(), _told():
