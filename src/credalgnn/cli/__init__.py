@@ -13,7 +13,6 @@ from .._version import __version__
 from . import bench, data, own, search, sets
 from .errors import UserError
 
-
 RESUMABLE = "what was finished is kept, and the same command goes on"  # unless a command says something else
 
 

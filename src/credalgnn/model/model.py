@@ -20,7 +20,6 @@ from ..metrics.evaluation import evaluate_nodes
 from .reading import Loaded, TableReader, to_predict
 from .summary import in_words
 
-
 FALSE_ALARMS, COVERAGE = 0.05, 0.9  # where nothing else is said
 
 

@@ -59,8 +59,8 @@ def predict_to(
     assert calibration is not None
     if false_alarms is None:
         lines.append(
-            f"No node is flagged as a stranger: a false-alarm rate of 5 % needs 19 calibration nodes to be promised, "
-            f"and there are {len(calibration.scores)}.\nThe column p_value says how strange nodes are (small: stranger)."
+            f"No node is flagged as a stranger: a rate of false alarms of 5 % needs 19 calibration nodes, and there "
+            f"are {len(calibration.scores)}.\nThe column p_value says how strange nodes are (small: stranger)."
         )
     elif not seen.all():
         flagged = np.asarray(table["stranger"])[~seen]
@@ -71,7 +71,7 @@ def predict_to(
         )
         if not calibration.alike:
             lines.append(
-                "That is promised for nodes as they were in the fitted graph, and its calibration nodes are not in this "
+                "That is promised for nodes as they were in the fitted graph; its calibration nodes are not in this "
                 "one.\nTo bring them in, give the tables of fit: --context nodes.csv edges.csv"
             )
     return "\n".join(lines)

@@ -1,0 +1,54 @@
+"""Run a command again and again, killed at each of its writes in turn; prints what it left behind as JSON lines.
+
+A script of its own: it forks before anything has started threads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import credalgnn.cli
+import credalgnn.model.watching  # noqa: F401 (imported once, and not in every child)
+
+
+def run(argv: list[str], kill_at: int, after: bool) -> int:
+    """The command in a child, killed at one of its writes (numbered from 0): before the file has its name, or after."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    replace, seen = Path.replace, [0]
+
+    def replaced(self: Path, target: Path) -> Path:
+        hit = seen[0] == kill_at
+        seen[0] += 1
+        if hit and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = replace(self, target)
+        if hit:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    Path.replace = replaced  # type: ignore[method-assign, assignment]
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os._exit(credalgnn.cli.main(argv))
+
+
+def main(place: Path, argv: list[str]) -> None:
+    """All kills, until one comes too late; the command is given whatever the kill before it left behind."""
+    for after in (False, True):
+        for number in range(20):
+            code = run(argv, number, after)
+            left = sorted(str(path.relative_to(place)) for path in place.rglob("*") if path.is_file())
+            print(json.dumps({"number": number, "after": after, "code": code, "left": left}), flush=True)
+            if code >= 0:
+                break
+        if code != 0:
+            break
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])
