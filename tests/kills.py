@@ -12,25 +12,21 @@ import sys
 from pathlib import Path
 
 import credalgnn.cli
-import credalgnn.model.watching  # noqa: F401 (imported once, and not in every child)
+import credalgnn.model.watching
 
 
-def run(argv: list[str], kill_at: int, after: bool) -> int:
-    """The command in a child, killed at one of its writes (numbered from 0): before the file has its name, or after."""
+def run(argv: list[str], kill_at: int) -> int:
+    """The command in a child, killed at one of its writes (numbered from 0), before the file gets its name."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     replace, seen = Path.replace, [0]
 
     def replaced(self: Path, target: Path) -> Path:
-        hit = seen[0] == kill_at
+        if seen[0] == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
         seen[0] += 1
-        if hit and not after:
-            os.kill(os.getpid(), signal.SIGKILL)
-        result = replace(self, target)
-        if hit:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
+        return replace(self, target)
 
     Path.replace = replaced  # type: ignore[method-assign, assignment]
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -39,15 +35,12 @@ def run(argv: list[str], kill_at: int, after: bool) -> int:
 
 def main(place: Path, argv: list[str]) -> None:
     """All kills, until one comes too late; the command is given whatever the kill before it left behind."""
-    for after in (False, True):
-        for number in range(20):
-            code = run(argv, number, after)
+    code = -1
+    for number in range(20):
+        if code < 0:
+            code = run(argv, number)
             left = sorted(str(path.relative_to(place)) for path in place.rglob("*") if path.is_file())
-            print(json.dumps({"number": number, "after": after, "code": code, "left": left}), flush=True)
-            if code >= 0:
-                break
-        if code != 0:
-            break
+            print(json.dumps({"code": code, "left": left}), flush=True)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from own_graphs import CLASSES, graph_of
 from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid
 from torch import Tensor
@@ -19,6 +18,7 @@ from credalgnn.graphs import GraphError, deal
 from credalgnn.methods import Method, MethodError, Prediction, load_method
 from credalgnn.methods.calibration import calibration_nodes_for
 from credalgnn.methods.known_nodes import KnownNodes, numbers_of
+from own_graphs import CLASSES, graph_of
 
 EPOCHS = 15
 pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")  # sets of so short a training say little
@@ -79,7 +79,8 @@ def test_given_parts_stay_and_the_rest_is_shared_in_proportion() -> None:
     labels = torch.arange(400) % 4
     given = {"val": torch.arange(0, 40), "test": torch.arange(40, 80)}
     parts = deal(labels, given, 0)
-    assert parts["val"] is given["val"] and parts["test"] is given["test"]
+    assert parts["val"] is given["val"]
+    assert parts["test"] is given["test"]
     assert sorted(torch.cat([parts["train"], parts["calibration"]]).tolist()) == list(range(80, 400))
     assert abs(len(parts["train"]) - 240) <= 2  # 0.6 of 0.8
     whole = {**parts, "val": given["val"]}
@@ -133,9 +134,11 @@ def naive_p(calibration: Tensor, scores: Tensor) -> list[float]:
 def test_p_values_count_calibration_nodes_that_are_as_strange(name: str) -> None:
     method = make(name).fit(graph_of(seed=4))
     prediction = method.predict()
-    assert method.calibration_ is not None and prediction.calibration is not None
+    assert method.calibration_ is not None
+    assert prediction.calibration is not None
     scores = prediction.score[method.calibration_.known.nodes]
-    assert torch.equal(prediction.calibration.scores, scores) and prediction.calibration.alike
+    assert torch.equal(prediction.calibration.scores, scores)
+    assert prediction.calibration.alike
     assert prediction.p_values.tolist() == naive_p(scores, prediction.score)
     for rate in (0.05, 0.1, 0.2):
         expected = [p <= rate for p in naive_p(scores, prediction.score)]
@@ -144,7 +147,8 @@ def test_p_values_count_calibration_nodes_that_are_as_strange(name: str) -> None
 
 def test_flags_by_class_compare_nodes_of_one_predicted_class(vanilla: Prediction) -> None:
     calibration = vanilla.calibration
-    assert calibration is not None and calibration.classes is not None
+    assert calibration is not None
+    assert calibration.classes is not None
     flagged = vanilla.strangers(0.2, by_class=True)
     for row, (score, predicted) in enumerate(zip(vanilla.score, vanilla.classes, strict=True)):
         (p,) = naive_p(calibration.scores[calibration.classes == predicted], score[None])
@@ -206,7 +210,8 @@ def test_what_cannot_be_promised_is_refused_in_a_line(vanilla: Prediction) -> No
     ):
         with pytest.raises(MethodError) as caught:
             call()
-        assert words in str(caught.value) and "\n" not in str(caught.value)
+        assert words in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 19, 41, 99, 1234])
@@ -323,7 +328,8 @@ def test_nodes_are_asked_for_by_id() -> None:
         graph = graph_of(ids=ids)
         method = make("vanilla").fit(graph)
         whole, asked = method.predict(), method.predict(ids=[ids[7], ids[2], ids[7]])
-        assert asked.nodes.tolist() == [7, 2, 7] and asked.node_ids.tolist() == [ids[7], ids[2], ids[7]]
+        assert asked.nodes.tolist() == [7, 2, 7]
+        assert asked.node_ids.tolist() == [ids[7], ids[2], ids[7]]
         assert torch.equal(asked.score, whole.score[[7, 2, 7]])
         assert asked.to_table()["id"].to_pylist() == [ids[7], ids[2], ids[7]]
 
@@ -368,8 +374,10 @@ def test_scikit_learn_clones_parameters_and_nothing_fitted(covered: tuple[cg.Cre
     copy = clone(method)
     assert {**copy.get_params(deep=False), "model": 0} == {**method.get_params(deep=False), "model": 0}
     assert copy.get_params()["model__epochs"] == EPOCHS
-    assert not copy.is_fitted and copy.calibration_ is None
-    assert method.calibration_ is not None and method.predict().calibration.alike  # the original is as it was
+    assert not copy.is_fitted
+    assert copy.calibration_ is None
+    assert method.calibration_ is not None
+    assert method.predict().calibration.alike
     vanilla = make("vanilla").fit(graph_of())
     again = clone(vanilla).fit(graph_of())
     assert torch.equal(again.calibration_.fitted.scores, vanilla.calibration_.fitted.scores)
@@ -414,12 +422,14 @@ def test_the_table_of_a_credal_method(covered: tuple[cg.CredalCoverage, Path]) -
         assert row["class"] == max(probabilities, key=probabilities.__getitem__)
         assert row["probability"] == max(probabilities.values())
         assert 0.0 <= row["coverage"] <= 1.0
-        assert row["lower_b"] <= probabilities["b"] + 1e-9 and probabilities["b"] <= row["upper_b"] + 1e-9
+        assert row["lower_b"] <= probabilities["b"] + 1e-9
+        assert probabilities["b"] <= row["upper_b"] + 1e-9
         chosen = row["classes"].split("|")
         assert {CLASSES.index(name) for name in chosen} == set(kept[node].nonzero().squeeze(-1).tolist())
         assert chosen == sorted(chosen, key=lambda name: -probabilities[name])
     flagged = [row for row in table.to_pylist() if row["stranger"]]
-    assert flagged and all(row["why"] and row["p_value"] <= 0.1 for row in flagged)
+    assert flagged
+    assert all(row["why"] and row["p_value"] <= 0.1 for row in flagged)
     assert all(row["why"] == "" for row in table.to_pylist() if not row["stranger"])
     assert set(prediction.to_table(why=False).column_names) == set(table.column_names) - {"why"}
 

@@ -20,7 +20,6 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 import torch
-from own_graphs import CLASSES, FAST, graph_of, write_tables
 from safetensors.torch import load as load_tensors
 
 import credalgnn as cg
@@ -30,6 +29,7 @@ from credalgnn.model import Model, fit, load_model
 from credalgnn.model.folder import SUMMED
 from credalgnn.model.picture import svg_of
 from credalgnn.model.watching import PICTURE, STATE, watch
+from own_graphs import CLASSES, FAST, graph_of, write_tables
 
 pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
 
@@ -85,7 +85,8 @@ def test_a_graph_and_its_file_give_the_same_model(tmp_path: Path) -> None:
     graph = graph_of()
     graph.save(tmp_path / "graph.npz")
     first, second = quick(graph).predict(), quick(tmp_path / "graph.npz").predict()
-    assert torch.equal(first.probabilities, second.probabilities) and torch.equal(first.p_values, second.p_values)
+    assert torch.equal(first.probabilities, second.probabilities)
+    assert torch.equal(first.p_values, second.p_values)
     with pytest.raises(GraphError, match="leave out edges"):
         quick(graph, "edges.csv")
     with pytest.raises(GraphError, match="needs one of edges"):
@@ -116,7 +117,8 @@ def test_a_split_column_is_respected_and_no_feature(tables: tuple[Path, Path]) -
     counts = {name: sum(p == name and bool(c) for p, c in zip(part, label, strict=True)) for name in words[1:5]}
     assert model.summary["parts"] == counts  # all are given, so nothing is dealt
     assert model.summary["features"] == quick(nodes, edges).summary["features"]
-    assert model.summary["judged_on"] == "test" and model.summary["judged"] == counts["test"]
+    assert model.summary["judged_on"] == "test"
+    assert model.summary["judged"] == counts["test"]
     ids = [f"n{row:04d}" for row in range(300) if part[row] == "calibration" and label[row]]
     held = model.method.calibration_.known.nodes.numpy()
     assert model.method.graph_.node_ids[held].tolist() == ids
@@ -148,14 +150,18 @@ def test_a_summary_counts_as_one_would_by_hand(method: str, tables: tuple[Path, 
     summary, prediction = model.summary, model.predict()
     rows = pa.csv.read_csv(tables[0], convert_options=pa.csv.ConvertOptions(strings_can_be_null=True))
     names = rows["topic"].to_pylist()
-    assert summary["nodes"] == 300 and summary["classes"] == list(CLASSES)
+    assert summary["nodes"] == 300
+    assert summary["classes"] == list(CLASSES)
     assert summary["labelled"] == sum(name is not None for name in names) == sum(summary["parts"].values())
     held = model.method.calibration_.known.nodes.tolist()
-    assert summary["judged_on"] == "calibration" and summary["judged"] == len(held)
+    assert summary["judged_on"] == "calibration"
+    assert summary["judged"] == len(held)
     truth = [CLASSES.index(names[node]) for node in held]
     if method == "degree":
-        assert summary["metrics"] == {} and summary["sets"] == []
-        assert "predicts no classes" in str(model) and "has learnt" not in str(model)
+        assert summary["metrics"] == {}
+        assert summary["sets"] == []
+        assert "predicts no classes" in str(model)
+        assert "has learnt" not in str(model)
     else:
         p = prediction.probabilities[held].double()
         right = [int(row.argmax()) == label for row, label in zip(p, truth, strict=True)]
@@ -176,7 +182,8 @@ def test_a_summary_counts_as_one_would_by_hand(method: str, tables: tuple[Path, 
         assert row["expected"] == pytest.approx(row["false_alarms"] * row["of"])
     assert [row["false_alarms"] for row in summary["alarms"]] == [0.05, 0.1, 0.2]  # 0.01 needs 99 nodes
     lines = str(model).splitlines()
-    assert len(lines) <= 24 and max(map(len, lines)) <= 100
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 100
 
 
 def test_settings_reach_the_method_and_what_it_stands_on(tables: tuple[Path, Path]) -> None:
@@ -197,7 +204,8 @@ def test_tuning_sets_what_it_found(tmp_path: Path) -> None:
     model = quick(graph_of(count=120), settings={"epochs": 5}, tune=2, out=tmp_path / "model")
     best = json.loads((tmp_path / "model" / "tuning" / "best.json").read_text())
     (found,) = (entry["config"] for entry in best["best"]["graph"]["methods"].values())
-    assert found and found.items() <= model.method.get_params().items()
+    assert found
+    assert found.items() <= model.method.get_params().items()
     assert model.method.get_params()["epochs"] == 5
     assert load_model(tmp_path / "model").method.get_params() == model.method.get_params()
 
@@ -210,14 +218,16 @@ def test_with_too_few_calibration_nodes_it_works_and_promises_nothing(count: int
     assert held < 19
     text, card = str(model), (tmp_path / "model" / "README.md").read_text()
     if held < 4:
-        assert f"{held} calibration nodes are too few" in text and "too few for a promise" in card
+        assert f"{held} calibration nodes are too few" in text
+        assert "too few for a promise" in card
         assert "with at most the chosen probability" not in card
     assert (tmp_path / "model" / "report.html").stat().st_size > 10_000
     prediction = model.predict()
     with pytest.raises(MethodError, match=f"needs 19 calibration nodes to be told, and there are {held}"):
         prediction.to_table()
     false_alarms, coverage = model.rates(prediction, None, None)
-    assert false_alarms is None and (coverage is None) == (held < 9)
+    assert false_alarms is None
+    assert (coverage is None) == (held < 9)
     assert "p_value" in prediction.to_table(false_alarms, coverage).column_names
     assert model.rates(prediction, 0.3, 0.5) == (0.3, 0.5)  # what is asked for is not changed
     strange = write_tables(tmp_path / "new", 60, seed=2, name="z{}".format)
@@ -238,7 +248,8 @@ def test_new_nodes_may_hang_on_those_of_fit(covered: tuple[Model, Path], tables:
     again = load_model(folder).predict(new, edges, context=tables[0].parent)  # the folder
     assert torch.equal(prediction.score, again.score)
     alone = load_model(folder).predict(new.drop_columns(["topic"]))
-    assert not alone.calibration.alike and len(alone.nodes) == 20
+    assert not alone.calibration.alike
+    assert len(alone.nodes) == 20
     with pytest.raises(GraphError, match="n0001"):
         model.predict(new, edges)  # its edges lead to nodes that are nowhere
     one = model.predict(new, edges, context=tables, ids=["new3", "n0000"])
@@ -280,15 +291,21 @@ def test_evaluation_leaves_out_what_was_learnt_and_finds_strangers(
     assert (result.nodes, result.strangers, result.left_out) == (len(judged), stranger.sum(), len(seen))
     prediction = model.predict()
     flagged = prediction.strangers(0.05)[judged].numpy()
-    assert result.flagged_known == flagged[~stranger].mean() and result.flagged_strangers == flagged[stranger].mean()
+    assert result.flagged_known == flagged[~stranger].mean()
+    assert result.flagged_strangers == flagged[stranger].mean()
     known = [node for node, other in zip(judged, stranger, strict=True) if not other]
     kept = prediction.sets(0.9)
     hits = [bool(kept[node, CLASSES.index(rows[node])]) for node in known]
-    assert result.covered == np.mean(hits) and result.set_size == pytest.approx(float(kept[known].double().sum(-1).mean()))
+    assert result.covered == np.mean(hits)
+    assert result.set_size == pytest.approx(float(kept[known].double().sum(-1).mean()))
     right = [CLASSES[int(prediction.classes[node])] == rows[node] for node in known]
     assert result.evaluation.metrics["accuracy"] == pytest.approx(np.mean(right))
-    assert result.alike and f"{stranger.sum()} of them of no known class" in str(result)
-    for tables_, words in ((tables, "learnt from all labelled"), (write_tables(tmp_path / "b", share=0.0), "no node has")):
+    assert result.alike
+    assert f"{stranger.sum()} of them of no known class" in str(result)
+    for tables_, words in (
+        (tables, "learnt from all labelled"),
+        (write_tables(tmp_path / "b", share=0.0), "no node has"),
+    ):
         with pytest.raises(MethodError, match=words):
             model.evaluate(*tables_)
 
@@ -299,7 +316,8 @@ def test_classes_of_a_graph_are_numbered_as_the_model_has_them() -> None:
     other = graph_of(seed=7, share=1.0)
     turned = other.replace(labels=torch.where(other.labels >= 0, 2 - other.labels, -1), class_names=CLASSES[::-1])
     first, second = model.evaluate(other), model.evaluate(turned)
-    assert first.evaluation.metrics == second.evaluation.metrics and first.evaluation.metrics["accuracy"] > 0.6
+    assert first.evaluation.metrics == second.evaluation.metrics
+    assert first.evaluation.metrics["accuracy"] > 0.6
 
 
 # ---- handed on
@@ -340,7 +358,8 @@ def test_the_card_says_what_the_summary_has(covered: tuple[Model, Path]) -> None
     card = (folder / "README.md").read_text()
     _, header, body = card.split("---\n", 2)
     fields = yaml.safe_load(header)
-    assert fields["library_name"] == "credalgnn" and "conformal-prediction" in fields["tags"]
+    assert fields["library_name"] == "credalgnn"
+    assert "conformal-prediction" in fields["tags"]
     summary = model.summary
     assert f"accuracy {100 * summary['metrics']['accuracy']:.1f} %" in body
     for row in summary["sets"]:
@@ -351,7 +370,8 @@ def test_the_card_says_what_the_summary_has(covered: tuple[Model, Path]) -> None
     for heading in ("Data", "What it is worth", "What it promises", "How to use it", "Versions"):
         assert f"\n## {heading}\n" in body
     versions = json.loads(body.split("```json\n")[1].split("```")[0])
-    assert versions["torch"] == torch.__version__ and versions["credalgnn"] == cg.__version__
+    assert versions["torch"] == torch.__version__
+    assert versions["credalgnn"] == cg.__version__
     assert json.loads((folder / "model.json").read_text())["summary"] == dict(summary)
 
 
@@ -359,7 +379,8 @@ def test_hostile_class_names_do_not_spoil_the_card(tmp_path: Path) -> None:
     graph = graph_of().replace(class_names=("a\n---\n# b", "c, d", "`e`"))
     quick(graph, out=tmp_path / "model")
     card = (tmp_path / "model" / "README.md").read_text()
-    assert card.count("\n---\n") == 1 and "\n# b" not in card
+    assert card.count("\n---\n") == 1
+    assert "\n# b" not in card
     assert load_model(tmp_path / "model").class_names == graph.class_names
     for name in ("a|b", "value"):
         with pytest.raises(MethodError, match="rename it"):
@@ -379,7 +400,8 @@ def test_damaged_files_are_refused_in_a_line(own: Path, tmp_path: Path) -> None:
             (own / name).write_bytes(bad)
             with pytest.raises(MethodError) as caught:
                 load_model(own)
-            assert "\n" not in str(caught.value) and len(str(caught.value)) < 300 + len(str(own))
+            assert "\n" not in str(caught.value)
+            assert len(str(caught.value)) < 300 + len(str(own))
         (own / name).unlink()
         with pytest.raises(MethodError, match=name if name != "model.json" else "no model in it"):
             load_model(own)
@@ -408,7 +430,8 @@ def test_a_place_that_holds_anything_else_is_left_alone(vanilla: tuple[Model, Pa
         (place / name).write_text("mine")
         with pytest.raises(MethodError, match=re.escape(f"holds other files ({name})")):
             model.save(place)
-        assert (place / name).read_text() == "mine" and len(list(place.iterdir())) == 1
+        assert (place / name).read_text() == "mine"
+        assert len(list(place.iterdir())) == 1
     (tmp_path / "file").write_text("")
     for place, words in (
         (tmp_path / "file", "is a file"),
@@ -453,7 +476,9 @@ def batch(folder: Path, number: int, count: int = 60, shift: float = 0.0) -> tup
         moved = []
         for line in lines:
             fields = line.split(",")
-            moved.append(",".join([*fields[:2], *(f"{float(text) * 0.1 + shift:.4f}" for text in fields[2:6]), fields[6]]))
+            moved.append(
+                ",".join([*fields[:2], *(f"{float(text) * 0.1 + shift:.4f}" for text in fields[2:6]), fields[6]])
+            )
         nodes.write_text("\n".join([header, *moved]) + "\n")
     return nodes, edges
 
@@ -471,14 +496,19 @@ def test_nothing_happens_while_nothing_changes_and_strangers_are_noticed(watched
     folder = Path(shutil.copytree(watched, tmp_path / "model"))
     for number in range(1, 9):
         report = watch(load_model(folder), folder, *batch(tmp_path, number))
-        assert report.batch == number and report.nodes == 60 and not report.alarm
+        assert report.batch == number
+        assert report.nodes == 60
+        assert not report.alarm
         assert 0.2 < report.median_p < 0.8
     for number in range(9, 13):
         report = watch(load_model(folder), folder, *batch(tmp_path, number, shift=0.5))
         if report.alarm:
             break
-    assert report.alarm and report.highest >= 100.0 and "ALARM" in str(report)
-    assert "\n" not in report.reason and "0.01" in report.reason
+    assert report.alarm
+    assert report.highest >= 100.0
+    assert "ALARM" in str(report)
+    assert "\n" not in report.reason
+    assert "0.01" in report.reason
     picture = ElementTree.fromstring((folder / PICTURE).read_text())
     assert picture.tag.endswith("svg")
     bars = [part for part in picture.iter() if part.tag.endswith("rect")]
@@ -502,7 +532,8 @@ def test_a_batch_counts_once_whatever_its_context(watched: Path, tmp_path: Path)
         watch(model, folder, *batch(tmp_path, 2), false_alarms=0.05)
     assert (folder / STATE).read_bytes() == state  # what was refused has left no trace
     again = watch(model, folder, *first, reset=True, false_alarms=0.05)
-    assert again.batch == 1 and again.false_alarms == 0.05
+    assert again.batch == 1
+    assert again.false_alarms == 0.05
     assert watch(model, folder, *batch(tmp_path, 2)).false_alarms == 0.05
     (folder / STATE).write_bytes(b"half")
     with pytest.raises(MethodError, match="--reset begins anew"):
@@ -540,4 +571,5 @@ def test_a_picture_of_any_history_is_valid() -> None:
         text = svg_of(evidence, [0.5] * len(evidence), 2.0)
         root = ElementTree.fromstring(text)
         numbers = [float(n) for part in root.iter() for n in re.findall(r"-?[\d.]+", part.get("points") or "")]
-        assert all(0.0 <= number <= 760.0 for number in numbers) and "nan" not in text
+        assert all(0.0 <= number <= 760.0 for number in numbers)
+        assert "nan" not in text

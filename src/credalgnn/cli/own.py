@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ..model import Model
 
 NOTHING = "nothing was written"  # by a command that was stopped
+WIDTH = 80  # columns of what --help says of a command
 ALARM = 3  # the exit code of ``watch`` when what comes has changed
 
 
@@ -33,8 +35,8 @@ def add_commands(commands: Any) -> None:
         "classes, intervals and strangers of new nodes, one row a node",
         "Predict nodes with a model of credalgnn fit. One row a node: id, class, probability, intervals, "
         "uncertainties, p-value, whether it is a stranger, the classes that stay in question, and why.",
-        "credalgnn predict model/ --nodes new.csv --edges new_edges.csv --context nodes.csv edges.csv \\\n"
-        "      --out predictions.parquet --false-alarms 0.05",
+        "credalgnn predict model/ --nodes new.csv --edges new_edges.csv \\\n"
+        "      --context nodes.csv edges.csv --out predictions.parquet --false-alarms 0.05",
     )
     _add_model(predict)
     add_tables(predict)
@@ -61,7 +63,7 @@ def add_commands(commands: Any) -> None:
         "Take in the next batch of nodes. While nothing changes there is ever an alarm with at most the probability "
         f"--false-alarms, however many batches come. Exit code {ALARM} after an alarm. What was found is kept in the "
         "model's folder, with a picture over time (watch.svg).",
-        "credalgnn watch model/ --nodes monday.csv --edges monday_edges.csv --context nodes.csv edges.csv",
+        "credalgnn watch model/ --nodes monday.csv --edges monday_edges.csv \\\n      --context nodes.csv edges.csv",
     )
     _add_model(watch)
     add_tables(watch)
@@ -76,7 +78,7 @@ def _add(commands: Any, name: str, help: str, description: str, example: str) ->
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=help,
-        description=description,
+        description=textwrap.fill(description, WIDTH),
         epilog=f"example:\n  {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -88,7 +90,7 @@ def _add_fit(commands: Any) -> None:
         commands,
         "fit",
         "a model of your own graph, from a table of nodes and a table of edges",
-        "Learn the classes of nodes from those that have a label, and what is like nothing that is labelled. The\n"
+        "Learn the classes of nodes from those that have a label, and what is like nothing that is labelled. The "
         "model, its card and a page go to --out.",
         "credalgnn fit --nodes nodes.csv --edges edges.csv --label topic --out model/",
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..methods import MethodError
 from ..methods.prediction_table import write_table
 from .model import Model
 from .stages import Stages
@@ -45,7 +47,7 @@ def predict_to(
             said.append(f"and {loaded.graph.num_nodes - len(loaded.nodes):,} of the context")
         said.append(f"with {loaded.graph.num_edges:,} edges")
     if ids is not None and loaded.graph.node_ids is not None and loaded.graph.node_ids.dtype.kind == "i":
-        ids = [int(text) if str(text).lstrip("-").isdigit() else text for text in ids]
+        ids = [_number(str(text)) for text in ids]
     with stages("predict"):
         prediction = model.method.predict(loaded.graph, None if ids is not None else loaded.nodes, ids=ids)
         false_alarms, coverage = model.rates(prediction, false_alarms, coverage)
@@ -75,3 +77,10 @@ def predict_to(
                 "one.\nTo bring them in, give the tables of fit: --context nodes.csv edges.csv"
             )
     return "\n".join(lines)
+
+
+def _number(text: str) -> int:
+    """An id of a graph whose ids are whole numbers."""
+    if not re.fullmatch(r"-?[0-9]{1,18}", text):
+        raise MethodError(f"there is no node {text}: the ids of this graph are whole numbers")
+    return int(text)
