@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.docs-ready
 
-.PHONY: demo test test-slow lint docs browser bench bench-entropy bench-train bench-scale bench-untuned bench-features bench-coverage bench-open figures clean
+.PHONY: demo test test-slow lint docs browser bench bench-entropy bench-train bench-scale bench-untuned bench-features bench-coverage bench-open bench-guarantee figures clean
 
 demo: $(READY)  ## every method on a graph of handwritten digits: who notices the 8s and 9s it never saw? (runs/demo)
 	$(BIN)/credalgnn bench -d digits -m all --seeds 3 --out runs/demo
@@ -33,7 +33,7 @@ docs: $(DOCS_READY)  ## guides and API reference as a site without network: docs
 	$(BIN)/python docs/tables.py
 	$(BIN)/python -m sphinx -q -W --keep-going -c docs -b html . docs/_build/html
 
-bench: bench-entropy bench-train bench-untuned bench-features bench-coverage bench-open bench-scale  ## all benchmarks
+bench: bench-entropy bench-train bench-untuned bench-features bench-coverage bench-open bench-guarantee bench-scale  ## all benchmarks
 
 bench-entropy: $(READY)  ## speed and correctness of the entropies, against SciPy and the greedy pour
 	$(BIN)/python benchmarks/entropy.py
@@ -54,6 +54,9 @@ bench-coverage: $(READY)  ## how credal-coverage degrades with fewer labels, few
 	CREDALGNN_MIRROR=$(MIRROR) $(BIN)/python -W ignore benchmarks/degradation.py
 bench-open: $(READY)  ## what keeps the intervals of credal-lj open, judged by ID validation nodes (half an hour)
 	CREDALGNN_MIRROR=$(MIRROR) $(BIN)/python -W ignore benchmarks/open_intervals.py
+
+bench-guarantee: $(READY)  ## false alarms, prediction sets and strangers caught, and what breaks the guarantee (an hour)
+	CREDALGNN_MIRROR=$(MIRROR) $(BIN)/python -W ignore benchmarks/guarantee.py
 
 bench-scale: $(READY)  ## time and memory on graphs of the size of ArXiv, Reddit2 and Patents (half an hour)
 	$(BIN)/python benchmarks/scale.py

@@ -91,11 +91,20 @@ def write_planetoid(
     return features, labels.tolist(), edges
 
 
-def write_gnn_benchmark(root: Path) -> tuple[np.ndarray, np.ndarray, list[tuple[int, int]]]:
-    """Computers in gnn-benchmark's format: indices in any order, some twice; features, labels and sorted edges."""
+COMPUTERS = "Computers/raw/amazon_electronics_computers.npz"
+
+
+def write_gnn_benchmark(
+    root: Path, file: str = COMPUTERS, pickled: bool = False
+) -> tuple[np.ndarray, np.ndarray, list[tuple[int, int]]]:
+    """gnn-benchmark's format: indices in any order, some twice; features, labels and sorted edges.
+
+    ``pickled``: the names of the classes are objects, as Coauthor's are.
+    """
     rng = np.random.default_rng(1)
     labels = rng.permutation(np.arange(NODES) % CLASSES)
-    content: dict[str, Any] = {"labels": labels, "class_names": np.array([f"goods {k}" for k in range(CLASSES)])}
+    names = np.array([f"goods {k}" for k in range(CLASSES)], dtype=object if pickled else None)
+    content: dict[str, Any] = {"labels": labels, "class_names": names}
     dense = {}
     for part, columns in (("attr", FEATURES), ("adj", NODES)):
         indices = rng.integers(columns, size=(NODES, 3)).astype(np.int32)
@@ -105,7 +114,7 @@ def write_gnn_benchmark(root: Path) -> tuple[np.ndarray, np.ndarray, list[tuple[
         content |= {f"{part}_data": values, f"{part}_indices": indices.reshape(-1), f"{part}_indptr": starts}
         content[f"{part}_shape"] = np.array([NODES, columns])
         dense[part] = sp.csr_matrix((values, indices.reshape(-1), starts), shape=(NODES, columns)).toarray()
-    path = root / "Computers" / "raw" / "amazon_electronics_computers.npz"
+    path = root / file
     path.parent.mkdir(parents=True)
     np.savez(path, **content)
     joined = np.argwhere((dense["adj"] + dense["adj"].T) > 0).tolist()

@@ -192,9 +192,9 @@ def test_errors_say_what_is_wrong(call, message: str) -> None:
 
 
 class NaiveTest:
-    """The test over time as its definition has it: every start and every exponent a product of its own."""
+    """The test over time as its definition has it: every start and every bet a product of its own."""
 
-    exponents = (0.4, 0.6, 0.8, 0.9, 0.95, 0.98)
+    bets = ((1, 0.6), (1, 0.8), (1, 0.92), (0.3, 0.4), (0.3, 0.2), (0.1, 0.2), (0.1, 0.1), (0.03, 0.1))
 
     def __init__(self, calibration: np.ndarray, seed: int) -> None:
         self.bag, self.seed, self.products, self.batches, self.highest = list(calibration), seed, {}, 0, 1.0
@@ -204,15 +204,15 @@ class NaiveTest:
         order = random.permutation(scores)
         shares = 1.0 - random.random(len(scores))
         self.batches += 1
-        weight = 1.0 / (self.batches * (self.batches + 1)) / len(self.exponents)
-        self.products.update({(self.batches, e): weight for e in self.exponents})
+        weight = 1.0 / (self.batches * (self.batches + 1)) / len(self.bets)
+        self.products.update({(self.batches, bet): weight for bet in self.bets})
         ps = []
         for score, share in zip(order, shares, strict=True):
             self.bag.append(score)
             p = (sum(s > score for s in self.bag) + share * sum(s == score for s in self.bag)) / len(self.bag)
             ps.append(p)
-            for (start, e), capital in self.products.items():
-                self.products[start, e] = capital * e * p ** (e - 1.0)
+            for (start, (w, e)), capital in self.products.items():
+                self.products[start, (w, e)] = capital * (1.0 - w + w * e * p ** (e - 1.0))
             self.highest = max(self.highest, self.capital)
         return ps, math.log(self.capital)
 

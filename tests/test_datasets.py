@@ -71,7 +71,8 @@ def test_the_table_is_the_papers() -> None:
     if source.is_file():
         header, *lines = (line.split(",") for line in source.read_text().splitlines())
         assert [[str(row[key]) for key in header] for row in paper_table()] == lines
-    assert list(DATASETS) == [*PAPER, "cora", "citeseer", "pubmed", "computers", "digits", "csbm"]
+    assert list(DATASETS)[:6] == list(PAPER)
+    assert list(DATASETS)[-2:] == ["digits", "csbm"]
     assert {name for name, dataset in DATASETS.items() if dataset.paper} == set(PAPER)
 
 

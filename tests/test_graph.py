@@ -150,7 +150,7 @@ def test_the_fingerprint_changes_with_any_content() -> None:
         ({"edge_index": np.array([[0.0], [1.5]])}, ["edge_index", "integer"]),
         ({"edge_index": np.array([[False], [True]])}, ["edge_index", "bool"]),
         ({"labels": [0, 1, 0]}, ["labels", "[3]", "4 nodes"]),
-        ({"labels": ["cat", "dog", "cat", "dog"]}, ["labels", "<U3"]),
+        ({"labels": [["cat", "dog"], ["cat", "dog"]]}, ["labels", "<U3"]),
         ({"labels": [0.5, 1.0, 0.0, 1.0]}, ["labels", "integer"]),
         ({"labels": np.array([[0, 1], [1, 0], [0, 1], [1, 0]])}, ["labels"]),
         ({"labels": np.array([True, False, True, False])}, ["labels", "bool"]),

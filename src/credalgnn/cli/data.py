@@ -32,21 +32,23 @@ def add_commands(commands: Any) -> None:
 def _datasets(args: argparse.Namespace) -> None:
     from ..graphs import DATASETS, GraphError, dataset_names, find_dataset
 
-    print(f"{'name':10s} {'nodes':>10s} {'edges':>11s} {'classes':>7s} {'homophily':>9s}  on disk")
-    for name in dataset_names():
+    names = dataset_names()
+    width = max(map(len, names))
+    print(f"{'name':{width}s} {'nodes':>10s} {'edges':>11s} {'classes':>7s} {'homophily':>9s}  on disk")
+    for name in names:
         try:
             dataset = find_dataset(name)
             size, place = dataset.summary(args.data_root), dataset.place(args.mirror, args.data_root)
         except GraphError as error:
             if name in DATASETS:  # the mirror is none; a plug-in that cannot be loaded must not hide the others
                 raise UserError(error) from None
-            print(f"{name:10s} cannot be loaded: {' '.join(str(error).split())}")
+            print(f"{name:{width}s} cannot be loaded: {' '.join(str(error).split())}")
             continue
         numbers = " " * 40
         if size is not None:
-            share = size.homophily if isinstance(size.homophily, str) else f"{size.homophily:.3f}"
+            share = size.homophily if isinstance(size.homophily, str) else f"{size.homophily:.2f}"
             numbers = f"{size.nodes:10,d} {size.edges:11,d} {size.classes:7d} {share:>9s}"
-        print(f"{name:10s} {numbers}  {place:24s} {dataset.description}")
+        print(f"{name:{width}s} {numbers}  {place:24s} {dataset.description}")
     print("\nWhat is not on disk yet is shown with published numbers; credalgnn describe NAME fetches and reads it.")
 
 

@@ -3,10 +3,12 @@
 Every node that comes is compared with all nodes before it, calibration nodes first: its smoothed p-value is the share
 of scores above its own, ties (itself among them) shared out at random. As long as all nodes are exchangeable these
 p-values are independent and exactly uniform (Vovk, Gammerman and Shafer, 2005), and nobody can expect to win by betting
-on them. The test bets that they are small: a capital is multiplied by e p^(e - 1) at each p-value p. It starts as 1, in
-equal parts for several exponents e below 1, which suit many or few strangers, and of each part 1 / (b (b + 1)) is put
+on them. The test bets that they are small: a capital is multiplied by 1 - w + w e p^(e - 1) at each p-value p. It
+starts as 1, in equal parts for several stakes w and exponents e below 1, which suit a shift of all nodes (w = 1) or a
+few strangers among many nodes that are as ever (w small: little is lost on these). Of each part 1 / (b (b + 1)) is put
 in at batch b, so that a drift after a long quiet time finds capital that was not lost before. The sum of all is a
-martingale, whose mean stays 1: by Ville's inequality it ever reaches 1 / alpha with probability at most alpha.
+martingale, whose mean stays 1: by Ville's inequality it ever reaches 1 / alpha with probability at most alpha. All bets
+fall with p, so p-values that are larger than uniform ones make alarms rarer and never more frequent.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Array: TypeAlias = NDArray[np.float64]
-EXPONENTS = np.array([0.4, 0.6, 0.8, 0.9, 0.95, 0.98])  # the smaller, the more is staked on each p-value
+BETS = ((1.0, 0.6), (1.0, 0.8), (1.0, 0.92), (0.3, 0.4), (0.3, 0.2), (0.1, 0.2), (0.1, 0.1), (0.03, 0.1))  # (w, e)
+STAKES, EXPONENTS = np.array(BETS).T
 FORMAT = 1  # of the stored state
 
 
@@ -71,7 +74,7 @@ class ExchangeabilityTest:
         self.seed = seed
         self.false_alarms = false_alarms
         self.batches = 0
-        self._log_capital = np.full(len(EXPONENTS), -np.inf)  # what is at stake, by exponent
+        self._log_capital = np.full(len(EXPONENTS), -np.inf)  # what is at stake, by bet
         self._log_highest = 0.0
 
     @property
@@ -97,7 +100,7 @@ class ExchangeabilityTest:
         self.batches += 1
         entering = -math.log(self.batches * (self.batches + 1.0))
         start = np.logaddexp(self._log_capital, entering)
-        gains = np.log(EXPONENTS) + (EXPONENTS - 1.0) * np.log(p)[:, None]
+        gains = np.log1p(STAKES * (EXPONENTS * p[:, None] ** (EXPONENTS - 1.0) - 1.0))
         path = start + np.vstack([np.zeros_like(start), gains.cumsum(0)])
         self._log_capital = path[-1]
         along = np.logaddexp(_log_mean(path), -math.log(self.batches + 1.0))

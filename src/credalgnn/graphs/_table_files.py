@@ -29,7 +29,7 @@ class NamedTable(NamedTuple):
     """A pyarrow table, with what messages call it.
 
     Args:
-        table: The table; each column is one chunk.
+        table: The table.
         name: The file, or what the table is for.
         typed: Whether it came with types; the columns of a text file have only those that pyarrow guessed.
     """
@@ -50,7 +50,7 @@ def read_table(value: Any, role: str, text: Sequence[str], delimiter: str | None
     """
     pa, _ = pyarrow_modules()
     if isinstance(value, pa.Table):
-        return _once(NamedTable(value.combine_chunks(), role, True))
+        return _once(NamedTable(value, role, True))
     if type(value).__module__.split(".")[0] == "pandas" and hasattr(value, "columns"):
         return _once(NamedTable(_from_pandas(value, role), role, True))
     if not isinstance(value, str | os.PathLike):
@@ -62,7 +62,7 @@ def read_table(value: Any, role: str, text: Sequence[str], delimiter: str | None
         if path.name.lower().endswith(PARQUET):
             import pyarrow.parquet
 
-            return _once(NamedTable(pyarrow.parquet.read_table(path).combine_chunks(), str(path), True))
+            return _once(NamedTable(pyarrow.parquet.read_table(path, pre_buffer=False), str(path), True))
         if path.name.lower().endswith(TEXT):
             return _once(NamedTable(_text_table(path, text, delimiter), str(path), False))
     except (pa.ArrowException, OSError, EOFError) as error:
@@ -93,7 +93,7 @@ def _from_pandas(frame: Any, role: str) -> Any:
     pa, _ = pyarrow_modules()
     named = any(name is not None for name in frame.index.names)
     try:
-        return pa.Table.from_pandas(frame, preserve_index=None if named else False).combine_chunks()
+        return pa.Table.from_pandas(frame, preserve_index=None if named else False)
     except (pa.ArrowException, ValueError) as error:  # one column with values of several types, two of one name
         raise GraphError(f"{role}: the data frame cannot be read ({error}); give such a column one type") from None
 
@@ -125,7 +125,7 @@ def _text_table(path: Path, text: Sequence[str], delimiter: str | None) -> Any:
         )
     if any(pa.types.is_binary(column.type) for column in table.columns):  # what is not UTF-8 is read as bytes
         raise _not_utf8(path)
-    return table.combine_chunks()
+    return table
 
 
 def _delimiter(header: str) -> str:

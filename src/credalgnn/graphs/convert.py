@@ -103,11 +103,7 @@ def from_networkx(graph: Any, features: Sequence[str] | None, label: str | None,
         for name, column in zip(chosen, columns, strict=True)
         for at in range(1 if column.ndim == 1 else column.shape[1])
     ]
-    labels = None
-    if label is not None:
-        labels = [values.get(label) for _, values in nodes]
-        if all(value is None for value in labels):
-            raise GraphError(f"no node has the attribute {label!r}, which label= names")
+    labels, classes = (None, None) if label is None else _classes([values.get(label) for _, values in nodes], label)
     number = {node: at for at, (node, _) in enumerate(nodes)}
     edges = list(graph.edges(data=True))
     ends = np.array([(number[a], number[b]) for a, b, _ in edges], np.int64).reshape(-1, 2).T
@@ -123,7 +119,18 @@ def from_networkx(graph: Any, features: Sequence[str] | None, label: str | None,
     called = [node for node, _ in nodes]
     whole = all(isinstance(name, int | np.integer) and not isinstance(name, bool) for name in called)
     ids = np.array(called, np.int64) if whole else np.array([str(name) for name in called])
-    return Graph(np.column_stack(columns), ends, labels, ids, feature_names=names, edge_weight=weights)
+    return Graph(np.column_stack(columns), ends, labels, ids, classes, feature_names=names, edge_weight=weights)
+
+
+def _classes(labels: list[Any], label: str) -> tuple[Any, list[str] | None]:
+    """Labels with the names of their classes: whole numbers are called by what they are, as in tables."""
+    there = {value for value in labels if value is not None}
+    if not there:
+        raise GraphError(f"no node has the attribute {label!r}, which label= names")
+    if not all(isinstance(value, int | np.integer) for value in there):
+        return labels, None  # text, or refused by Graph
+    numbers = {value: number for number, value in enumerate(sorted(value for value in there if value >= 0))}
+    return [numbers.get(value, -1) for value in labels], [str(value) for value in numbers]
 
 
 def _attribute(nodes: Iterable[tuple[Any, dict[str, Any]]], name: str) -> NDArray[np.float64]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -110,7 +110,7 @@ def read_tables(
         class_names: The classes of a model, which get the first numbers; other labels get the numbers behind them.
             None: the labels of the tables, sorted. Where it is given, the column of labels may be missing.
         context: Tables of nodes and edges that were there before; the edges may be None. Edges of either table may
-            join old nodes and new ones, and a node that stands in both tables of nodes is as ``nodes`` has it.
+            join old nodes and new ones; a node or an edge that stands in both tables is as the new one has it.
         split: The column of ``nodes`` that says to which part of a split a node belongs: train, val (valid,
             validation), calibration (calib, cal), test, or empty for none. It is no feature.
     """
@@ -130,17 +130,27 @@ def read_tables(
         _check_nodes(table, columns, needed)
     _check_nodes(tables[-1], columns, [*needed, *([split] if split else [])])
 
+    edge_name = links[0][0].name if links else ""
     tables, ids, joined = _joined(tables, columns.id, links)
-    given = [table.table.drop_columns(_no_features(table, columns, split, encoder)) for table in tables]
-    if encoder is None:
-        encoder = FeatureEncoder.fit(given[0], columns.features, tables[0].name)
-    matrices = [encoder(table, named.name)[0] for table, named in zip(given, tables, strict=True)]
-    del given
     labels, classes = merged_labels([_labels(table, columns.label) for table in tables], class_names)
     count, old = len(labels), len(labels) - len(ids[-1])
+    parts = {}
+    if split is not None:
+        rows = parts_of(tables[-1].table[split], _place(tables[-1], split))
+        parts = {part: torch.from_numpy(at) + old for part, at in rows.items()}
+    if len(joined) == 2:
+        joined[0] = _without(joined[0], joined[1], count, edge_name)
     weighted = [weights is not None for _, weights in joined]
     if any(weighted) and not all(weighted):
         raise GraphError("edges have weights in one of the tables of edges only; give both a column of them, or none")
+
+    given = [table.table.drop_columns(_no_features(table, columns, split, encoder)) for table in tables]
+    if encoder is None:
+        encoder = FeatureEncoder.fit(given[0], columns.features, tables[0].name)
+        others = set(tables[0].table.column_names) - set(given[0].column_names)  # a later split is no news, either
+        encoder = replace(encoder, ignored=(*encoder.ignored, *sorted(others)))
+    matrices = [encoder(table, named.name)[0] for table, named in zip(given, tables, strict=True)]
+    del given, tables, links  # the graph is a copy, and there may be no room for all
     graph = Graph(
         matrices[0] if len(matrices) == 1 else _stacked(matrices),
         np.concatenate([ends for ends, _ in joined], 1) if joined else np.zeros((2, 0), np.int64),
@@ -151,10 +161,6 @@ def read_tables(
         edge_weight=np.concatenate([weights for _, weights in joined]) if any(weighted) else None,
         edgeless=not learning,
     )
-    parts = {}
-    if split is not None:
-        rows = parts_of(tables[-1].table[split], f"{tables[-1].name}, column {split}")
-        parts = {part: torch.from_numpy(at) + old for part, at in rows.items()}
     return TableGraph(graph, encoder, torch.arange(old, count), parts)
 
 
@@ -231,22 +237,34 @@ def _joined(
         if count:
             warn(f"{tables[0].name}: {count} nodes stand in {tables[1].name}, too, and are taken from there")
             kept = pc.invert(replaced)
-            tables = [tables[0]._replace(table=tables[0].table.filter(kept).combine_chunks()), tables[1]]
+            tables = [tables[0]._replace(table=tables[0].table.filter(kept)), tables[1]]
             ids = [ids[0].filter(kept), ids[1]]
-    everyone, joined = pa.concat_arrays(ids), []
-    for at, (named, columns) in enumerate(links):
-        numbers = []
-        for end, array in zip((columns.source, columns.target), ends[2 * at : 2 * at + 2], strict=True):
-            position = pc.index_in(array, value_set=everyone)
-            if position.null_count:
-                row = int(pc.index(pc.is_null(position), True).as_py())
-                raise GraphError(
-                    f"{named.name}, row {row}: {end} {array[row].as_py()!r} is not the id of a node in "
-                    f"{' or '.join(table.name for table in tables)}"
-                )
-            numbers.append(position.to_numpy(zero_copy_only=False).astype(np.int64))
-        joined.append((np.stack(numbers), _weights(named, columns)))
+    if not links:
+        return tables, ids, []
+    # all ends at once, as the index of millions of ids takes longer than asking it
+    position = pc.index_in(pa.concat_arrays(ends), value_set=pa.concat_arrays(ids))
+    numbers, joined, start = pc.fill_null(position, -1).to_numpy(zero_copy_only=False), [], 0
+    for named, columns in links:
+        rows = named.table.num_rows
+        both = numbers[start : start + 2 * rows].reshape(2, rows).astype(np.int64)
+        start += 2 * rows
+        for column, found in zip((columns.source, columns.target), both, strict=True):
+            if rows and found.min() < 0:
+                row = int(found.argmin())
+                given = ids_of(named.table[column].slice(row, 1), "")[0].as_py()
+                where = " or ".join(table.name for table in tables)
+                raise GraphError(f"{named.name}, row {row}: {column} {given!r} is not the id of a node in {where}")
+        joined.append((both, _weights(named, columns)))
     return tables, ids, joined
+
+
+def _without(old: Links, new: Links, count: int, name: str) -> Links:
+    """The edges of the context that are not among the new ones: who gives a table twice has its edges once."""
+    codes = [source * count + target for source, target in (old[0], new[0])]
+    kept = ~np.isin(codes[0], codes[1])
+    if not kept.all():
+        warn(f"{name}: {int((~kept).sum()):,} edges stand in the new table of edges, too, and are taken from there")
+    return old[0][:, kept], None if old[1] is None else old[1][kept]
 
 
 def _place(named: NamedTable, column: str) -> str:

@@ -35,6 +35,7 @@ TRAIN, VAL, TEST = 0, 1, 2  # in the roles [N, S] of the nodes in S splits that 
 UNREADABLE = (
     ValueError,
     LookupError,
+    OverflowError,
     EOFError,
     RuntimeError,
     AttributeError,

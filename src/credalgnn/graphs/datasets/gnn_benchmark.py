@@ -1,4 +1,4 @@
-"""Coauthor CS and Amazon Computers (Shchur et al., 2018).
+"""Coauthor CS and Physics, Amazon Computers and Photo (Shchur et al., 2018), and Cora-ML (Bojchevski et al., 2018).
 
 They are read directly: PyG makes the features dense, which takes half a gigabyte for Coauthor's 60 active of 6,805.
 """
@@ -6,6 +6,7 @@ They are read directly: PyG makes the features dense, which takes half a gigabyt
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,13 +15,14 @@ from .base import Dataset, Summary
 from .files import File
 
 GNN_BENCHMARK = "https://github.com/shchur/gnn-benchmark/raw/master/data/npz"
+GRAPH2GAUSS = "https://github.com/abojchevski/graph2gauss/raw/master/data"
 
 
-def _read(path: Path, with_names: bool = False) -> Graph:
+def _read(path: Path) -> Graph:
     """As PyG reads it: features made binary, self-loops dropped, edges in both directions; but never dense."""
     import scipy.sparse as sp
 
-    with np.load(path, allow_pickle=False) as content:
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
         features, edges = (
             sp.csr_matrix(
                 tuple(content[f"{part}_{name}"] for name in ("data", "indices", "indptr")),
@@ -29,7 +31,7 @@ def _read(path: Path, with_names: bool = False) -> Graph:
             for part in ("attr", "adj")
         )
         labels = content["labels"].astype(np.int64)
-        names = content["class_names"].tolist() if with_names else None  # those of Coauthor are a pickle
+        names = _class_names(content)
     features.sum_duplicates()
     features.data = (features.data > 0).astype(np.float32)
     edges = edges + edges.T
@@ -38,6 +40,17 @@ def _read(path: Path, with_names: bool = False) -> Graph:
     apart = edges.row != edges.col
     ends = np.stack([edges.row[apart], edges.col[apart]]).astype(np.int64)
     return Graph(features, ends, labels, class_names=names)
+
+
+def _class_names(content: Any) -> list[str] | None:
+    """What the classes are called, where the file says so in plain text: a pickle, as Coauthor's, is not opened."""
+    if "class_names" not in content:
+        return None
+    try:
+        names: list[str] = content["class_names"].tolist()
+    except ValueError:
+        return None
+    return names
 
 
 COAUTHOR_FILE = "CS/raw/ms_academic_cs.npz"
@@ -60,7 +73,7 @@ COAUTHOR = Dataset(
 COMPUTERS_FILE = "Computers/raw/amazon_electronics_computers.npz"
 COMPUTERS = Dataset(
     "computers",
-    lambda root: _read(root / COMPUTERS_FILE, with_names=True),
+    lambda root: _read(root / COMPUTERS_FILE),
     ood_classes=tuple(range(3)),
     description="computer goods that Amazon sells, joined if often bought together; category",
     files={
@@ -71,4 +84,34 @@ COMPUTERS = Dataset(
         )
     },
     published=Summary(13752, 491722, 10, "high"),
+)
+
+PHOTO_FILE = "Photo/raw/amazon_electronics_photo.npz"
+PHOTO = Dataset(
+    "photo",
+    lambda root: _read(root / PHOTO_FILE),
+    ood_classes=tuple(range(3)),
+    description="photo goods that Amazon sells, joined if often bought together; category",
+    files={PHOTO_FILE: File(f"{GNN_BENCHMARK}/amazon_electronics_photo.npz")},
+    published=Summary(7650, 238162, 8, "high"),
+)
+
+PHYSICS_FILE = "Physics/raw/ms_academic_phy.npz"
+PHYSICS = Dataset(
+    "physics",
+    lambda root: _read(root / PHYSICS_FILE),
+    ood_classes=(0, 1),
+    description="co-authors in physics; field of study",
+    files={PHYSICS_FILE: File(f"{GNN_BENCHMARK}/ms_academic_phy.npz")},
+    published=Summary(34493, 495924, 5, "high"),
+)
+
+CORA_ML_FILE = "cora_ml/raw/cora_ml.npz"
+CORA_ML = Dataset(
+    "cora-ml",
+    lambda root: _read(root / CORA_ML_FILE),
+    ood_classes=tuple(range(3)),
+    description="citations among papers on machine learning, more than in cora; topic",
+    files={CORA_ML_FILE: File(f"{GRAPH2GAUSS}/cora_ml.npz")},
+    published=Summary(2995, 16316, 7, "high"),
 )

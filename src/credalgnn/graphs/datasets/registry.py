@@ -1,4 +1,4 @@
-"""Data sets by name: the paper's six, four that are widely used, two that need no files, and those from outside."""
+"""Data sets by name: the paper's six, others that are widely used, two that need no files, and those from outside."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from ..errors import GraphError
 from ..graph import Graph
 from ..task import Classes, Task
 from .base import Dataset, Folder
-from .gnn_benchmark import COAUTHOR, COMPUTERS
+from .geom_gcn import ACTOR, CORNELL, TEXAS, WISCONSIN
+from .gnn_benchmark import COAUTHOR, COMPUTERS, CORA_ML, PHOTO, PHYSICS
+from .heterophilous import AMAZON_RATINGS, CHAMELEON_FILTERED, ROMAN_EMPIRE, SQUIRREL_FILTERED
 from .planetoid import CITESEER, CORA, PUBMED
 from .reddit2 import REDDIT2
 from .synthetic import CSBM, DIGITS
+from .wiki_cs import WIKI_CS
 from .wikipedia import CHAMELEON, SQUIRREL
-from .years import ARXIV, PATENTS
+from .years import ARXIV, ARXIV_STRUCTURE, PATENTS
 
 ENTRY_POINTS = "credalgnn.datasets"  # the group in which a package announces its data sets
 
@@ -37,7 +40,20 @@ DATASETS: dict[str, Dataset] = {
         CORA,
         CITESEER,
         PUBMED,
+        CORA_ML,
         COMPUTERS,
+        PHOTO,
+        PHYSICS,
+        WIKI_CS,
+        ROMAN_EMPIRE,
+        AMAZON_RATINGS,
+        ACTOR,
+        CHAMELEON_FILTERED,
+        SQUIRREL_FILTERED,
+        CORNELL,
+        TEXAS,
+        WISCONSIN,
+        ARXIV_STRUCTURE,
         DIGITS,
         CSBM,
     )
@@ -69,8 +85,8 @@ def load_task(
 
     Args:
         name: See ``find_dataset``.
-        split_seed: Chooses the public split where there are some (ten for Chameleon and Squirrel, one for Reddit2), and
-            seeds a random 60/20/20 elsewhere.
+        split_seed: Chooses the public split where there are some (ten for Chameleon, Squirrel and other heterophilous
+            graphs, twenty for Wiki-CS, one for Reddit2), and seeds a random 60/20/20 elsewhere.
         ood_classes: The classes to leave out, by number or name; ``()`` for none. Default: those that the data set
             names; a file or a folder names none.
         inductive: Hide all nodes but those of training from training.

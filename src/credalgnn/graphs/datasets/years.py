@@ -1,6 +1,6 @@
-"""ArXiv (Hu et al., 2020) and Patents (Lim et al., 2021), with the year in five classes as label.
+"""ArXiv (Hu et al., 2020), with and without word vectors, and Patents (Lim et al., 2021), by year in five classes.
 
-Neither needs the ``ogb`` package.
+None needs the ``ogb`` package.
 """
 
 from __future__ import annotations
@@ -18,20 +18,41 @@ from .base import Dataset, Summary
 from .files import DRIVE, File
 
 OGB = "http://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip"
-ARXIV_FILES = [
-    f"arxiv/raw/{name}.csv.gz" for name in ("edge", "node-feat", "node_year", "num-node-list", "num-edge-list")
-]
+COUNTS = ("num-node-list", "num-edge-list")
+ARXIV_FILES = [f"arxiv/raw/{name}.csv.gz" for name in ("edge", "node-feat", "node_year", *COUNTS)]
+STRUCTURE_FILES = [f"arxiv_structure/raw/{name}.csv.gz" for name in ("edge", "node-label", "node_year", *COUNTS)]
+CATEGORIES = 40
 PATENTS_FILE = "patents/raw/snap_patents.mat"
 
 
 def _read_arxiv(root: Path) -> Graph:
     """ogbn-arxiv from OGB's raw CSV files; the label is the year of publication."""
-    edges, features, years, nodes, edge_count = (_read_csv(root / name) for name in ARXIV_FILES)
+    edges, features, labels = _read_ogb(root, ARXIV_FILES)
+    return Graph(features.astype(np.float32), np.ascontiguousarray(edges.T), labels)
+
+
+def _read_structure(root: Path) -> Graph:
+    """ogbn-arxiv without its word vectors: a node's only feature is its subject category, one of 40.
+
+    Copies without the vectors have the edges in another order than OGB has; here they are sorted, so that all make the
+    same graph.
+    """
+    import scipy.sparse as sp
+
+    edges, categories, labels = _read_ogb(root, STRUCTURE_FILES)
+    count = len(labels)
+    places = np.arange(count), categories.reshape(-1).astype(np.int64)
+    features = sp.csr_matrix((np.ones(count, np.float32), places), shape=(count, CATEGORIES))
+    return Graph(features, edges[np.lexsort((edges[:, 1], edges[:, 0]))].T, labels)
+
+
+def _read_ogb(root: Path, files: list[str]) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]:
+    """Edges ``[E, 2]``, what is known of nodes besides, and the year of publication in five classes."""
+    edges, known, years, nodes, edge_count = (_read_csv(root / name) for name in files)
     count = int(nodes.sum())
-    if len(features) != count or len(years) != count or len(edges) != int(edge_count.sum()):
+    if len(known) != count or len(years) != count or len(edges) != int(edge_count.sum()):
         raise GraphError("the raw files do not belong together; download them again")
-    labels = _even_quantiles(years.reshape(-1))
-    return Graph(features.astype(np.float32), np.ascontiguousarray(edges.T).astype(np.int64), labels)
+    return edges.astype(np.int64), known, _even_quantiles(years.reshape(-1))
 
 
 def _read_patents(root: Path) -> Graph:
@@ -77,6 +98,15 @@ ARXIV = Dataset(
     files={name: File(OGB) for name in ARXIV_FILES},
     published=Summary(169343, 1166243, 5, "low"),
     paper=(69523, 23415, 10453, 23245, 10625),
+)
+
+ARXIV_STRUCTURE = Dataset(
+    "arxiv-structure",
+    _read_structure,
+    ood_classes=(0, 1),
+    description="citations of arXiv papers without their words; year in five classes",
+    files={name: File(OGB) for name in STRUCTURE_FILES},
+    published=Summary(169343, 1166243, 5, "low"),
 )
 
 PATENTS = Dataset(
