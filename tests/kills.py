@@ -11,6 +11,11 @@ import signal
 import sys
 from pathlib import Path
 
+import numba  # noqa: F401 (this and others: imported once, and not in every child)
+import pandas  # noqa: F401
+import sympy  # noqa: F401
+import torch._dynamo  # noqa: F401
+
 import credalgnn.cli
 import credalgnn.model.watching
 

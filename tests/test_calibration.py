@@ -366,7 +366,8 @@ def test_saving_keeps_calibration_to_the_bit(name: str, tmp_path: Path) -> None:
     first, second = method.calibration_.tensors(), load_method(tmp_path).calibration_.tensors()
     assert first.keys() == second.keys()
     for key, tensor in first.items():
-        assert tensor.dtype == second[key].dtype and torch.equal(tensor, second[key]), key
+        assert tensor.dtype == second[key].dtype, key
+        assert torch.equal(tensor, second[key]), key
 
 
 def test_scikit_learn_clones_parameters_and_nothing_fitted(covered: tuple[cg.CredalCoverage, Path]) -> None:

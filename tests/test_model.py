@@ -27,6 +27,7 @@ from credalgnn.graphs import GraphError
 from credalgnn.methods import MethodError
 from credalgnn.model import Model, fit, load_model
 from credalgnn.model.folder import SUMMED
+from credalgnn.model.page import report
 from credalgnn.model.picture import svg_of
 from credalgnn.model.watching import PICTURE, STATE, watch
 from own_graphs import CLASSES, FAST, graph_of, write_tables
@@ -272,9 +273,8 @@ def test_what_does_not_fit_the_model_is_refused_by_name(
         load_model(vanilla[1]).predict()
     with pytest.raises(MethodError, match="features"):
         model.predict(graph_of())
-    (tmp_path / "x.npz").write_bytes(b"")
+    graph_of().save(tmp_path / "graph.npz")
     with pytest.raises(GraphError, match="must be tables"):
-        graph_of().save(tmp_path / "graph.npz")
         model.predict(rows, tables[1], context=tmp_path / "graph.npz")
 
 
@@ -456,6 +456,23 @@ def test_what_a_kill_left_behind_is_replaced(vanilla: tuple[Model, Path], tmp_pa
         assert not list(place.glob(".*"))
 
 
+def test_a_method_without_classes_has_no_page(tables: tuple[Path, Path], tmp_path: Path) -> None:
+    model = quick(*tables, method="degree", settings={}, out=tmp_path / "model")
+    assert not (tmp_path / "model" / "report.html").exists()
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "predicts no classes" in card
+    assert "accuracy " not in card
+    loaded = load_model(tmp_path / "model")
+    assert torch.equal(loaded.predict(*tables).score, model.predict().score)
+    with pytest.raises(MethodError, match="predicts no classes"):
+        report(loaded, tmp_path / "page", *tables)
+    new = write_tables(tmp_path / "new", 60, 3, "z{}".format)
+    result = loaded.evaluate(*new)
+    assert result.covered is None
+    assert result.flagged_known is not None
+    assert watch(loaded, tmp_path / "model", *new).nodes == 60
+
+
 def test_a_delimiter_that_was_given_is_kept(tables: tuple[Path, Path], tmp_path: Path) -> None:
     paths = []
     for path in tables:
@@ -525,10 +542,10 @@ def test_a_batch_counts_once_whatever_its_context(watched: Path, tmp_path: Path)
         watch(model, folder, *first)
     with pytest.raises(MethodError, match="this is batch 1 again"):
         watch(model, folder, *first, context=(watched.parent / "nodes.csv", watched.parent / "edges.csv"))
+    rows = pa.csv.read_csv(watched.parent / "nodes.csv")
     with pytest.raises(MethodError, match="fitted with all nodes of this batch"):
-        rows = pa.csv.read_csv(watched.parent / "nodes.csv")
         watch(model, folder, rows.filter(pa.compute.not_equal(rows["topic"], "")))
-    with pytest.raises(MethodError, match="watched with a false-alarm rate of 0.01"):
+    with pytest.raises(MethodError, match=r"watched with a false-alarm rate of 0\.01"):
         watch(model, folder, *batch(tmp_path, 2), false_alarms=0.05)
     assert (folder / STATE).read_bytes() == state  # what was refused has left no trace
     again = watch(model, folder, *first, reset=True, false_alarms=0.05)

@@ -68,7 +68,7 @@ def refuses(typed: Typed, line: str, *words: str) -> None:
     """Exit code 2, one line of reason, nothing on stdout."""
     code, out, err = typed(line)
     *progress, reason = err.splitlines()
-    assert code == 2 and out == "", (line, out, err)
+    assert (code, out) == (2, ""), (line, err)
     assert all(text.split()[0] in ("read", "predict", "fit", "!") for text in progress), err
     assert reason.startswith("credalgnn: "), err
     missing = [word for word in words if word not in reason]
@@ -192,6 +192,18 @@ def test_help_has_an_example_that_parses(command: str, typed: Typed) -> None:
     known = {word for word in out.split("example:")[0].replace(",", " ").split() if word.startswith("--")}
     assert {word for word in example if word.startswith("--")} <= known
     assert max(map(len, out.splitlines())) <= 100
+
+
+def test_a_method_of_ones_own_is_named_again(typed: Typed, here: Path) -> None:
+    code, out, _ = typed(f"fit {TABLES} --label topic -m mymodels:Mine --out own")
+    assert code == 0
+    assert "-m mymodels:Mine" in out
+    code = subprocess.run(
+        [sys.executable, "-m", "credalgnn", *f"predict own {NEW} --out p.csv".split()], capture_output=True, text=True
+    )
+    assert code.returncode == 2
+    assert code.stderr.splitlines()[-1].endswith("(-m mymodels:Mine)")
+    assert typed(f"predict own {NEW} --out p.csv -m mymodels:Mine")[0] == 0
 
 
 # ---- clumsy hands

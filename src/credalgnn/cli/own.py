@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import textwrap
 import warnings
@@ -114,6 +115,7 @@ def _add_fit(commands: Any) -> None:
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help="the folder that credalgnn fit made")
+    parser.add_argument("-m", "--method", metavar="MODULE:CLASS", help="of a model whose method is your own class")
 
 
 def add_tables(parser: argparse.ArgumentParser, context: bool = True) -> None:
@@ -235,18 +237,19 @@ def _fit(args: argparse.Namespace) -> int:
             seed=args.seed,
             out=args.out,
         )
-    given = f"--graph {data}" if edges is None else f"--nodes {data} --edges {edges}"
-    print(
-        f"\n{model}\n\nThe model is in {args.out}; README.md is its card, report.html its page: open it in a browser.\n"
-        f"Next: credalgnn predict {args.out} {given} --out predictions.csv --false-alarms 0.05"
-    )
+    given = ["--graph", data] if edges is None else ["--nodes", data, "--edges", edges]
+    if ":" in args.method:
+        given += ["-m", args.method]
+    page = ", report.html its page: open it in a browser" if model.summary["metrics"] else ""
+    command = shlex.join(map(str, ["credalgnn", "predict", args.out, *given, "--out", "predictions.csv"]))
+    print(f"\n{model}\n\nThe model is in {args.out}; README.md is its card{page}.\nNext: {command}")
     return 0
 
 
-def _load(folder: Path) -> Model:
+def _load(folder: Path, method: str | None = None) -> Model:
     from ..model import load_model
 
-    return load_model(folder)
+    return load_model(folder, method=method)
 
 
 def _predict(args: argparse.Namespace) -> int:
@@ -263,7 +266,8 @@ def _predict(args: argparse.Namespace) -> int:
     with user_errors(), _told():
         from ..model.predicting import predict_to
 
-        print(predict_to(_load(args.model), args.out, data, edges, context, args.ids, args.false_alarms, args.coverage))
+        model = _load(args.model, args.method)
+        print(predict_to(model, args.out, data, edges, context, args.ids, args.false_alarms, args.coverage))
     return 0
 
 
@@ -272,7 +276,7 @@ def _evaluate(args: argparse.Namespace) -> int:
     data, edges = _data(args, edges_needed=False)
     context = _context(args)
     with user_errors(), _told():
-        model = _load(args.model)
+        model = _load(args.model, args.method)
         print(model.evaluate(data, edges, context=context, false_alarms=args.false_alarms, coverage=args.coverage))
     return 0
 
@@ -314,7 +318,7 @@ def _watch(args: argparse.Namespace) -> int:
         from ..model.watching import PICTURE, watch
 
         report = watch(
-            _load(args.model),
+            _load(args.model, args.method),
             args.model,
             data,
             edges,

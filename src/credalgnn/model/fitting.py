@@ -115,7 +115,8 @@ def fit(
     model = Model(fitted, known, loaded.reader, summary)
     if folder is not None:
         with stages("write"):
-            write_page_of(model, graph, prediction, folder / PAGE, parts, title=folder.resolve().name)
+            if prediction.probabilities is not None:
+                write_page_of(model, graph, prediction, folder / PAGE, parts, title=folder.resolve().name)
             model.save(folder)  # last: what a kill leaves behind is no model
     return model
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..graphs import Graph
-from ..methods import Prediction
+from ..methods import MethodError, Prediction
 from ..methods.calibration import calibration_nodes_for
 from ..report.graph_page import GraphPage, write_graph_page
 from .folder import PAGE
@@ -31,6 +31,10 @@ def report(model: Model, out: Path, data: Any, edges: Any = None, context: Any =
         edges: See ``Model.predict``.
         context: See ``Model.predict``; its nodes are in the page, too.
     """
+    if not model.summary["metrics"]:
+        raise MethodError(
+            f"{model.method.name} predicts no classes, and a page shows these: credalgnn predict has the rest"
+        )
     stages = Stages()
     with stages("read"):
         loaded = model.read(data, edges, context)
