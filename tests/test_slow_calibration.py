@@ -11,6 +11,7 @@ import torch
 
 import credalgnn as cg
 from credalgnn.graphs import Split
+from credalgnn.methods.calibration import calibration_nodes_for
 
 pytestmark = pytest.mark.slow
 
@@ -44,10 +45,14 @@ def test_false_alarms_and_coverage_are_as_promised(name: str) -> None:
                 prediction, calibration=replace(whole, scores=parts[0], classes=parts[1], nonconformity=parts[2])
             )
             for rate, found in alarms.items():
+                if calibration_nodes_for(false_alarms=rate) > int(held.sum()):
+                    continue  # csbm has too few nodes for one in a hundred
                 found.append(float(divided.strangers(rate)[~held].double().mean()))
             for coverage, found in hits.items():
                 kept = divided.sets(coverage).gather(1, labels[rest][:, None]).squeeze(1)
                 found.append(float(kept[~held].double().mean()))
+    alarms = {rate: found for rate, found in alarms.items() if found}
+    assert len(alarms) >= 3
     for rate, found in alarms.items():
         assert np.mean(found) <= rate + 2 * np.std(found) / math.sqrt(len(found)), (rate, np.mean(found))
         assert np.mean(found) >= 0.3 * rate  # a promise that is kept by never saying anything is none

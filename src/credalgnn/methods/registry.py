@@ -90,7 +90,7 @@ def known_method(path: str, expected: type[Method] | None = None) -> type[Method
     if module in sys.modules:
         return check_declared(_imported(path), path)
     raise MethodError(
-        f"the method {path} is not built in: import {module} first, or say that you want it, method={path!r} (-m {path})"
+        f"the method {path} is not built in: import {module} first, or say you want it, method={path!r} (-m {path})"
     )
 
 
