@@ -42,7 +42,18 @@ html_title = f"credalgnn {release}"
 html_copy_source = False
 
 PACKAGES = (sets, graphs, methods, metrics, report, api)
-GUIDES = ["uncertainty", "data", "methods", "coverage", "guarantee", "benchmark", "extend", "entropy", "architecture"]
+GUIDES = [
+    "own-graph",
+    "uncertainty",
+    "data",
+    "methods",
+    "coverage",
+    "guarantee",
+    "benchmark",
+    "extend",
+    "entropy",
+    "architecture",
+]
 
 
 def add_contents(app: Sphinx, document: str, source: list[str]) -> None:
