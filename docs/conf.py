@@ -44,6 +44,7 @@ html_copy_source = False
 PACKAGES = (sets, graphs, methods, metrics, report, api)
 GUIDES = [
     "own-graph",
+    "predictions",
     "uncertainty",
     "data",
     "methods",

@@ -186,7 +186,10 @@ def test_save_and_load_in_another_process(place: Path) -> None:
     loaded = python(place, "-c", LOAD)
     assert loaded.returncode == 0, loaded.stderr
     refused, *same = loaded.stdout.splitlines()
-    assert refused == "the method mymodels:Mine is not built in: import mymodels first, or load_method(.., method=Mine)"
+    assert refused == (
+        "the method mymodels:Mine is not built in: import mymodels first, or say you want it, "
+        "method='mymodels:Mine' (-m mymodels:Mine)"
+    )
     assert same == ["True", "True"]
 
 

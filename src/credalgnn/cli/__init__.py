@@ -13,6 +13,8 @@ from .._version import __version__
 from . import bench, data, own, search, sets
 from .errors import UserError
 
+RESUMABLE = "what was finished is kept, and the same command goes on"  # unless a command says something else
+
 
 class _Parser(argparse.ArgumentParser):
     """Options have one spelling (``--seed`` is not ``--seeds``), and an unknown one gets the nearest."""
@@ -71,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"credalgnn: {error}", file=sys.stderr)
         return error.code
     except KeyboardInterrupt:
-        print("credalgnn: stopped; what was finished is kept, and the same command goes on", file=sys.stderr)
+        print(f"credalgnn: stopped; {getattr(args, 'stopped', RESUMABLE)}", file=sys.stderr)
         return 130
     except BrokenPipeError:
         sys.stderr.close()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
+import textwrap
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +18,8 @@ from .errors import UserError
 if TYPE_CHECKING:
     from ..model import Model
 
+NOTHING = "nothing was written"  # by a command that was stopped
+WIDTH = 80  # columns of what --help says of a command
 ALARM = 3  # the exit code of ``watch`` when what comes has changed
 
 
@@ -32,15 +36,15 @@ def add_commands(commands: Any) -> None:
         "classes, intervals and strangers of new nodes, one row a node",
         "Predict nodes with a model of credalgnn fit. One row a node: id, class, probability, intervals, "
         "uncertainties, p-value, whether it is a stranger, the classes that stay in question, and why.",
-        "credalgnn predict model/ --nodes new.csv --edges new_edges.csv --context nodes.csv edges.csv \\\n"
-        "      --out predictions.parquet --false-alarms 0.05",
+        "credalgnn predict model/ --nodes new.csv --edges new_edges.csv \\\n"
+        "      --context nodes.csv edges.csv --out predictions.parquet --false-alarms 0.05",
     )
     _add_model(predict)
     add_tables(predict)
     predict.add_argument("--out", type=Path, required=True, metavar="FILE", help="a .csv or .parquet file")
     _add_promises(predict)
     predict.add_argument("--ids", nargs="+", metavar="ID", help="only these nodes")
-    predict.set_defaults(run=_predict)
+    predict.set_defaults(run=_predict, stopped=NOTHING)
     evaluate = _add(
         commands,
         "evaluate",
@@ -52,7 +56,7 @@ def add_commands(commands: Any) -> None:
     _add_model(evaluate)
     add_tables(evaluate)
     _add_promises(evaluate)
-    evaluate.set_defaults(run=_evaluate)
+    evaluate.set_defaults(run=_evaluate, stopped=NOTHING)
     watch = _add(
         commands,
         "watch",
@@ -60,7 +64,7 @@ def add_commands(commands: Any) -> None:
         "Take in the next batch of nodes. While nothing changes there is ever an alarm with at most the probability "
         f"--false-alarms, however many batches come. Exit code {ALARM} after an alarm. What was found is kept in the "
         "model's folder, with a picture over time (watch.svg).",
-        "credalgnn watch model/ --nodes monday.csv --edges monday_edges.csv --context nodes.csv edges.csv",
+        "credalgnn watch model/ --nodes monday.csv --edges monday_edges.csv \\\n      --context nodes.csv edges.csv",
     )
     _add_model(watch)
     add_tables(watch)
@@ -68,14 +72,14 @@ def add_commands(commands: Any) -> None:
         "--false-alarms", type=_rate, metavar="P", help="probability of an alarm, ever, while nothing changes (0.01)"
     )
     watch.add_argument("--reset", action="store_true", help="forget all batches so far")
-    watch.set_defaults(run=_watch)
+    watch.set_defaults(run=_watch, stopped=NOTHING)
 
 
 def _add(commands: Any, name: str, help: str, description: str, example: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=help,
-        description=description,
+        description=textwrap.fill(description, WIDTH),
         epilog=f"example:\n  {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -87,7 +91,7 @@ def _add_fit(commands: Any) -> None:
         commands,
         "fit",
         "a model of your own graph, from a table of nodes and a table of edges",
-        "Learn the classes of nodes from those that have a label, and what is like nothing that is labelled. The\n"
+        "Learn the classes of nodes from those that have a label, and what is like nothing that is labelled. The "
         "model, its card and a page go to --out.",
         "credalgnn fit --nodes nodes.csv --edges edges.csv --label topic --out model/",
     )
@@ -111,6 +115,7 @@ def _add_fit(commands: Any) -> None:
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help="the folder that credalgnn fit made")
+    parser.add_argument("-m", "--method", metavar="MODULE:CLASS", help="of a model whose method is your own class")
 
 
 def add_tables(parser: argparse.ArgumentParser, context: bool = True) -> None:
@@ -138,11 +143,11 @@ def add_tables(parser: argparse.ArgumentParser, context: bool = True) -> None:
 
 def _add_promises(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--false-alarms", type=_rate, default=0.05, metavar="RATE",
+        "--false-alarms", type=_rate, metavar="RATE",
         help="flag a node of a known class as a stranger with at most this probability (default: 0.05)",
     )  # fmt: skip
     parser.add_argument(
-        "--coverage", type=_rate, default=0.9, metavar="RATE",
+        "--coverage", type=_rate, metavar="RATE",
         help="keep the true class among those in question with at least this probability (default: 0.9)",
     )  # fmt: skip
 
@@ -206,8 +211,10 @@ def _told() -> Iterator[None]:
 
 def _fit(args: argparse.Namespace) -> int:
     need("pyarrow", "credalgnn fit")
+    args.stopped = "no model was written"
     if args.tune:
         need("optuna", "--tune")
+        args.stopped = "no model was written; finished trials are kept, and the same command goes on"
     data, edges = _data(args, edges_needed=True)
     settings = settings_of(args.overrides)
     with user_errors(), _told():
@@ -230,18 +237,19 @@ def _fit(args: argparse.Namespace) -> int:
             seed=args.seed,
             out=args.out,
         )
-    given = f"--graph {data}" if edges is None else f"--nodes {data} --edges {edges}"
-    print(
-        f"\n{model}\n\nThe model is in {args.out}; README.md is its card, report.html its page: open it in a browser.\n"
-        f"Next: credalgnn predict {args.out} {given} --out predictions.csv --false-alarms 0.05"
-    )
+    given = ["--graph", data] if edges is None else ["--nodes", data, "--edges", edges]
+    if ":" in args.method:
+        given += ["-m", args.method]
+    page = ", report.html its page: open it in a browser" if model.summary["metrics"] else ""
+    command = shlex.join(map(str, ["credalgnn", "predict", args.out, *given, "--out", "predictions.csv"]))
+    print(f"\n{model}\n\nThe model is in {args.out}; README.md is its card{page}.\nNext: {command}")
     return 0
 
 
-def _load(folder: Path) -> Model:
+def _load(folder: Path, method: str | None = None) -> Model:
     from ..model import load_model
 
-    return load_model(folder)
+    return load_model(folder, method=method)
 
 
 def _predict(args: argparse.Namespace) -> int:
@@ -250,13 +258,16 @@ def _predict(args: argparse.Namespace) -> int:
     context = _context(args)
     if args.out.suffix.lower() not in (".csv", ".parquet"):
         raise UserError(f"{args.out}: a .csv or .parquet file is wanted")
-    for path in (data, edges):
+    if args.out.is_dir():
+        raise UserError(f"{args.out}: is a folder; name a file in it")
+    for path in (data, edges, *(args.context or ())):
         if path is not None and path.resolve() == args.out.resolve():
             raise UserError(f"{args.out}: the result would overwrite what is read; name another file")
     with user_errors(), _told():
         from ..model.predicting import predict_to
 
-        print(predict_to(_load(args.model), args.out, data, edges, context, args.ids, args.false_alarms, args.coverage))
+        model = _load(args.model, args.method)
+        print(predict_to(model, args.out, data, edges, context, args.ids, args.false_alarms, args.coverage))
     return 0
 
 
@@ -265,7 +276,7 @@ def _evaluate(args: argparse.Namespace) -> int:
     data, edges = _data(args, edges_needed=False)
     context = _context(args)
     with user_errors(), _told():
-        model = _load(args.model)
+        model = _load(args.model, args.method)
         print(model.evaluate(data, edges, context=context, false_alarms=args.false_alarms, coverage=args.coverage))
     return 0
 
@@ -307,7 +318,7 @@ def _watch(args: argparse.Namespace) -> int:
         from ..model.watching import PICTURE, watch
 
         report = watch(
-            _load(args.model),
+            _load(args.model, args.method),
             args.model,
             data,
             edges,

@@ -101,6 +101,8 @@ def deal(labels: Tensor, parts: Mapping[str, Tensor], seed: int = 0) -> dict[str
         seed: Of the deal.
     """
     wanted = [name for name in SHARES if name not in parts]
+    if not wanted:
+        return dict(parts)
     free = labels >= 0
     for nodes in parts.values():
         free[nodes] = False

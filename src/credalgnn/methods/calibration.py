@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..conformal import needed
 from .known_nodes import KnownNodes
 
 
@@ -28,6 +29,22 @@ class Calibration:
     classes: Tensor | None
     nonconformity: Tensor | None
     alike: bool = True
+
+
+def calibration_nodes_for(
+    *, false_alarms: float | None = None, fdr: float | None = None, coverage: float | None = None
+) -> int:
+    """How many calibration nodes it takes at least to promise what is given.
+
+    Args:
+        false_alarms: A rate of false alarms.
+        fdr: A share of false alarms among flags: with fewer nodes there would never be a flag.
+        coverage: Of prediction sets.
+    """
+    rates = [rate for rate in (false_alarms, fdr) if rate is not None]
+    if coverage is not None:
+        rates.append(round(1.0 - coverage, 12))  # 1 - 0.9 is a little less than 0.1
+    return max((needed(rate) for rate in rates), default=1)
 
 
 class CalibrationNodes(NamedTuple):

@@ -71,7 +71,8 @@ def numbers_of(graph: Graph, ids: Sequence[Any]) -> Tensor:
     if asked.ndim != 1 or not len(asked):
         raise GraphError("ids must be a list of node ids, at least one")
     if (asked.dtype.kind == "U") != text or asked.dtype.kind not in "iuU":
-        raise GraphError(f"ids are {asked.dtype}, and those of the graph {'text' if text else 'whole numbers'}")
+        kind = "text" if asked.dtype.kind == "U" else "whole numbers" if asked.dtype.kind in "iu" else asked.dtype
+        raise GraphError(f"ids are {kind}, and those of the graph {'text' if text else 'whole numbers'}")
     order = np.argsort(graph.node_ids, kind="stable")
     place = np.searchsorted(graph.node_ids, asked, sorter=order).clip(max=len(order) - 1)
     numbers = order[place]

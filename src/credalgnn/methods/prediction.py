@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from .. import conformal
 from ..sets import CredalSet, uncertainty
-from .calibration import Calibration
+from .calibration import Calibration, calibration_nodes_for
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]
@@ -126,7 +127,8 @@ class Prediction:
             false_alarms: A node of a known class is flagged with at most this probability, whatever strangers look
                 like, if it is exchangeable with the calibration nodes.
             fdr: Instead of that, the expected share of false alarms among all flags (Benjamini and Hochberg).
-            by_class: Hold ``false_alarms`` for each predicted class by itself, and not on average over all.
+            by_class: Hold ``false_alarms`` for each predicted class by itself, and not on average over all. Of a class
+                that too few calibration nodes are predicted as, no node is flagged.
         """
         rate = false_alarms if fdr is None else fdr
         if rate is None or (false_alarms is not None and fdr is not None):
@@ -143,8 +145,7 @@ class Prediction:
                 raise MethodError("this method predicts no classes, so there is nothing to group nodes by")
             groups = (calibration.classes, self.classes)
             count = int(torch.bincount(calibration.classes, minlength=len(self.class_names)).max())
-        if false_alarms is not None:
-            self._check_enough(count, false_alarms, "false_alarms")
+        self._check_enough(count, rate, "false_alarms" if fdr is None else "fdr")
         p = conformal.p_values(calibration.scores, self.score, groups)
         return conformal.benjamini_hochberg(p, rate) if fdr is not None else conformal.flags(p, rate)
 
@@ -162,7 +163,7 @@ class Prediction:
         calibration = self._calibrated("prediction sets with a promise")
         if calibration.nonconformity is None or self.probabilities is None:
             raise MethodError(f"this method scores nodes ({', '.join(self.scores)}) and predicts no classes")
-        self._check_enough(len(calibration.scores), 1.0 - coverage, "coverage")
+        self._check_enough(len(calibration.scores), coverage, "coverage")
         threshold = conformal.threshold(calibration.nonconformity, coverage)
         return conformal.prediction_sets(self.nonconformity(), threshold, self.probabilities)
 
@@ -181,30 +182,34 @@ class Prediction:
         return self.calibration
 
     @staticmethod
-    def _check_enough(count: int, alpha: float, name: str) -> None:
-        wanted = conformal.needed(alpha)
+    def _check_enough(count: int, value: float, name: str) -> None:
+        wanted = calibration_nodes_for(**{name: value})
         if count < wanted:
-            value = alpha if name == "false_alarms" else 1.0 - alpha
-            least = 1.0 / (count + 1)
-            limit = f"at least {least:.3g}" if name == "false_alarms" else f"at most {1.0 - least:.3g}"
+            step = 10.0 ** -max(3, len(str(count)))  # the limit is rounded towards what can be promised
+            least = math.ceil(1.0 / (count + 1) / step) * step
+            limit = f"at most {1.0 - least:.10g}" if name == "coverage" else f"at least {least:.10g}"
             raise MethodError(
                 f"{name}={value:g} needs {wanted} calibration nodes to be told, and there are {count}: set more "
                 f"labelled nodes aside, or choose {limit}"
             )
 
-    def to_table(self, false_alarms: float = 0.05, coverage: float = 0.9, *, why: bool = True) -> pyarrow.Table:
+    def to_table(
+        self, false_alarms: float | None = 0.05, coverage: float | None = 0.9, *, why: bool = True
+    ) -> pyarrow.Table:
         """One row a node, as an Arrow table: docs/predictions.md has the columns.
 
         Args:
-            false_alarms: The rate at which nodes are flagged as strangers.
-            coverage: Of the classes that stay in question.
+            false_alarms: The rate at which nodes are flagged as strangers; None: there are no flags.
+            coverage: Of the classes that stay in question; None: these are left out.
             why: Say of flagged nodes why they are uncertain, which takes a while for many.
         """
         from .prediction_table import table_of
 
         return table_of(self, false_alarms, coverage, why)
 
-    def to_pandas(self, false_alarms: float = 0.05, coverage: float = 0.9, *, why: bool = True) -> pandas.DataFrame:
+    def to_pandas(
+        self, false_alarms: float | None = 0.05, coverage: float | None = 0.9, *, why: bool = True
+    ) -> pandas.DataFrame:
         """``to_table`` as a data frame; needs pandas.
 
         Args:
@@ -215,7 +220,12 @@ class Prediction:
         return self.to_table(false_alarms, coverage, why=why).to_pandas()
 
     def to_parquet(
-        self, path: str | os.PathLike[str], false_alarms: float = 0.05, coverage: float = 0.9, *, why: bool = True
+        self,
+        path: str | os.PathLike[str],
+        false_alarms: float | None = 0.05,
+        coverage: float | None = 0.9,
+        *,
+        why: bool = True,
     ) -> None:
         """``to_table`` as a Parquet file, or a CSV file if the name ends with ``.csv``; whole or not at all.
 

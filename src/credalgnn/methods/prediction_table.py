@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,21 +24,19 @@ SEPARATOR = "|"
 PIECE = 1 << 16  # rows whose texts are made at a time
 
 
-def table_of(prediction: Prediction, false_alarms: float, coverage: float, why: bool) -> pyarrow.Table:
+def table_of(prediction: Prediction, false_alarms: float | None, coverage: float | None, why: bool) -> pyarrow.Table:
     """See ``Prediction.to_table``.
 
     Args:
         prediction: Of a method that classifies, or of one that scores only.
-        false_alarms: The rate at which nodes are flagged.
-        coverage: Of the classes that stay in question.
+        false_alarms: The rate at which nodes are flagged; None: there are no flags.
+        coverage: Of the classes that stay in question; None: these are left out.
         why: Explain flagged nodes.
     """
     import pyarrow as pa
 
     names = prediction.class_names
-    for name in names:
-        if SEPARATOR in name:
-            raise MethodError(f"the class name {name!r} has a {SEPARATOR} in it, which separates classes: rename it")
+    check_class_names(names, prediction.credal is not None)
     ids = prediction.nodes.numpy() if prediction.node_ids is None else prediction.node_ids
     columns: dict[str, Any] = {"id": ids}
     if prediction.probabilities is not None:
@@ -55,15 +54,31 @@ def table_of(prediction: Prediction, false_alarms: float, coverage: float, why: 
     metadata = {"credalgnn.schema": SCHEMA, "credalgnn.class_names": json.dumps(names)}
     flagged = torch.zeros(len(prediction.nodes), dtype=torch.bool)
     if prediction.calibration is not None:
-        p, flagged = prediction.p_values, prediction.strangers(false_alarms)
-        columns["p_value"], columns["stranger"] = p.numpy(), flagged.numpy()
-        metadata["credalgnn.false_alarms"] = f"{false_alarms:g}"
-        if prediction.probabilities is not None:
+        columns["p_value"] = prediction.p_values.numpy()
+        if false_alarms is not None:
+            flagged = prediction.strangers(false_alarms)
+            columns["stranger"] = flagged.numpy()
+            metadata["credalgnn.false_alarms"] = f"{false_alarms:g}"
+        if prediction.probabilities is not None and coverage is not None:
             columns["classes"] = pa.array(_classes(prediction, prediction.sets(coverage)), pa.string())
             metadata["credalgnn.coverage"] = f"{coverage:g}"
     if why:
         columns["why"] = pa.array(_why(prediction, flagged), pa.string())
     return pa.table(columns).replace_schema_metadata(metadata)
+
+
+def check_class_names(names: Sequence[str], credal: bool) -> None:
+    """Refuse names of classes that would make the table ambiguous.
+
+    Args:
+        names: The names.
+        credal: Whether the method is credal.
+    """
+    for name in names:
+        if SEPARATOR in name:
+            raise MethodError(f"the class name {name!r} has a {SEPARATOR} in it, which separates classes: rename it")
+        if name == "value" and not credal:
+            raise MethodError("a class called 'value' has the column of p-values, p_value: rename it")
 
 
 def _classes(prediction: Prediction, kept: Tensor) -> list[str]:

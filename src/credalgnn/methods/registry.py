@@ -81,7 +81,7 @@ def known_method(path: str, expected: type[Method] | None = None) -> type[Method
         return METHODS[path]
     if expected is not None and method_path(expected) == path:
         return expected
-    module, _, name = path.partition(":")
+    module = path.partition(":")[0]
     if module not in sys.modules:  # a plug-in may announce its class by a shorter path than the class itself has
         package = module.partition(".")[0]
         for plugin in _plugins().values():
@@ -89,7 +89,9 @@ def known_method(path: str, expected: type[Method] | None = None) -> type[Method
                 _imported(plugin)
     if module in sys.modules:
         return check_declared(_imported(path), path)
-    raise MethodError(f"the method {path} is not built in: import {module} first, or load_method(.., method={name})")
+    raise MethodError(
+        f"the method {path} is not built in: import {module} first, or say you want it, method={path!r} (-m {path})"
+    )
 
 
 @cache

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .summary import diagnosis_in_words
+from ..methods.calibration import calibration_nodes_for
+from .summary import RATES, diagnosis_in_words
 
 if TYPE_CHECKING:
     from .model import Model
@@ -26,14 +27,13 @@ def card(model: Model, config: Mapping[str, Any]) -> str:
     accuracy = metrics.get("accuracy")
     header = ["---", "library_name: credalgnn", "tags:", *(f"- {tag}" for tag in _TAGS)]
     header += ["metrics:", "- accuracy", "---"]
-    names = ", ".join(summary["classes"][:20]) + (" ..." if len(summary["classes"]) > 20 else "")
+    names = ", ".join(" ".join(name.split()) for name in summary["classes"][:20])
+    names += " ..." if len(summary["classes"]) > 20 else ""
     lines = [
         "",
         f"# Node classifier ({summary['method']})",
         "",
-        f"Tells {len(summary['classes'])} classes of nodes apart ({names}), and says of each node how far it is to be "
-        "trusted: a lower and an upper probability of every class, and whether the node looks like anything that was "
-        "labelled.",
+        _what(model, names),
         "",
         "## Data",
         "",
@@ -50,7 +50,7 @@ def card(model: Model, config: Mapping[str, Any]) -> str:
         )
     lines += ["", "## What it is worth", ""]
     if accuracy is not None:
-        count = parts[summary["judged_on"]]
+        count = summary["judged"]
         lines += [
             f"On {count:,} {summary['judged_on']} nodes, which took no part in training: accuracy "
             f"{100 * accuracy:.1f} %, calibration error {100 * metrics['ece']:.1f} %.",
@@ -71,16 +71,13 @@ def card(model: Model, config: Mapping[str, Any]) -> str:
         lines.append("")
     if text := diagnosis_in_words(summary["diagnosis"]):
         lines += [text, ""]
-    lines += [f"- Warning: {message}" for message in summary.get("warnings", ())]
+    lines += [f"- Warning: {message}" for message in summary["warnings"]]
+    if summary["warnings"]:
+        lines.append("")
     lines += [
-        "",
         "## What it promises",
         "",
-        f"{parts['calibration']:,} calibration nodes took no part in training, early stopping, temperature or tuning. "
-        "A node that is exchangeable with them (of a known class, and come to the graph in the same way) is flagged "
-        "as a stranger with at most the chosen probability, and has its true class among those in question with at "
-        "least the chosen probability. Nothing is promised of nodes that come otherwise; `credalgnn watch` notices "
-        "when they do.",
+        _promise(parts["calibration"]),
         "",
         "## How to use it",
         "",
@@ -104,3 +101,33 @@ def card(model: Model, config: Mapping[str, Any]) -> str:
         "",
     ]
     return "\n".join([*header, *lines])
+
+
+def _what(model: Model, names: str) -> str:
+    """What it does, in a sentence."""
+    if model.summary["method"] and not model.summary["metrics"]:
+        return "Scores nodes by how strange they are; it predicts no classes."
+    said = "its probability of every class"
+    if model.method.is_credal:
+        said = "a lower and an upper probability of every class"
+    return (
+        f"Tells {len(model.summary['classes'])} classes of nodes apart ({names}), and says of each node how far it is "
+        f"to be trusted: {said}, and whether the node looks like anything that was labelled."
+    )
+
+
+def _promise(count: int) -> str:
+    """What is promised with so many calibration nodes."""
+    least = f"{100 / (count + 1):.2g} %"
+    lines = f"{count:,} calibration nodes took no part in training, early stopping, temperature or tuning. "
+    if count < calibration_nodes_for(false_alarms=RATES[-1]):
+        return lines + (
+            f"They are too few for a promise: no rate of false alarms below {least} can be kept with them. Label more "
+            "nodes and fit again."
+        )
+    return lines + (
+        "A node that is exchangeable with them (of a known class, and come to the graph in the same way) is flagged as "
+        "a stranger with at most the chosen probability, and has its true class among those in question with at least "
+        f"the chosen probability. Rates of false alarms from {least} up can be chosen. Nothing is promised of nodes "
+        "that come otherwise; `credalgnn watch` notices when they do."
+    )

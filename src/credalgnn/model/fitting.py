@@ -15,17 +15,16 @@ from torch import Tensor
 from ..api import tune as search
 from ..bench.choices import Choice, MethodLike, choose
 from ..graphs import Columns, Graph, Split, Task
-from ..methods import Method
+from ..methods import Method, MethodError
 from ..methods.known_nodes import KnownNodes
-from .folder import PAGE, check_free
+from ..methods.prediction_table import check_class_names
+from .folder import PAGE, TUNING, check_free
 from .model import Model
 from .page import write_page_of
 from .parts import parts_of
 from .reading import TableReader, to_learn
 from .stages import Stages
 from .summary import summarise
-
-TUNING = "tuning"  # the folder of trials, in that of the model
 
 
 def fit(
@@ -79,7 +78,7 @@ def fit(
     if folder is not None:
         check_free(folder)
     if tune and folder is None:
-        raise ValueError("tune= keeps its trials in the model's folder: say where, out=...")
+        raise MethodError("tune= keeps its trials in the model's folder: say where, out=...")
     (choice,) = choose([method], settings or {}, with_baselines=False)
     template = made(choice, seed)
     reader = TableReader(Columns(id, label, features, source, target, weight), None, split, delimiter)
@@ -92,6 +91,7 @@ def fit(
             said.append(f"{int((graph.labels >= 0).sum()):,} labelled of {graph.num_classes} classes")
         given = {"train": train, "val": val, "calibration": calibration}
         given = {**loaded.parts, **{name: nodes for name, nodes in given.items() if nodes is not None}}
+        check_class_names(graph.class_names, template.is_credal)
         parts = parts_of(graph, given, seed)
         if tune:
             assert folder is not None
@@ -115,7 +115,8 @@ def fit(
     model = Model(fitted, known, loaded.reader, summary)
     if folder is not None:
         with stages("write"):
-            write_page_of(model, graph, prediction, folder / PAGE, parts, title=folder.resolve().name)
+            if prediction.probabilities is not None:
+                write_page_of(model, graph, prediction, folder / PAGE, parts, title=folder.resolve().name)
             model.save(folder)  # last: what a kill leaves behind is no model
     return model
 
@@ -146,7 +147,7 @@ def _tuned(
     names = [kind.components.kind.name] if kind.components is not None and kind.components.kind.search_space else []
     names += [choice.path] if kind.search_space else []
     if not names:
-        raise ValueError(f"{kind.name} has nothing to tune: leave out tune")
+        raise MethodError(f"{kind.name} has nothing to tune: leave out tune")
     hidden = torch.cat([parts[name] for name in ("calibration", "test") if name in parts])
     task = Task.leave_out(graph, (), Split(parts["train"], parts["val"], hidden), name="graph")
     settings = {**choice.config, **choice.components}

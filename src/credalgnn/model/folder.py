@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import platform
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,18 +21,22 @@ from .._files import to_json, write
 from .._version import __version__
 from ..methods import Method, MethodError, load_method
 from ..methods.known_nodes import KnownNodes
+from ..methods.storage import CONFIG, WEIGHTS
 from .card import card
 from .reading import TableReader
+from .summary import in_words
 
 if TYPE_CHECKING:
     from .model import Model
 
 FORMAT = 1
-MODEL, PARTS, CARD, PAGE = "model.json", "parts.safetensors", "README.md", "report.html"
+MODEL, PARTS, CARD, PAGE, TUNING = "model.json", "parts.safetensors", "README.md", "report.html", "tuning"
+SUMMED = (WEIGHTS, CONFIG, PARTS)  # the sums of these are in model.json
+_PART = re.compile(rf"\.({'|'.join(map(re.escape, (*SUMMED, MODEL, CARD, PAGE)))})\.\d+\.part")  # of a killed process
 
 
 def check_free(folder: Path) -> None:
-    """Refuse a place that holds a model already, or that cannot be a folder.
+    """Refuse a place that cannot be a folder, or that holds anything but what a stopped ``fit`` leaves behind.
 
     Args:
         folder: Where a model shall be.
@@ -38,6 +45,18 @@ def check_free(folder: Path) -> None:
         raise MethodError(f"{folder} holds a model already: name another folder, or remove this one")
     if folder.exists() and not folder.is_dir():
         raise MethodError(f"{folder} is a file: name a folder for the model")
+    place = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+    if not place.is_dir():
+        raise MethodError(f"{place} is a file, so {folder} cannot be made: name another folder")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise MethodError(f"{place}: no permission to write there; name another folder")
+    ours = {*SUMMED, PAGE, TUNING}
+    there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if PARTS in there:
+        ours.add(CARD)  # without the parts, a README.md is somebody else's
+    other = sorted(name for name in there - ours if not _PART.fullmatch(name))
+    if other:
+        raise MethodError(f"{folder} holds other files ({other[0]}): name a new or an empty folder for the model")
 
 
 def save(model: Model, folder: Path) -> None:
@@ -61,9 +80,13 @@ def save(model: Model, folder: Path) -> None:
         "tables": None if model.reader is None else model.reader.to_json(),
         "summary": dict(model.summary),
     }
-    model.method.save(folder)
     try:
+        for path in folder.glob(".*.part"):
+            if _PART.fullmatch(path.name):
+                path.unlink()
+        model.method.save(folder)
         write(folder / PARTS, save_tensors(tensors))
+        config["sums"] = {name: _sum((folder / name).read_bytes()) for name in SUMMED}
         write(folder / CARD, card(model, config).encode())
         write(folder / MODEL, to_json(config))
     except OSError as error:
@@ -88,6 +111,9 @@ def load(folder: Path, method: type[Method] | str | None = None) -> Model:
         config = json.loads(place.read_bytes())
         if not isinstance(config, dict) or config.get("format") != FORMAT:
             raise MethodError(f"{place}: not a model of format {FORMAT}, which this version reads")
+        for name in SUMMED:
+            if _sum((folder / name).read_bytes()) != config["sums"][name]:
+                raise MethodError(f"{folder / name}: damaged, or of another model; copy the folder again, or fit again")
         tensors = load_tensors((folder / PARTS).read_bytes())
         parts = {
             name: KnownNodes(
@@ -97,10 +123,16 @@ def load(folder: Path, method: type[Method] | str | None = None) -> Model:
         }
         reader = None if config["tables"] is None else TableReader.from_json(config["tables"])
         summary = config["summary"]
+        in_words(summary)  # it has all that is told of a model
     except OSError as error:
-        raise MethodError(f"{error.filename}: cannot be read ({error.strerror})") from None
+        raise MethodError(f"{error.filename}: cannot be read ({error.strerror}); copy the folder again") from None
     except MethodError:
         raise
-    except (ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
-        raise MethodError(f"{folder}: damaged ({error}); fit the model again") from None
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, SafetensorError) as e:
+        reason = f"{type(e).__name__}: {' '.join(str(e).split())[:100]}"
+        raise MethodError(f"{place}: damaged ({reason}); copy the folder again, or fit again") from None
     return Model(load_method(folder, method=method), parts, reader, summary)
+
+
+def _sum(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()

@@ -12,12 +12,15 @@ import torch
 from torch import Tensor
 
 from ..graphs import Graph, Part
-from ..methods import Method, Prediction
+from ..methods import Method, MethodError, Prediction
+from ..methods.calibration import calibration_nodes_for
 from ..methods.known_nodes import KnownNodes
 from ..metrics import Evaluation
 from ..metrics.evaluation import evaluate_nodes
 from .reading import Loaded, TableReader, to_predict
 from .summary import in_words
+
+FALSE_ALARMS, COVERAGE = 0.05, 0.9  # where nothing else is said
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,10 +32,10 @@ class ModelEvaluation:
         nodes: How many nodes were judged.
         strangers: How many of them are of no class that the model knows.
         left_out: How many labelled nodes were not judged, because the model has learnt from them.
-        false_alarms: The rate that was allowed.
+        false_alarms: The rate that was allowed; None where none can be promised.
         flagged_known: The share of nodes of known classes that were flagged; None where there are none.
         flagged_strangers: The share of strangers that were flagged; None where there are none.
-        coverage: What was promised of the classes in question.
+        coverage: What was promised of the classes in question; None where nothing can be.
         covered: The share of nodes of known classes whose true class is in question; None where there are none.
         set_size: The mean number of classes in question of these nodes.
         alike: Whether calibration nodes were judged in the same graph (``Calibration.alike``).
@@ -42,10 +45,10 @@ class ModelEvaluation:
     nodes: int
     strangers: int
     left_out: int
-    false_alarms: float
+    false_alarms: float | None
     flagged_known: float | None
     flagged_strangers: float | None
-    coverage: float
+    coverage: float | None
     covered: float | None
     set_size: float | None
     alike: bool
@@ -60,12 +63,12 @@ class ModelEvaluation:
                 f"  right class               {_percent(metrics['accuracy'])}   of {known:,} nodes of known classes"
             ]
             lines += [f"  calibration error         {_percent(metrics['ece'])}"]
-        if self.covered is not None and self.set_size is not None:
+        if self.covered is not None and self.set_size is not None and self.coverage is not None:
             lines.append(
                 f"  true class in question    {_percent(self.covered)}   promised {100 * self.coverage:g} %, with "
                 f"{self.set_size:.2f} classes a node"
             )
-        if self.flagged_known is not None:
+        if self.flagged_known is not None and self.false_alarms is not None:
             lines.append(
                 f"  false alarms              {_percent(self.flagged_known)}   allowed {100 * self.false_alarms:g} %"
             )
@@ -74,6 +77,10 @@ class ModelEvaluation:
         auroc = self.evaluation.scores[headline].get("auroc")
         if auroc is not None:
             lines.append(f"  AUROC of {headline:17s}{_percent(auroc)}   strangers against known nodes; 50 is chance")
+        if self.false_alarms is None:
+            lines.append("No rate of false alarms as low as 5 % can be promised: too few calibration nodes.")
+        elif not self.alike:
+            lines.append("The rates are promised for nodes as they were in the fitted graph, whose nodes are not here.")
         return "\n".join(lines)
 
 
@@ -116,6 +123,8 @@ class Model:
             ids: Only these nodes.
         """
         if data is None:
+            if self.method.graph_ is None:
+                raise MethodError("a loaded model does not have the graph it was fitted on: say what to predict")
             return self.method.predict(ids=ids)
         loaded = self.read(data, edges, context)
         return self.method.predict(loaded.graph, None if ids is not None else loaded.nodes, ids=ids)
@@ -131,7 +140,13 @@ class Model:
         return to_predict(data, edges, context, self.reader, self.class_names)
 
     def evaluate(
-        self, data: Any, edges: Any = None, *, context: Any = None, false_alarms: float = 0.05, coverage: float = 0.9
+        self,
+        data: Any,
+        edges: Any = None,
+        *,
+        context: Any = None,
+        false_alarms: float | None = None,
+        coverage: float | None = None,
     ) -> ModelEvaluation:
         """Judge the model on labelled nodes; labels of no known class are those of strangers.
 
@@ -141,8 +156,8 @@ class Model:
             data: See ``predict``; with labels.
             edges: See ``predict``.
             context: See ``predict``.
-            false_alarms: The rate at which nodes are flagged.
-            coverage: Of the classes that stay in question.
+            false_alarms: The rate at which nodes are flagged; None: see ``rates``.
+            coverage: Of the classes that stay in question; None: see ``rates``.
         """
         loaded = self.read(data, edges, context)
         graph = loaded.graph
@@ -150,17 +165,17 @@ class Model:
         labelled[loaded.nodes] = graph.labels[loaded.nodes] >= 0
         if not bool(labelled.any()):
             column = f" (column {self.reader.columns.label!r})" if self.reader is not None else ""
-            raise ValueError(f"no node has a label{column}, so there is nothing to judge by")
+            raise MethodError(f"no node has a label{column}, so there is nothing to judge by")
         judged = labelled & ~self.seen(graph)
         nodes = judged.nonzero().squeeze(-1)
         if not len(nodes):
-            raise ValueError("the model has learnt from all labelled nodes that are given: give others")
+            raise MethodError("the model has learnt from all labelled nodes that are given: give others")
         prediction = self.method.predict(graph, nodes)
+        false_alarms, coverage = self.rates(prediction, false_alarms, coverage)
         stranger = graph.labels[nodes] >= len(self.class_names)
         truth = Part(nodes, graph.labels[nodes].where(~stranger, -1), stranger)
-        flagged, kept = prediction.strangers(false_alarms), None
-        if prediction.probabilities is not None:
-            kept = prediction.sets(coverage)[~stranger]
+        flagged = None if false_alarms is None else prediction.strangers(false_alarms)
+        kept = None if coverage is None else prediction.sets(coverage)[~stranger]
         hits = None if kept is None else kept.gather(1, truth.labels[~stranger][:, None]).squeeze(1)
         assert prediction.calibration is not None
         return ModelEvaluation(
@@ -169,13 +184,31 @@ class Model:
             strangers=int(stranger.sum()),
             left_out=int(labelled.sum()) - len(nodes),
             false_alarms=false_alarms,
-            flagged_known=_share(flagged[~stranger]),
-            flagged_strangers=_share(flagged[stranger]),
+            flagged_known=None if flagged is None else _share(flagged[~stranger]),
+            flagged_strangers=None if flagged is None else _share(flagged[stranger]),
             coverage=coverage,
             covered=None if hits is None else _share(hits),
             set_size=None if kept is None else _share(kept.sum(-1)),
             alike=prediction.calibration.alike,
         )
+
+    @staticmethod
+    def rates(
+        prediction: Prediction, false_alarms: float | None, coverage: float | None
+    ) -> tuple[float | None, float | None]:
+        """Which false-alarm rate and coverage a prediction is asked for.
+
+        Args:
+            prediction: Of this model.
+            false_alarms: What was said; None: 0.05 if there are calibration nodes enough to promise it, or else None.
+            coverage: What was said; None: 0.9, or None likewise and where no classes are predicted.
+        """
+        count = 0 if prediction.calibration is None else len(prediction.calibration.scores)
+        if false_alarms is None and count >= calibration_nodes_for(false_alarms=FALSE_ALARMS):
+            false_alarms = FALSE_ALARMS
+        if coverage is None and count >= calibration_nodes_for(coverage=COVERAGE):
+            coverage = COVERAGE
+        return false_alarms, None if prediction.probabilities is None else coverage
 
     def seen(self, graph: Graph) -> Tensor:
         """Which nodes of a graph the model has learnt from or calibrates with, as far as ids tell ``[N]``.

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..conformal import needed
 from ..graphs import Graph
-from ..methods import Prediction
+from ..methods import MethodError, Prediction
+from ..methods.calibration import calibration_nodes_for
 from ..report.graph_page import GraphPage, write_graph_page
 from .folder import PAGE
 from .model import Model
@@ -31,6 +31,10 @@ def report(model: Model, out: Path, data: Any, edges: Any = None, context: Any =
         edges: See ``Model.predict``.
         context: See ``Model.predict``; its nodes are in the page, too.
     """
+    if not model.summary["metrics"]:
+        raise MethodError(
+            f"{model.method.name} predicts no classes, and a page shows these: credalgnn predict has the rest"
+        )
     stages = Stages()
     with stages("read"):
         loaded = model.read(data, edges, context)
@@ -65,7 +69,7 @@ def write_page_of(
         false_alarms: The rate at which nodes are flagged.
     """
     calibration = prediction.calibration
-    if calibration is not None and len(calibration.scores) < needed(false_alarms):
+    if calibration is not None and len(calibration.scores) < calibration_nodes_for(false_alarms=false_alarms):
         prediction = replace(prediction, calibration=None)
     summary, method = model.summary, model.method
     unlabelled = (graph.labels < 0).nonzero().squeeze(-1)
@@ -79,13 +83,13 @@ def write_page_of(
         nearest=None if some is None else partial(_nearest, model, graph),
         summary={
             "method": summary["method"],
-            "judged": summary["parts"][summary["judged_on"]],
+            "judged": summary["judged"],
             **summary["metrics"],
             "set_sizes": {row["coverage"]: row["size"] for row in summary["sets"]},
             "false_alarms": false_alarms,
             "calibration": summary["parts"]["calibration"],
             "diagnosis": summary["diagnosis"] or {},
-            "warnings": summary.get("warnings", []),
+            "warnings": summary["warnings"],
         },
         alarms=alarms_of(prediction, unlabelled),
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..methods import MethodError
 from ..methods.prediction_table import write_table
 from .model import Model
 from .stages import Stages
@@ -20,8 +22,8 @@ def predict_to(
     edges: Any = None,
     context: Any = None,
     ids: Sequence[Any] | None = None,
-    false_alarms: float = 0.05,
-    coverage: float = 0.9,
+    false_alarms: float | None = None,
+    coverage: float | None = None,
     progress: bool = True,
 ) -> str:
     """Predict nodes and write the table; returns what was found, in words.
@@ -33,8 +35,8 @@ def predict_to(
         edges: See ``Model.predict``.
         context: See ``Model.predict``.
         ids: Only these nodes; texts, which are numbers where the ids of the graph are.
-        false_alarms: The rate at which nodes are flagged.
-        coverage: Of the classes that stay in question.
+        false_alarms: The rate at which nodes are flagged; None: see ``Model.rates``.
+        coverage: Of the classes that stay in question; None: see ``Model.rates``.
         progress: Show how far it is, on stderr.
     """
     stages = Stages(silent=not progress)
@@ -45,22 +47,40 @@ def predict_to(
             said.append(f"and {loaded.graph.num_nodes - len(loaded.nodes):,} of the context")
         said.append(f"with {loaded.graph.num_edges:,} edges")
     if ids is not None and loaded.graph.node_ids is not None and loaded.graph.node_ids.dtype.kind == "i":
-        ids = [int(text) if str(text).lstrip("-").isdigit() else text for text in ids]
+        ids = [_number(str(text)) for text in ids]
     with stages("predict"):
         prediction = model.method.predict(loaded.graph, None if ids is not None else loaded.nodes, ids=ids)
+        false_alarms, coverage = model.rates(prediction, false_alarms, coverage)
         table = prediction.to_table(false_alarms, coverage)
     with stages("write"):
         write_table(table, out)
-    strangers = int(np.asarray(table["stranger"]).sum())
-    lines = [
-        f"{table.num_rows:,} nodes predicted: {out}",
-        f"{strangers:,} of them ({100 * strangers / max(table.num_rows, 1):.1f} %) look like nothing that was labelled "
-        f"(stranger); of nodes of known classes it would be at most {100 * false_alarms:g} % on average.",
-    ]
+    seen = model.seen(loaded.graph)[prediction.nodes].numpy()
+    learnt = f", {seen.sum():,} of which the model was fitted with" if seen.any() else ""
+    lines = [f"{table.num_rows:,} nodes predicted{learnt}: {out}"]
     calibration = prediction.calibration
-    if calibration is not None and not calibration.alike:
+    assert calibration is not None
+    if false_alarms is None:
         lines.append(
-            "That promise is for nodes as they were in the fitted graph: the calibration nodes are not in this one. "
-            "--context with the tables of fit brings them in."
+            f"No node is flagged as a stranger: a rate of false alarms of 5 % needs 19 calibration nodes, and there "
+            f"are {len(calibration.scores)}.\nThe column p_value says how strange nodes are (small: stranger)."
         )
+    elif not seen.all():
+        flagged = np.asarray(table["stranger"])[~seen]
+        others = "of the others" if seen.any() else "of them"
+        lines.append(
+            f"{flagged.sum():,} {others} ({100 * flagged.mean():.1f} %) look like nothing that was labelled: strangers."
+            f"\nIf all were of known classes, it would be at most {100 * false_alarms:g} % on average."
+        )
+        if not calibration.alike:
+            lines.append(
+                "That is promised for nodes as they were in the fitted graph; its calibration nodes are not in this "
+                "one.\nTo bring them in, give the tables of fit: --context nodes.csv edges.csv"
+            )
     return "\n".join(lines)
+
+
+def _number(text: str) -> int:
+    """An id of a graph whose ids are whole numbers."""
+    if not re.fullmatch(r"-?[0-9]{1,18}", text):
+        raise MethodError(f"there is no node {text}: the ids of this graph are whole numbers")
+    return int(text)

@@ -91,7 +91,8 @@ class TableReader:
         assert self.encoder is not None
         columns = self.columns._asdict()
         columns["features"] = None if columns["features"] is None else list(columns["features"])
-        return {"columns": columns, "encoder": self.encoder.to_json(), "split": self.split}
+        encoder = self.encoder.to_json()
+        return {"columns": columns, "encoder": encoder, "split": self.split, "delimiter": self.delimiter}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> TableReader:
@@ -100,7 +101,8 @@ class TableReader:
         Args:
             values: Plain values.
         """
-        return cls(Columns(**values["columns"]), FeatureEncoder.from_json(values["encoder"]), values["split"])
+        encoder = FeatureEncoder.from_json(values["encoder"])
+        return cls(Columns(**values["columns"]), encoder, values["split"], values["delimiter"])
 
 
 def to_learn(data: Any, edges: Any, reader: TableReader) -> Loaded:

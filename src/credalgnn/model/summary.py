@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
 
-from ..conformal import needed
 from ..graphs import Graph
 from ..methods import Method, Prediction
+from ..methods.calibration import calibration_nodes_for
 from ..metrics import METRICS
 from ..metrics.registry import ClassifiedNodes
 
 RATES = (0.01, 0.05, 0.1, 0.2)
 COVERAGES = (0.8, 0.9, 0.95)
 JUDGED = ("accuracy", "ece", "nll")
+WIDTH = 96  # columns of text
 
 
 def summarise(method: Method, graph: Graph, parts: Mapping[str, Tensor], prediction: Prediction) -> dict[str, Any]:
@@ -42,15 +44,17 @@ def summarise(method: Method, graph: Graph, parts: Mapping[str, Tensor], predict
         "unlabelled": len(unlabelled),
         "parts": {name: len(nodes) for name, nodes in parts.items()},
         "judged_on": part,
+        "judged": len(held),
         "metrics": {},
         "sets": [],
         "diagnosis": None if method.diagnosis is None else dict(method.diagnosis),
+        "warnings": [],
     }
     if prediction.probabilities is not None:
         nodes = ClassifiedNodes(prediction.probabilities[held].double(), graph.labels[held])
         summary["metrics"] = {key: METRICS[key].compute(nodes) for key in JUDGED}
         for coverage in COVERAGES:
-            if count >= needed(1.0 - coverage):
+            if count >= calibration_nodes_for(coverage=coverage):
                 kept = prediction.sets(coverage)
                 hit = kept[held].gather(1, graph.labels[held][:, None])
                 summary["sets"].append(
@@ -74,11 +78,12 @@ def alarms_of(prediction: Prediction, rows: Tensor) -> list[dict[str, float]]:
     """
     if prediction.calibration is None or not len(rows):
         return []
-    rates = [rate for rate in RATES if len(prediction.calibration.scores) >= needed(rate)]
+    count = len(prediction.calibration.scores)
+    rates = [rate for rate in RATES if count >= calibration_nodes_for(false_alarms=rate)]
     flagged = [int(prediction.strangers(rate)[rows].sum()) for rate in rates]
     return [
-        {"false_alarms": rate, "flagged": count, "of": len(rows), "expected": rate * len(rows)}
-        for rate, count in zip(rates, flagged, strict=True)
+        {"false_alarms": rate, "flagged": number, "of": len(rows), "expected": rate * len(rows)}
+        for rate, number in zip(rates, flagged, strict=True)
     ]
 
 
@@ -90,38 +95,41 @@ def in_words(summary: Mapping[str, Any]) -> str:
     """
     parts = summary["parts"]
     size = f"{summary['nodes']:,} nodes, {summary['edges']:,} edges, {summary['features']:,} features"
-    lines = [
-        f"{summary['method']} has learnt {len(summary['classes'])} classes from {parts['train']:,} labelled nodes "
-        f"({size}).",
-        "",
-    ]
-    metrics, held = summary["metrics"], parts[summary["judged_on"]]
+    metrics, held = summary["metrics"], summary["judged"]
+    learnt = f"has learnt {len(summary['classes'])} classes from {parts['train']:,} labelled nodes"
+    lines = [f"{summary['method']} {learnt if metrics else 'scores nodes and predicts no classes'} ({size}).", ""]
     if metrics:
         error = 100.0 * math.sqrt(metrics["accuracy"] * (1.0 - metrics["accuracy"]) / held)
         lines += [
             f"On {held:,} labelled nodes that took no part in training ({summary['judged_on']}):",
             f"  right class            {100 * metrics['accuracy']:5.1f} %  (± {error:.1f})",
-            f"  calibration error      {100 * metrics['ece']:5.1f} %  (probabilities are off by so much on average)",
+            f"  calibration error      {100 * metrics['ece']:5.1f} %  (by how much probabilities are off)",
         ]
         for row in summary["sets"]:
             lines.append(
-                f"  classes in question    {row['size']:5.2f}    a node, to have the true one among them in "
-                f"{100 * row['coverage']:.0f} % of cases"
+                f"  classes in question    {row['size']:5.2f}    a node, to have the true one among them in at least "
+                f"{100 * row['coverage']:.0f} %"
             )
         lines.append("")
     lines += _alarms(summary)
     if text := diagnosis_in_words(summary["diagnosis"]):
         lines += [text, ""]
-    lines += [f"! {message}" for message in summary.get("warnings", ())]
-    return "\n".join(lines).rstrip()
+    lines += [f"! {message}" for message in summary["warnings"]]
+    wrapped = [textwrap.wrap(line, WIDTH, subsequent_indent="  " if line.startswith("!") else "") for line in lines]
+    return "\n".join("\n".join(pieces) for pieces in wrapped).rstrip()
 
 
 def _alarms(summary: Mapping[str, Any]) -> list[str]:
+    count = summary["parts"]["calibration"]
+    if count < calibration_nodes_for(false_alarms=RATES[-1]):
+        least = math.ceil(1000.0 / (count + 1)) / 10
+        return [
+            f"{count} calibration nodes are too few to promise anything useful: no rate of false alarms below "
+            f"{least:g} %. A rate of 5 % needs {calibration_nodes_for(false_alarms=0.05)}: label more nodes.",
+            "",
+        ]
     if not summary["unlabelled"]:
         return ["Every node of this graph is labelled: there is none yet that could be a stranger.", ""]
-    if not summary["alarms"]:
-        count = summary["parts"]["calibration"]
-        return [f"With {count} calibration nodes no rate of false alarms up to 20 % can be promised: label more.", ""]
     lines = [
         f"Strangers among the {summary['unlabelled']:,} nodes without a label:",
         "  false alarms allowed    flagged            flagged if all were of known classes",
@@ -132,7 +140,7 @@ def _alarms(summary: Mapping[str, Any]) -> list[str]:
             f"  {100 * row['false_alarms']:>8g} %        {row['flagged']:>11,d}  {share:9s}  "
             f"at most {row['expected']:,.0f} on average"
         )
-    return [*lines, "Clearly more flags than that: nodes that look like nothing that was labelled.", ""]
+    return [*lines, "Clearly more flags than that are nodes that look like nothing that was labelled.", ""]
 
 
 def diagnosis_in_words(diagnosis: Mapping[str, float] | None) -> str:

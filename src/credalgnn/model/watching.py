@@ -6,7 +6,8 @@ import copy
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,13 +18,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from .._files import locked, write
-from ..conformal import ExchangeabilityTest
+from .._files import Lock, write
+from ..conformal import ExchangeabilityTest, p_values
 from ..graphs import Graph
-from ..methods import MethodError
+from ..methods import Method, MethodError
 from .model import Model
+from .picture import svg_of
 
-STATE, PICTURE = "watch.safetensors", "watch.svg"
+STATE, PICTURE, LOCK = "watch.safetensors", "watch.svg", ".watch"
 FALSE_ALARMS = 0.01  # over all time
 
 
@@ -33,7 +35,7 @@ class WatchReport:
 
     Attributes:
         batch: Its number, from 1.
-        nodes: How many nodes it has.
+        nodes: How many nodes it has, but for those that the model was fitted with.
         median_p: The median of their p-values against the calibration nodes; about 0.5 where nothing has changed.
         small_p: The share of p-values of at most 0.05; about 0.05 where nothing has changed.
         evidence: How many times its stake a bet against "nothing has changed" has won so far.
@@ -86,7 +88,8 @@ def watch(
     """Take in the next batch of nodes; what was found so far is kept in the model's folder.
 
     If the nodes that come are exchangeable with the calibration nodes, the probability that there is ever an alarm is
-    at most ``false_alarms``, however many batches come.
+    at most ``false_alarms``, however many batches come. Every node belongs into one batch; nodes that the model was
+    fitted with, as far as ids tell, are left out.
 
     Args:
         model: The model.
@@ -101,16 +104,19 @@ def watch(
     calibration = model.method.calibration_
     if calibration is None:
         raise MethodError("the model was fitted without calibration nodes, so there is nothing to compare with")
-    with locked(folder / ".watch", wait=True):
+    with _alone(folder):
         test, history = _read(folder, calibration.fitted.scores, false_alarms, reset)
         loaded = model.read(data, edges, context)
-        content = _content(loaded.graph, loaded.nodes)
+        nodes = loaded.nodes[~model.seen(loaded.graph)[loaded.nodes]]
+        if not len(nodes):
+            raise MethodError("the model was fitted with all nodes of this batch: give nodes that came later")
+        content = _content(loaded.graph, nodes)
         earlier = next((report.batch for report in history if report.content == content), None)
         if earlier is not None:
             raise MethodError(f"this is batch {earlier} again: it has been counted; give another, or --reset")
-        prediction = _as_stored(model).method.predict(loaded.graph, loaded.nodes)
-        p = torch.from_numpy(_p_values(calibration.fitted.scores, prediction.score))
-        result = test.update(prediction.score)
+        scores = _as_stored(model.method).predict(loaded.graph, nodes).score
+        p = p_values(calibration.fitted.scores, scores)
+        result = test.update(scores)
         report = WatchReport(
             batch=result.batch,
             nodes=result.nodes,
@@ -125,30 +131,48 @@ def watch(
         )
         history = [*history, report]
         _write(folder, test, history)
-        write(folder / PICTURE, picture(history).encode())
     return report
 
 
-def _as_stored(model: Model) -> Model:
-    """The model with the scores of ``fit``: batches are compared with each other, so nothing is learnt anew."""
-    if not hasattr(model.method, "reestimate"):
-        return model
-    method = copy.copy(model.method)
-    method.reestimate = False
-    return Model(method, model.parts, model.reader, model.summary)
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """While nobody else watches with the same folder."""
+    lock = Lock(folder / LOCK)
+    try:
+        lock.take(wait=True)
+    except OSError as error:
+        raise MethodError(f"{folder}: cannot be written ({error.strerror}), and watch keeps its state there") from None
+    try:
+        yield
+    finally:
+        lock.free()
 
 
-def _p_values(calibration: Tensor, scores: Tensor) -> Any:
-    from ..conformal import p_values
-
-    return p_values(calibration, scores).numpy()
+def _as_stored(method: Method) -> Method:
+    """The method with the scores of ``fit``: batches are compared with each other, so nothing is learnt anew."""
+    if not hasattr(method, "reestimate"):
+        return method
+    stored = copy.copy(method)
+    stored.reestimate = False
+    return stored
 
 
 def _content(graph: Graph, nodes: Tensor) -> str:
-    """A hash of the nodes of a batch: their ids, or else what they and the graph look like."""
-    ids = nodes.numpy() if graph.node_ids is None else graph.node_ids[nodes.numpy()]
-    digest = hashlib.blake2b(graph.content.encode(), digest_size=16)
-    digest.update("\0".join(map(str, ids.tolist())).encode())
+    """A hash of the nodes of a batch, which does not depend on the context: ids, features, edges between them."""
+    rows = nodes.sort().values
+    place = torch.full((graph.num_nodes,), -1)
+    place[rows] = torch.arange(len(rows))
+    ends = place[graph.edge_index]
+    ends = ends[:, (ends >= 0).all(0)]
+    features = graph.features.index_select(0, rows)
+    parts = [features] if features.layout == torch.strided else [
+        part for part in (features.crow_indices(), features.col_indices(), features.values())
+    ]  # fmt: skip
+    digest = hashlib.blake2b(digest_size=16)
+    for part in [*parts, ends]:
+        digest.update(part.contiguous().numpy().tobytes())
+    if graph.node_ids is not None:
+        digest.update("\0".join(map(str, graph.node_ids[rows.numpy()].tolist())).encode())
     return digest.hexdigest()
 
 
@@ -179,12 +203,13 @@ def _read(
 
 
 def _write(folder: Path, test: ExchangeabilityTest, history: Sequence[WatchReport]) -> None:
-    """State and history in one file, so that a kill leaves both or neither."""
+    """State and history in one file, so that a kill leaves both or neither; the picture is made of them."""
     values, arrays = test.state()
     stored = {"test": values, "batches": [asdict(report) for report in history]}
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     try:
         write(folder / STATE, save_tensors(tensors, {"watch": json.dumps(stored)}))
+        write(folder / PICTURE, picture(history).encode())
     except OSError as error:
         raise MethodError(f"{folder}: cannot be written ({error.strerror})") from None
 
@@ -203,8 +228,6 @@ def picture(history: Sequence[WatchReport]) -> str:
     Args:
         history: The batches so far.
     """
-    from .picture import svg_of
-
     rate = history[-1].false_alarms
     evidence = [math.log10(max(report.evidence, 1e-300)) for report in history]
     return svg_of(evidence, [report.small_p for report in history], -math.log10(rate))

@@ -1,0 +1,592 @@
+"""A model of one's own graph: fitted from whatever holds it, judged, handed on, and watching what comes."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import re
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+import torch
+from safetensors.torch import load as load_tensors
+
+import credalgnn as cg
+from credalgnn.graphs import GraphError
+from credalgnn.methods import MethodError
+from credalgnn.model import Model, fit, load_model
+from credalgnn.model.folder import SUMMED
+from credalgnn.model.page import report
+from credalgnn.model.picture import svg_of
+from credalgnn.model.watching import PICTURE, STATE, watch
+from own_graphs import CLASSES, FAST, graph_of, write_tables
+
+pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
+
+
+def quick(data: Any, edges: Any = None, **options: Any) -> Model:
+    """Fitted in a moment, without a word."""
+    options = {"method": "vanilla", "settings": FAST, "progress": False, **options}
+    if edges is not None or (isinstance(data, Path) and data.is_dir()):
+        options.setdefault("label", "topic")
+    return fit(data, edges, **options)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return write_tables(tmp_path_factory.mktemp("tables"))
+
+
+@pytest.fixture(scope="module")
+def covered(tables: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Path]:
+    """The recommended method, in its folder."""
+    folder = tmp_path_factory.mktemp("covered") / "model"
+    return quick(*tables, method="credal-coverage", out=folder), folder
+
+
+@pytest.fixture(scope="module")
+def vanilla(tables: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Path]:
+    folder = tmp_path_factory.mktemp("vanilla") / "model"
+    return quick(*tables, out=folder), folder
+
+
+@pytest.fixture
+def own(vanilla: tuple[Model, Path], tmp_path: Path) -> Path:
+    """A copy of a model's folder, to be spoilt."""
+    return Path(shutil.copytree(vanilla[1], tmp_path / "own"))
+
+
+# ---- from whatever holds a graph
+
+
+def test_files_tables_frames_and_folders_give_the_same_model(tables: tuple[Path, Path], tmp_path: Path) -> None:
+    nodes, edges = tables
+    expected = quick(nodes, edges).predict()
+    arrow = [pa.csv.read_csv(path) for path in tables]
+    shutil.copytree(nodes.parent, tmp_path / "folder")
+    for data in (arrow, [table.to_pandas() for table in arrow], [str(nodes), str(edges)], [tmp_path / "folder"]):
+        prediction = quick(*data).predict()
+        assert torch.equal(prediction.probabilities, expected.probabilities)
+        assert prediction.node_ids.tolist() == expected.node_ids.tolist()
+        assert torch.equal(prediction.p_values, expected.p_values)
+
+
+def test_a_graph_and_its_file_give_the_same_model(tmp_path: Path) -> None:
+    graph = graph_of()
+    graph.save(tmp_path / "graph.npz")
+    first, second = quick(graph).predict(), quick(tmp_path / "graph.npz").predict()
+    assert torch.equal(first.probabilities, second.probabilities)
+    assert torch.equal(first.p_values, second.p_values)
+    with pytest.raises(GraphError, match="leave out edges"):
+        quick(graph, "edges.csv")
+    with pytest.raises(GraphError, match="needs one of edges"):
+        quick("nodes.csv")
+    with pytest.raises(GraphError, match="needs one of edges"):
+        quick(pa.table({"id": [1]}))
+
+
+def test_masks_of_a_tensor_file_are_the_parts(tmp_path: Path) -> None:
+    graph = graph_of(share=1.0)
+    number = torch.arange(300)
+    masks = {"train_mask": number % 5 < 2, "val_mask": number % 5 == 2, "test_mask": number % 5 == 3}
+    torch.save({"x": graph.features, "edge_index": graph.edge_index, "y": graph.labels, **masks}, tmp_path / "data.pt")
+    model = quick(tmp_path / "data.pt")
+    labelled = graph.labels >= 0
+    for name, mask in masks.items():
+        assert model.summary["parts"][name.removesuffix("_mask")] == int((mask & labelled).sum())
+    assert model.summary["parts"]["calibration"] == int(((number % 5 == 4) & labelled).sum())
+    assert model.summary["judged_on"] == "test"
+
+
+def test_a_split_column_is_respected_and_no_feature(tables: tuple[Path, Path]) -> None:
+    nodes, edges = pa.csv.read_csv(tables[0]), tables[1]
+    words = ["train", "train", "val", "calibration", "test", None]
+    part = [words[row % 6] for row in range(300)]
+    model = quick(nodes.append_column("part", pa.array(part)), edges, split="part")
+    label = nodes["topic"].to_pylist()
+    counts = {name: sum(p == name and bool(c) for p, c in zip(part, label, strict=True)) for name in words[1:5]}
+    assert model.summary["parts"] == counts  # all are given, so nothing is dealt
+    assert model.summary["features"] == quick(nodes, edges).summary["features"]
+    assert model.summary["judged_on"] == "test"
+    assert model.summary["judged"] == counts["test"]
+    ids = [f"n{row:04d}" for row in range(300) if part[row] == "calibration" and label[row]]
+    held = model.method.calibration_.known.nodes.numpy()
+    assert model.method.graph_.node_ids[held].tolist() == ids
+
+
+def test_given_nodes_win_over_dealt_ones_and_must_not_overlap() -> None:
+    graph = graph_of()
+    labelled = (graph.labels >= 0).nonzero().squeeze(-1)
+    train, val, held = labelled[:60], labelled[60:80], labelled[80:110]
+    model = quick(graph, train=train, val=val, calibration=held)
+    assert model.summary["parts"] == {"train": 60, "val": 20, "calibration": 30}
+    with pytest.raises(GraphError, match=f"node {int(val[0])} is in both val and calibration"):
+        quick(graph, train=train, val=val, calibration=labelled[60:100])
+    rest = quick(graph, train=train, val=labelled[60:])
+    assert rest.summary["parts"]["val"] + rest.summary["parts"]["calibration"] == len(labelled) - 60
+    assert any("half of the validation nodes calibrate" in line for line in rest.summary["warnings"])
+    with pytest.raises(GraphError, match="no labelled node is left for calibration"):
+        quick(graph, train=labelled[1:], val=labelled[:1])
+    with pytest.raises(GraphError, match="no node has a label"):
+        quick(graph.replace(labels=torch.full((300,), -1)))
+
+
+# ---- what is said of it
+
+
+@pytest.mark.parametrize("method", ["credal-coverage", "vanilla", "credal-lj", "energy", "degree"])
+def test_a_summary_counts_as_one_would_by_hand(method: str, tables: tuple[Path, Path]) -> None:
+    model = quick(*tables, method=method, settings={} if method == "degree" else FAST)
+    summary, prediction = model.summary, model.predict()
+    rows = pa.csv.read_csv(tables[0], convert_options=pa.csv.ConvertOptions(strings_can_be_null=True))
+    names = rows["topic"].to_pylist()
+    assert summary["nodes"] == 300
+    assert summary["classes"] == list(CLASSES)
+    assert summary["labelled"] == sum(name is not None for name in names) == sum(summary["parts"].values())
+    held = model.method.calibration_.known.nodes.tolist()
+    assert summary["judged_on"] == "calibration"
+    assert summary["judged"] == len(held)
+    truth = [CLASSES.index(names[node]) for node in held]
+    if method == "degree":
+        assert summary["metrics"] == {}
+        assert summary["sets"] == []
+        assert "predicts no classes" in str(model)
+        assert "has learnt" not in str(model)
+    else:
+        p = prediction.probabilities[held].double()
+        right = [int(row.argmax()) == label for row, label in zip(p, truth, strict=True)]
+        assert summary["metrics"]["accuracy"] == pytest.approx(np.mean(right))
+        losses = [-math.log(max(float(row[label]), 1e-300)) for row, label in zip(p, truth, strict=True)]
+        assert summary["metrics"]["nll"] == pytest.approx(np.mean(losses), rel=1e-5)
+        for row in summary["sets"]:
+            kept = prediction.sets(row["coverage"])[held]
+            assert row["size"] == pytest.approx(float(kept.sum(-1).double().mean()))
+            assert row["covered"] == np.mean([bool(k[label]) for k, label in zip(kept, truth, strict=True)])
+            assert row["covered"] >= row["coverage"]  # of the calibration nodes themselves
+    unlabelled = [node for node, name in enumerate(names) if name is None]
+    calibration = prediction.score[held]
+    for row in summary["alarms"]:
+        p_values = [(1 + int((calibration >= prediction.score[node]).sum())) / (1 + len(held)) for node in unlabelled]
+        assert row["flagged"] == sum(p <= row["false_alarms"] for p in p_values)
+        assert row["of"] == len(unlabelled)
+        assert row["expected"] == pytest.approx(row["false_alarms"] * row["of"])
+    assert [row["false_alarms"] for row in summary["alarms"]] == [0.05, 0.1, 0.2]  # 0.01 needs 99 nodes
+    lines = str(model).splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 100
+
+
+def test_settings_reach_the_method_and_what_it_stands_on(tables: tuple[Path, Path]) -> None:
+    model = quick(*tables, method="energy", settings={"epochs": 7, "temperature": 3.0}, seed=5)
+    assert model.method.get_params()["temperature"] == 3.0
+    assert model.method._parts()["model"].history_[-1].epoch == 7
+    assert model.method._parts()["model"].seed == 5
+    with pytest.raises(MethodError, match="nonsense"):
+        quick(*tables, settings={"nonsense": 1})
+    with pytest.raises(MethodError, match="say where"):
+        quick(*tables, tune=2)
+    first, second = quick(*tables, seed=1), quick(*tables, seed=2)
+    assert first.method.calibration_.known.nodes.tolist() != second.method.calibration_.known.nodes.tolist()
+
+
+def test_tuning_sets_what_it_found(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    model = quick(graph_of(count=120), settings={"epochs": 5}, tune=2, out=tmp_path / "model")
+    best = json.loads((tmp_path / "model" / "tuning" / "best.json").read_text())
+    (found,) = (entry["config"] for entry in best["best"]["graph"]["methods"].values())
+    assert found
+    assert found.items() <= model.method.get_params().items()
+    assert model.method.get_params()["epochs"] == 5
+    assert load_model(tmp_path / "model").method.get_params() == model.method.get_params()
+
+
+@pytest.mark.parametrize("count", [24, 40])
+def test_with_too_few_calibration_nodes_it_works_and_promises_nothing(count: int, tmp_path: Path) -> None:
+    nodes, edges = write_tables(tmp_path, count, seed=1)
+    model = quick(nodes, edges, out=tmp_path / "model")
+    held = model.summary["parts"]["calibration"]
+    assert held < 19
+    text, card = str(model), (tmp_path / "model" / "README.md").read_text()
+    if held < 4:
+        assert f"{held} calibration nodes are too few" in text
+        assert "too few for a promise" in card
+        assert "with at most the chosen probability" not in card
+    assert (tmp_path / "model" / "report.html").stat().st_size > 10_000
+    prediction = model.predict()
+    with pytest.raises(MethodError, match=f"needs 19 calibration nodes to be told, and there are {held}"):
+        prediction.to_table()
+    false_alarms, coverage = model.rates(prediction, None, None)
+    assert false_alarms is None
+    assert (coverage is None) == (held < 9)
+    assert "p_value" in prediction.to_table(false_alarms, coverage).column_names
+    assert model.rates(prediction, 0.3, 0.5) == (0.3, 0.5)  # what is asked for is not changed
+    strange = write_tables(tmp_path / "new", 60, seed=2, name="z{}".format)
+    assert "too few calibration nodes" in str(model.evaluate(*strange))
+
+
+# ---- predict and evaluate
+
+
+def test_new_nodes_may_hang_on_those_of_fit(covered: tuple[Model, Path], tables: tuple[Path, Path]) -> None:
+    model, folder = covered
+    rows = pa.csv.read_csv(tables[0]).to_pylist()
+    new = pa.Table.from_pylist([{**rows[k], "id": f"new{k}", "topic": None} for k in range(20)])
+    edges = pa.table({"source": [f"new{k}" for k in range(20)], "target": [f"n{k + 1:04d}" for k in range(20)]})
+    prediction = load_model(folder).predict(new, edges, context=tables)
+    assert prediction.node_ids.tolist() == [f"new{k}" for k in range(20)]
+    assert prediction.calibration.alike
+    again = load_model(folder).predict(new, edges, context=tables[0].parent)  # the folder
+    assert torch.equal(prediction.score, again.score)
+    alone = load_model(folder).predict(new.drop_columns(["topic"]))
+    assert not alone.calibration.alike
+    assert len(alone.nodes) == 20
+    with pytest.raises(GraphError, match="n0001"):
+        model.predict(new, edges)  # its edges lead to nodes that are nowhere
+    one = model.predict(new, edges, context=tables, ids=["new3", "n0000"])
+    assert one.node_ids.tolist() == ["new3", "n0000"]
+    assert one.score[0] == prediction.score[3]
+
+
+def test_what_does_not_fit_the_model_is_refused_by_name(
+    vanilla: tuple[Model, Path], tables: tuple[Path, Path], tmp_path: Path
+) -> None:
+    model = vanilla[0]
+    rows = pa.csv.read_csv(tables[0])
+    with pytest.raises(GraphError, match="w3"):
+        model.predict(rows.drop_columns(["w3"]), tables[1])
+    shuffled = rows.select(["kind", "w4", "w3", "w2", "w1", "id"])
+    assert torch.equal(model.predict(shuffled, tables[1]).probabilities, model.predict().probabilities)
+    with pytest.raises(GraphError, match="fitted on a Graph"):
+        quick(graph_of()).predict(*tables)
+    with pytest.raises(MethodError, match="a loaded model does not have the graph"):
+        load_model(vanilla[1]).predict()
+    with pytest.raises(MethodError, match="features"):
+        model.predict(graph_of())
+    graph_of().save(tmp_path / "graph.npz")
+    with pytest.raises(GraphError, match="must be tables"):
+        model.predict(rows, tables[1], context=tmp_path / "graph.npz")
+
+
+def test_evaluation_leaves_out_what_was_learnt_and_finds_strangers(
+    covered: tuple[Model, Path], tables: tuple[Path, Path], tmp_path: Path
+) -> None:
+    model = covered[0]
+    labelled = write_tables(tmp_path, share=1.0, of_strangers="d")  # the same nodes, all labelled now
+    result = model.evaluate(*labelled)
+    rows = pa.csv.read_csv(labelled[0])["topic"].to_pylist()
+    seen = {int(node) for known in model.parts.values() for node in known.nodes}
+    judged = [node for node in range(300) if node not in seen]
+    stranger = np.array([rows[node] == "d" for node in judged])
+    assert (result.nodes, result.strangers, result.left_out) == (len(judged), stranger.sum(), len(seen))
+    prediction = model.predict()
+    flagged = prediction.strangers(0.05)[judged].numpy()
+    assert result.flagged_known == flagged[~stranger].mean()
+    assert result.flagged_strangers == flagged[stranger].mean()
+    known = [node for node, other in zip(judged, stranger, strict=True) if not other]
+    kept = prediction.sets(0.9)
+    hits = [bool(kept[node, CLASSES.index(rows[node])]) for node in known]
+    assert result.covered == np.mean(hits)
+    assert result.set_size == pytest.approx(float(kept[known].double().sum(-1).mean()))
+    right = [CLASSES[int(prediction.classes[node])] == rows[node] for node in known]
+    assert result.evaluation.metrics["accuracy"] == pytest.approx(np.mean(right))
+    assert result.alike
+    assert f"{stranger.sum()} of them of no known class" in str(result)
+    for tables_, words in (
+        (tables, "learnt from all labelled"),
+        (write_tables(tmp_path / "b", share=0.0), "no node has"),
+    ):
+        with pytest.raises(MethodError, match=words):
+            model.evaluate(*tables_)
+
+
+def test_classes_of_a_graph_are_numbered_as_the_model_has_them() -> None:
+    graph = graph_of(share=1.0)
+    model = quick(graph, train=(graph.labels >= 0).nonzero().squeeze(-1)[:100])
+    other = graph_of(seed=7, share=1.0)
+    turned = other.replace(labels=torch.where(other.labels >= 0, 2 - other.labels, -1), class_names=CLASSES[::-1])
+    first, second = model.evaluate(other), model.evaluate(turned)
+    assert first.evaluation.metrics == second.evaluation.metrics
+    assert first.evaluation.metrics["accuracy"] > 0.6
+
+
+# ---- handed on
+
+
+def test_a_model_is_the_same_in_another_process_after_a_zip(
+    covered: tuple[Model, Path], tables: tuple[Path, Path], tmp_path: Path
+) -> None:
+    packed = shutil.make_archive(str(tmp_path / "packed"), "zip", covered[1])
+    shutil.unpack_archive(packed, tmp_path / "unpacked")
+    code = (
+        "import sys, torch, credalgnn.model as m\n"
+        "p = m.load_model(sys.argv[1]).predict(sys.argv[2], sys.argv[3])\n"
+        "p.to_parquet(sys.argv[4])"
+    )
+    place = tmp_path / "predictions.parquet"
+    subprocess.run([sys.executable, "-c", code, tmp_path / "unpacked", *tables, place], check=True)
+    expected = covered[0].predict().to_table()
+    assert pa.parquet.read_table(place).equals(expected, check_metadata=True)
+
+
+def test_a_folder_holds_plain_files_only(covered: tuple[Model, Path]) -> None:
+    names = {path.name for path in covered[1].rglob("*")}
+    assert names == {*SUMMED, "model.json", "README.md", "report.html"}
+    for path in covered[1].iterdir():
+        content = path.read_bytes()
+        if path.suffix == ".safetensors":
+            load_tensors(content)
+        elif path.suffix == ".json":
+            json.loads(content)
+        else:
+            content.decode()
+
+
+def test_the_card_says_what_the_summary_has(covered: tuple[Model, Path]) -> None:
+    yaml = pytest.importorskip("yaml")
+    model, folder = covered
+    card = (folder / "README.md").read_text()
+    _, header, body = card.split("---\n", 2)
+    fields = yaml.safe_load(header)
+    assert fields["library_name"] == "credalgnn"
+    assert "conformal-prediction" in fields["tags"]
+    summary = model.summary
+    assert f"accuracy {100 * summary['metrics']['accuracy']:.1f} %" in body
+    for row in summary["sets"]:
+        assert f"| {100 * row['coverage']:g} % | {100 * row['covered']:.1f} % | {row['size']:.2f} |" in body
+    for row in summary["alarms"]:
+        assert f"| {100 * row['false_alarms']:g} % | {row['flagged']:,} | {row['of']:,} |" in body
+    assert f"{summary['parts']['calibration']} calibration nodes took no part" in body
+    for heading in ("Data", "What it is worth", "What it promises", "How to use it", "Versions"):
+        assert f"\n## {heading}\n" in body
+    versions = json.loads(body.split("```json\n")[1].split("```")[0])
+    assert versions["torch"] == torch.__version__
+    assert versions["credalgnn"] == cg.__version__
+    assert json.loads((folder / "model.json").read_text())["summary"] == dict(summary)
+
+
+def test_hostile_class_names_do_not_spoil_the_card(tmp_path: Path) -> None:
+    graph = graph_of().replace(class_names=("a\n---\n# b", "c, d", "`e`"))
+    quick(graph, out=tmp_path / "model")
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert card.count("\n---\n") == 1
+    assert "\n# b" not in card
+    assert load_model(tmp_path / "model").class_names == graph.class_names
+    for name in ("a|b", "value"):
+        with pytest.raises(MethodError, match="rename it"):
+            quick(graph.replace(class_names=(name, "b", "c")), out=tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_damaged_files_are_refused_in_a_line(own: Path, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    for name in (*SUMMED, "model.json"):
+        content = (own / name).read_bytes()
+        place = random.integers(len(content) // 2, len(content) - 2)
+        spoilt = [b"", content[: len(content) // 2], b"\x00" * 100, b"[" * 100_000, b"{}", b"[]", b"null"]
+        if name != "model.json":
+            spoilt.append(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])  # one bit
+        for bad in spoilt:
+            (own / name).write_bytes(bad)
+            with pytest.raises(MethodError) as caught:
+                load_model(own)
+            assert "\n" not in str(caught.value)
+            assert len(str(caught.value)) < 300 + len(str(own))
+        (own / name).unlink()
+        with pytest.raises(MethodError, match=name if name != "model.json" else "no model in it"):
+            load_model(own)
+        (own / name).write_bytes(content)
+    config = json.loads((own / "model.json").read_text())
+    for key in config:
+        for value in (None, 7, [], {}):
+            if config[key] == value or key in ("made", "versions") or (key, value) in (("parts", []), ("parts", {})):
+                continue
+            (own / "model.json").write_text(json.dumps({**config, key: value}))
+            if key == "tables" and value is None:
+                load_model(own)  # as if fitted on a graph
+                continue
+            with pytest.raises(MethodError) as caught:
+                load_model(own)
+            assert "\n" not in str(caught.value), key
+    with pytest.raises(MethodError, match="no such folder"):
+        load_model(tmp_path / "nowhere")
+
+
+def test_a_place_that_holds_anything_else_is_left_alone(vanilla: tuple[Model, Path], tmp_path: Path) -> None:
+    model = vanilla[0]
+    for name in ("README.md", "notes.txt", "watch.svg"):
+        place = tmp_path / name.replace(".", "-")
+        place.mkdir()
+        (place / name).write_text("mine")
+        with pytest.raises(MethodError, match=re.escape(f"holds other files ({name})")):
+            model.save(place)
+        assert (place / name).read_text() == "mine"
+        assert len(list(place.iterdir())) == 1
+    (tmp_path / "file").write_text("")
+    for place, words in (
+        (tmp_path / "file", "is a file"),
+        (tmp_path / "file" / "deep" / "er", "cannot be made"),
+        (vanilla[1], "holds a model already"),
+    ):
+        with pytest.raises(MethodError, match=words):
+            model.save(place)
+        with pytest.raises(MethodError, match=words):  # before anything is read or trained
+            fit("missing.csv", "missing.csv", out=place)
+
+
+def test_what_a_kill_left_behind_is_replaced(vanilla: tuple[Model, Path], tmp_path: Path) -> None:
+    for left in (["report.html"], ["report.html", "model.safetensors"], [*SUMMED, "README.md", "report.html"]):
+        place = tmp_path / str(len(left))
+        place.mkdir()
+        for name in left:
+            (place / name).write_text("half")
+        (place / ".model.safetensors.123.part").write_text("half")
+        vanilla[0].save(place)
+        assert load_model(place).summary == vanilla[0].summary
+        assert not list(place.glob(".*"))
+
+
+def test_a_method_without_classes_has_no_page(tables: tuple[Path, Path], tmp_path: Path) -> None:
+    model = quick(*tables, method="degree", settings={}, out=tmp_path / "model")
+    assert not (tmp_path / "model" / "report.html").exists()
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "predicts no classes" in card
+    assert "accuracy " not in card
+    loaded = load_model(tmp_path / "model")
+    assert torch.equal(loaded.predict(*tables).score, model.predict().score)
+    with pytest.raises(MethodError, match="predicts no classes"):
+        report(loaded, tmp_path / "page", *tables)
+    new = write_tables(tmp_path / "new", 60, 3, "z{}".format)
+    result = loaded.evaluate(*new)
+    assert result.covered is None
+    assert result.flagged_known is not None
+    assert watch(loaded, tmp_path / "model", *new).nodes == 60
+
+
+def test_a_delimiter_that_was_given_is_kept(tables: tuple[Path, Path], tmp_path: Path) -> None:
+    paths = []
+    for path in tables:
+        paths.append(tmp_path / path.name)
+        paths[-1].write_text(path.read_text().replace(",", "^"))
+    expected = quick(*paths, delimiter="^", out=tmp_path / "model").predict()
+    assert torch.equal(load_model(tmp_path / "model").predict(*paths).probabilities, expected.probabilities)
+
+
+# ---- watch
+
+
+def batch(folder: Path, number: int, count: int = 60, shift: float = 0.0) -> tuple[Path, Path]:
+    """Nodes of known classes, with edges among themselves; shifted ones look like nothing that was learnt."""
+    nodes, edges = write_tables(folder / str(number), count, 100 + number, f"b{number}-{{}}".format, strangers=False)
+    if shift:
+        header, *lines = nodes.read_text().splitlines()
+        moved = []
+        for line in lines:
+            fields = line.split(",")
+            moved.append(
+                ",".join([*fields[:2], *(f"{float(text) * 0.1 + shift:.4f}" for text in fields[2:6]), fields[6]])
+            )
+        nodes.write_text("\n".join([header, *moved]) + "\n")
+    return nodes, edges
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of a graph without strangers, of the same kind as the batches."""
+    folder = tmp_path_factory.mktemp("watched")
+    nodes, edges = write_tables(folder, strangers=False)
+    quick(nodes, edges, out=folder / "model")
+    return folder / "model"
+
+
+def test_nothing_happens_while_nothing_changes_and_strangers_are_noticed(watched: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(watched, tmp_path / "model"))
+    for number in range(1, 9):
+        report = watch(load_model(folder), folder, *batch(tmp_path, number))
+        assert report.batch == number
+        assert report.nodes == 60
+        assert not report.alarm
+        assert 0.2 < report.median_p < 0.8
+    for number in range(9, 13):
+        report = watch(load_model(folder), folder, *batch(tmp_path, number, shift=0.5))
+        if report.alarm:
+            break
+    assert report.alarm
+    assert report.highest >= 100.0
+    assert "ALARM" in str(report)
+    assert "\n" not in report.reason
+    assert "0.01" in report.reason
+    picture = ElementTree.fromstring((folder / PICTURE).read_text())
+    assert picture.tag.endswith("svg")
+    bars = [part for part in picture.iter() if part.tag.endswith("rect")]
+    assert len(bars) == report.batch
+    load_model(folder)  # the folder is still that of a model
+
+
+def test_a_batch_counts_once_whatever_its_context(watched: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(watched, tmp_path / "model"))
+    model, first = load_model(folder), batch(tmp_path, 1)
+    watch(model, folder, *first)
+    state = (folder / STATE).read_bytes()
+    with pytest.raises(MethodError, match="this is batch 1 again"):
+        watch(model, folder, *first)
+    with pytest.raises(MethodError, match="this is batch 1 again"):
+        watch(model, folder, *first, context=(watched.parent / "nodes.csv", watched.parent / "edges.csv"))
+    rows = pa.csv.read_csv(watched.parent / "nodes.csv")
+    with pytest.raises(MethodError, match="fitted with all nodes of this batch"):
+        watch(model, folder, rows.filter(pa.compute.not_equal(rows["topic"], "")))
+    with pytest.raises(MethodError, match=r"watched with a false-alarm rate of 0\.01"):
+        watch(model, folder, *batch(tmp_path, 2), false_alarms=0.05)
+    assert (folder / STATE).read_bytes() == state  # what was refused has left no trace
+    again = watch(model, folder, *first, reset=True, false_alarms=0.05)
+    assert again.batch == 1
+    assert again.false_alarms == 0.05
+    assert watch(model, folder, *batch(tmp_path, 2)).false_alarms == 0.05
+    (folder / STATE).write_bytes(b"half")
+    with pytest.raises(MethodError, match="--reset begins anew"):
+        watch(model, folder, *batch(tmp_path, 3))
+    assert watch(model, folder, *batch(tmp_path, 3), reset=True).batch == 1
+
+
+def test_nodes_of_fit_are_not_watched(watched: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(watched, tmp_path / "model"))
+    model = load_model(folder)
+    graph = model.read(watched.parent / "nodes.csv", watched.parent / "edges.csv").graph
+    report = watch(model, folder, watched.parent / "nodes.csv", watched.parent / "edges.csv")
+    assert report.nodes == 300 - int(model.seen(graph).sum()) < 300
+
+
+def _watch_one(folder: Path, nodes: Path, edges: Path) -> None:
+    torch.set_num_threads(1)
+    watch(load_model(folder), folder, nodes, edges)
+
+
+def test_watchers_at_once_lose_no_batch(watched: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(watched, tmp_path / "model"))
+    context = multiprocessing.get_context("spawn")
+    jobs = [context.Process(target=_watch_one, args=(folder, *batch(tmp_path, number))) for number in range(2)]
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join(120)
+        assert job.exitcode == 0
+    assert watch(load_model(folder), folder, *batch(tmp_path, 9)).batch == 3
+
+
+def test_a_picture_of_any_history_is_valid() -> None:
+    for evidence in ([0.0], [-300.0, 308.0], [0.1] * 500):
+        text = svg_of(evidence, [0.5] * len(evidence), 2.0)
+        root = ElementTree.fromstring(text)
+        numbers = [float(n) for part in root.iter() for n in re.findall(r"-?[\d.]+", part.get("points") or "")]
+        assert all(0.0 <= number <= 760.0 for number in numbers)
+        assert "nan" not in text

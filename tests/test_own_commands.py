@@ -1,0 +1,399 @@
+"""``credalgnn fit``, ``predict``, ``evaluate`` and ``watch`` from the shell, as clumsy hands type them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from credalgnn.cli import main
+from credalgnn.model import load_model
+from own_graphs import write_tables
+
+KILLS = Path(__file__).with_name("kills.py")
+FIT = ["--label", "topic", "-m", "vanilla", "--set", "epochs=15"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables, and a model that was fitted from them."""
+    folder = tmp_path_factory.mktemp("place")
+    nodes, edges = write_tables(folder)
+    assert main(["fit", "--nodes", str(nodes), "--edges", str(edges), *FIT, "--out", str(folder / "model")]) == 0
+    return folder
+
+
+@pytest.fixture
+def here(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory: the tables, the model, and new nodes that nobody has seen."""
+    folder = Path(shutil.copytree(place, tmp_path / "here"))
+    write_tables(folder / "new", 50, 5, "new{}".format)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+Typed = Callable[[str], tuple[int, str, str]]
+
+
+@pytest.fixture
+def typed(here: Path, capsys: pytest.CaptureFixture[str]) -> Typed:
+    """A line as it is typed: its exit code, and what it prints."""
+
+    def run(line: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        try:
+            code = main(line.split())
+        except SystemExit as error:
+            code = int(error.code or 0)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+TABLES = "--nodes nodes.csv --edges edges.csv"
+NEW = "--nodes new/nodes.csv --edges new/edges.csv"
+QUICK = "--label topic -m vanilla --set epochs=15"
+
+
+def refuses(typed: Typed, line: str, *words: str) -> None:
+    """Exit code 2, one line of reason, nothing on stdout."""
+    code, out, err = typed(line)
+    *progress, reason = err.splitlines()
+    assert (code, out) == (2, ""), (line, err)
+    assert all(text.split()[0] in ("read", "predict", "fit", "!") for text in progress), err
+    assert reason.startswith("credalgnn: "), err
+    missing = [word for word in words if word not in reason]
+    assert not missing, f"{missing} not in: {reason}"
+
+
+# ---- what they print
+
+
+def test_fit_tells_what_it_is_worth_on_one_screen_and_what_to_type_next(typed: Typed, here: Path) -> None:
+    code, out, err = typed(f"fit {TABLES} {QUICK} --out other")
+    assert code == 0
+    lines = out.splitlines()
+    assert len(lines) <= 30
+    assert max(map(len, lines)) <= 110
+    for word in ("right class", "calibration error", "classes in question", "Strangers among", "false alarms allowed"):
+        assert word in out
+    assert [line.split()[0] for line in err.splitlines()] == ["read", "fit", "predict", "write"]
+    (command,) = (line.removeprefix("Next: credalgnn ") for line in lines if line.startswith("Next: "))
+    assert typed(command)[0] == 0  # it can be typed as it stands
+    assert (here / "predictions.csv").is_file()
+    assert (here / "other" / "report.html").is_file()
+
+
+def test_predictions_are_the_same_as_text_and_as_parquet(typed: Typed, here: Path) -> None:
+    for name in ("p.csv", "p.parquet", "P.CSV"):
+        code, out, err = typed(f"predict model {NEW} --out {name} --false-alarms 0.1 --coverage 0.8")
+        assert code == 0
+        assert out.startswith(f"50 nodes predicted: {name}\n")
+        assert [line.split()[0] for line in err.splitlines()] == ["read", "predict", "write"]
+    assert (here / "p.csv").read_bytes() == (here / "P.CSV").read_bytes()
+    table = pyarrow.parquet.read_table(here / "p.parquet")
+    assert table.schema.metadata[b"credalgnn.schema"] == b"1"
+    assert table.schema.metadata[b"credalgnn.false_alarms"] == b"0.1"
+    with (here / "p.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 50 == table.num_rows
+    assert list(rows[0]) == table.column_names
+    for row, other in zip(rows, table.to_pylist(), strict=True):
+        for name, value in other.items():
+            text = row[name]
+            same = float(text) == value if isinstance(value, float) else text == str(value)
+            assert same or (isinstance(value, bool) and text == str(value).lower()), (name, text, value)
+    flagged = sum(row["stranger"] == "true" for row in rows)
+    assert f"\n{flagged} of them ({2 * flagged:.1f} %) look like nothing that was labelled" in f"\n{out}"
+
+
+def test_predict_with_and_without_what_was_there_before(typed: Typed, here: Path) -> None:
+    code, out, _ = typed(f"predict model {NEW} --out p.csv")
+    assert code == 0
+    assert "--context nodes.csv edges.csv" in out
+    code, out, _ = typed(f"predict model {NEW} --out p.csv --context nodes.csv edges.csv")
+    assert code == 0
+    assert "--context" not in out
+    assert out.startswith("50 nodes predicted: p.csv")
+    code, out, _ = typed(f"predict model {TABLES} --out p.csv")
+    assert code == 0
+    assert "of which the model was fitted with" in out.splitlines()[0]
+    (here / "whole").mkdir()
+    shutil.copy("nodes.csv", "whole/nodes.csv"), shutil.copy("edges.csv", "whole/edges.csv")
+    assert typed("predict model --graph whole --out q.csv")[0] == 0
+    assert (here / "p.csv").read_bytes() == (here / "q.csv").read_bytes()
+
+
+def test_ids_stay_as_they_are_written(typed: Typed, here: Path) -> None:
+    write_tables(here / "zeros", name="{:03d}".format)
+    assert typed(f"fit --nodes zeros/nodes.csv --edges zeros/edges.csv {QUICK} --out zeros/model")[0] == 0
+    line = "predict zeros/model --nodes zeros/nodes.csv --edges zeros/edges.csv --out p.csv"
+    assert typed(f"{line} --ids 007 123")[0] == 0
+    assert [row.split(",")[0] for row in (here / "p.csv").read_text().splitlines()[1:]] == ['"007"', '"123"']
+    refuses(typed, f"{line} --ids 7", "there is no node 7")
+    write_tables(here / "numbers", name="{}".format)
+    assert typed(f"fit --nodes numbers/nodes.csv --edges numbers/edges.csv {QUICK} --out numbers/model")[0] == 0
+    line = "predict numbers/model --nodes numbers/nodes.csv --edges numbers/edges.csv --out p.csv"
+    assert typed(f"{line} --ids 7 123")[0] == 0
+    assert [row.split(",")[0] for row in (here / "p.csv").read_text().splitlines()[1:]] == ["7", "123"]
+    refuses(typed, f"{line} --ids 7 x", "there is no node x")
+    refuses(typed, f"{line} --ids 99999999999999999999", "there is no node 99999999999999999999")
+
+
+def test_evaluate_says_what_was_judged(typed: Typed, here: Path) -> None:
+    write_tables(here / "known", 80, 6, "known{}".format, of_strangers="d", share=1.0)
+    code, out, _ = typed("evaluate model --nodes known/nodes.csv --edges known/edges.csv --false-alarms 0.1")
+    assert code == 0
+    assert out.startswith("80 labelled nodes judged")
+    for word in ("right class", "allowed 10 %", "strangers flagged", "AUROC of", "promised 90 %"):
+        assert word in out
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_watch_keeps_count_and_exits_with_3_at_an_alarm(typed: Typed, here: Path) -> None:
+    code, out, err = typed(f"watch model {NEW} --context nodes.csv edges.csv")
+    assert code in (0, 3)
+    assert out.startswith("batch 1 ")
+    assert len(out.splitlines()) == 1
+    refuses(typed, f"watch model {NEW}", "this is batch 1 again", "--reset")
+    text = (here / "new" / "nodes.csv").read_text()
+    for number in range(2, 12):
+        lines = [line.split(",") for line in text.replace("new", f"odd{number}-").splitlines()]
+        for fields in lines[1:]:
+            fields[2:6] = [f"{0.02 * (number + index):.3f}" for index in range(4)]  # between all classes
+        Path("odd.csv").write_text("\n".join(",".join(fields) for fields in lines) + "\n")
+        code, out, err = typed("watch model --nodes odd.csv")
+        assert code in (0, 3)
+        assert out.startswith(f"batch {number} ")
+        if code == 3:
+            break
+    assert code == 3
+    assert "ALARM" in out
+    assert err.splitlines()[-1].startswith("credalgnn: alarm: ")
+    assert "watch.svg" in err
+    assert typed("watch model --nodes odd.csv --reset")[1].startswith("batch 1 ")
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "evaluate", "watch"])
+def test_help_has_an_example_that_parses(command: str, typed: Typed) -> None:
+    code, out, _ = typed(f"{command} --help")
+    assert code == 0
+    example = out.split("example:\n")[1].replace("\\\n", " ").split()
+    assert example[:2] == ["credalgnn", command]
+    known = {word for word in out.split("example:")[0].replace(",", " ").split() if word.startswith("--")}
+    assert {word for word in example if word.startswith("--")} <= known
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_a_method_of_ones_own_is_named_again(typed: Typed, here: Path) -> None:
+    code, out, _ = typed(f"fit {TABLES} --label topic -m mymodels:Mine --out own")
+    assert code == 0
+    assert "-m mymodels:Mine" in out
+    code = subprocess.run(
+        [sys.executable, "-m", "credalgnn", *f"predict own {NEW} --out p.csv".split()], capture_output=True, text=True
+    )
+    assert code.returncode == 2
+    assert code.stderr.splitlines()[-1].endswith("(-m mymodels:Mine)")
+    assert typed(f"predict own {NEW} --out p.csv -m mymodels:Mine")[0] == 0
+
+
+# ---- clumsy hands
+
+
+def test_tables_that_are_none(typed: Typed, here: Path) -> None:
+    fit = f"{QUICK} --out other"
+    Path("book.xlsx").write_bytes(b"PK")
+    Path("empty.csv").write_text("")
+    Path("header.csv").write_text("id,topic,w1\n")
+    nodes = Path("nodes.csv").read_text()
+    Path("twice.csv").write_text(nodes + nodes.splitlines()[1] + "\n")
+    Path("stray.csv").write_text("source,target\nn0001,nobody\n")
+    Path("none.csv").write_text("\n".join(",".join([*r.split(",")[:1], "", *r.split(",")[2:]]) if k else r
+                                          for k, r in enumerate(nodes.splitlines())))  # fmt: skip
+    Path("one.csv").write_text("\n".join(",".join([*r.split(",")[:1], "a" if r.split(",")[1] else "",
+                                                   *r.split(",")[2:]]) if k else r
+                                         for k, r in enumerate(nodes.splitlines())))  # fmt: skip
+    for line, *words in (
+        ("--nodes missing.csv --edges edges.csv", "missing.csv: no such file"),
+        ("--nodes . --edges edges.csv", "no such file"),
+        ("--nodes book.xlsx --edges edges.csv", "book.xlsx", ".csv", ".parquet"),
+        ("--nodes empty.csv --edges edges.csv", "empty.csv"),
+        ("--nodes header.csv --edges edges.csv", "header.csv"),
+        ("--nodes edges.csv --edges nodes.csv", "there is no column"),
+        ("--nodes twice.csv --edges edges.csv", "n0000"),
+        ("--nodes nodes.csv --edges stray.csv", "nobody"),
+        ("--nodes none.csv --edges edges.csv", "label"),
+        ("--nodes one.csv --edges edges.csv", "class"),
+        ("--nodes nodes.csv", "--edges FILE"),
+        ("--edges edges.csv", "--nodes FILE"),
+        ("", "--nodes FILE", "--graph"),
+        (f"{TABLES} --graph .", "leave out --nodes"),
+        ("--graph missing.npz", "no such file"),
+        ("--graph book.xlsx", "book.xlsx", ".npz"),
+        (f"{TABLES} --id nothing", "nothing", "--id"),
+        (f"{TABLES} --source nothing", "nothing", "--source"),
+        (f"{TABLES} --weight nothing", "nothing", "--weight"),
+        (f"{TABLES} --features nothing", "nothing"),
+        (f"{TABLES} --features topic", "topic"),
+        (f"{TABLES} --split kind", "kind", "train, val, calibration, test"),
+        (f"{TABLES} --split nothing", "nothing"),
+        (f"{TABLES} --label w1", "w1"),
+        (f"{TABLES} --label nothing", "nothing", "--label"),
+        (f"{TABLES} --delimiter ab", "single character"),
+        (f"{TABLES} --delimiter ;", "--delimiter"),
+        (f"{TABLES} --seed -1", "seed"),
+        (f"{TABLES} --seed x", "--seed"),
+        (f"{TABLES} --tune 0", "--tune"),
+        (f"{TABLES} -m nothing", "unknown method", "nothing"),
+        (f"{TABLES} --set nothing=1", "--set nothing=1"),
+        (f"{TABLES} --set epochs=-1", "epochs"),
+        (f"{TABLES} --set epochs", "NAME=VALUE"),
+        (f"{TABLES} --nonsense", "--nonsense"),
+    ):
+        refuses(typed, f"fit {fit} {line}", *words)
+        assert not Path("other").exists()
+
+
+def test_places_that_are_none(typed: Typed, here: Path) -> None:
+    refuses(typed, f"fit {TABLES} {QUICK} --out model", "holds a model already")
+    refuses(typed, f"fit {TABLES} {QUICK} --out .", "holds other files")
+    refuses(typed, f"fit {TABLES} {QUICK} --out nodes.csv", "is a file")
+    refuses(typed, f"fit {TABLES} {QUICK} --out /proc/none", "/proc")
+    refuses(typed, f"predict nowhere {NEW} --out p.csv", "no such folder")
+    refuses(typed, f"predict new {NEW} --out p.csv", "no model in it")
+    refuses(typed, f"predict nodes.csv {NEW} --out p.csv", "nodes.csv")
+    refuses(typed, f"predict model {NEW} --out p.xlsx", ".csv or .parquet")
+    refuses(typed, f"predict model {NEW} --out p", ".csv or .parquet")
+    refuses(typed, f"predict model {NEW} --out new/nodes.csv", "overwrite")
+    refuses(typed, f"predict model {NEW} --context nodes.csv edges.csv --out edges.csv", "overwrite")
+    refuses(typed, f"predict model {NEW} --out /proc/none/p.csv", "/proc/none")
+    Path("folder.csv").mkdir()
+    refuses(typed, f"predict model {NEW} --out folder.csv", "is a folder")
+    for name in ("model.json", "method.json", "parts.safetensors"):
+        shutil.copytree("model", f"spoilt-{name}")
+        Path(f"spoilt-{name}", name).write_text("{")
+        for command in (f"predict spoilt-{name} {NEW} --out p.csv", f"watch spoilt-{name} {NEW}"):
+            refuses(typed, command, name)
+    assert not list(here.glob("p.*"))
+    assert not list(here.glob(".p.*"))
+
+
+def test_questions_that_have_no_answer(typed: Typed, here: Path) -> None:
+    predict = f"predict model {NEW} --out p.csv"
+    for rate in ("0", "1", "-0.1", "5", "nan", "x", "5%"):
+        refuses(
+            typed, f"{predict} --false-alarms {rate}" if rate != "-0.1" else f"{predict} --false-alarms=-0.1", "rate"
+        )
+    refuses(typed, f"{predict} --false-alarms 0.001", "needs 999 calibration nodes", "choose at least")
+    refuses(typed, f"{predict} --coverage 0.999", "needs 999 calibration nodes", "choose at most")
+    refuses(typed, f"evaluate model {NEW} --false-alarms 0.001", "needs 999 calibration nodes")
+    refuses(typed, f"{predict} --ids new1 zzz", "there is no node zzz")
+    refuses(typed, f"{predict} --context missing.csv edges.csv", "missing.csv: no such file")
+    refuses(typed, f"{predict} --context a b c", "two files")
+    refuses(typed, f"{predict} --graph .", "--graph")
+    refuses(typed, f"evaluate model {TABLES}", "learnt from all labelled nodes")
+    refuses(typed, f"watch model {NEW} --false-alarms 2", "rate")
+    text = Path("new/nodes.csv").read_text()
+    Path("less.csv").write_text("\n".join(",".join(line.split(",")[:5]) for line in text.splitlines()))
+    refuses(typed, "predict model --nodes less.csv --out p.csv", "w4")
+    Path("bare.csv").write_text("\n".join(",".join([*line.split(",")[:1], *line.split(",")[2:]])
+                                          for line in text.splitlines()))  # fmt: skip
+    refuses(typed, "evaluate model --nodes bare.csv", "no node has a label", "topic")
+    assert typed("predict model --nodes bare.csv --out p.csv")[0] == 0  # a label is not needed to predict
+
+
+def test_class_names_of_all_kinds(typed: Typed, here: Path) -> None:
+    write_tables(here / "odd", classes=('"a,b"', '"c ""d"""', '"e\nf"'))
+    tables = "--nodes odd/nodes.csv --edges odd/edges.csv"
+    code, _, err = typed(f"fit {tables} {QUICK} --out odd/model")
+    assert code == 0, err
+    assert load_model("odd/model").class_names == ("a,b", 'c "d"', "e\nf")
+    assert typed(f"predict odd/model {tables} --out p.csv")[0] == 0
+    with Path("p.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["class"] for row in rows} == {"a,b", 'c "d"', "e\nf"}
+    assert len(rows) == 300
+    write_tables(here / "bar", classes=("a|b", "c", "d"))
+    refuses(typed, f"fit --nodes bar/nodes.csv --edges bar/edges.csv {QUICK} --out bar/model", "'a|b'", "rename it")
+
+
+def test_few_labels_give_p_values_and_no_flags(typed: Typed, here: Path) -> None:
+    write_tables(here / "few", 24, 1)
+    tables = "--nodes few/nodes.csv --edges few/edges.csv"
+    code, out, _ = typed(f"fit {tables} {QUICK} --out few/model")
+    assert code == 0
+    assert "too few to promise" in out
+    code, out, _ = typed(f"predict few/model {NEW} --out p.csv")
+    assert code == 0
+    assert "No node is flagged" in out
+    header = Path("p.csv").read_text().splitlines()[0]
+    assert '"p_value"' in header
+    assert '"stranger"' not in header
+    refuses(typed, f"predict few/model {NEW} --out p.csv --false-alarms 0.05", "needs 19 calibration nodes")
+    assert typed(f"predict few/model {NEW} --out p.csv --false-alarms 0.5 --coverage 0.5")[0] == 0
+    assert '"stranger"' in Path("p.csv").read_text().splitlines()[0]
+
+
+# ---- stopped on the way
+
+
+def kills(place: Path, line: str) -> list[dict[str, object]]:
+    """What each kill of a command left in a folder, and the run that was not killed."""
+    place.mkdir(exist_ok=True)
+    process = subprocess.run(
+        [sys.executable, KILLS, place, *line.split()], capture_output=True, text=True, timeout=300, check=True
+    )
+    return [json.loads(text) for text in process.stdout.splitlines()]
+
+
+def test_a_fit_that_is_killed_leaves_no_model_and_the_same_command_works(here: Path) -> None:
+    runs = kills(here / "killed", f"fit {NEW} --label topic -m vanilla --set epochs=2 --out killed")
+    assert [run["code"] for run in runs] == [-signal.SIGKILL] * 6 + [0]  # five files and the page
+    for run in runs[:6]:
+        assert "model.json" not in run["left"]
+    parts = ["README.md", "method.json", "model.json", "model.safetensors", "parts.safetensors", "report.html"]
+    assert runs[6]["left"] == parts  # and nothing of those that were killed
+    assert load_model("killed").predict("new/nodes.csv").calibration is not None
+
+
+def test_a_prediction_or_a_watch_that_is_killed_leaves_nothing_half_written(here: Path) -> None:
+    Path("out").mkdir()
+    Path("out/p.csv").write_text("of yesterday")
+    first, second = kills(here / "out", f"predict model {NEW} --out out/p.csv")
+    assert first["code"] == -signal.SIGKILL
+    assert second["code"] == 0
+    assert len(Path("out/p.csv").read_text().splitlines()) == 51
+    before, between, again = kills(here / "model", f"watch model {NEW}")
+    assert before["code"] == between["code"] == -signal.SIGKILL
+    assert "watch.safetensors" not in before["left"]
+    assert "watch.safetensors" in between["left"]
+    assert again["code"] == 2  # it was counted; only the picture was not made
+    write_tables(here / "next", 50, 8, "next{}".format)
+    assert main(["watch", "model", "--nodes", "next/nodes.csv"]) in (0, 3)
+    bars = Path("model/watch.svg").read_text().count("<rect")
+    assert bars == 2
+
+
+def test_ctrl_c_during_fit_says_so_in_a_line_and_leaves_nothing(here: Path) -> None:
+    line = f"fit {TABLES} --label topic -m vanilla --set epochs=1000000 patience=1000000 --out stopped"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "credalgnn", *line.split()], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("read")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    assert err.splitlines()[-1] == "credalgnn: stopped; no model was written"
+    assert "Traceback" not in err
+    assert not (here / "stopped").exists()
