@@ -102,6 +102,7 @@ def _add_fit(commands: Any) -> None:
     fit.add_argument("--source", default="source", metavar="COLUMN", help="of edges (default: source)")
     fit.add_argument("--target", default="target", metavar="COLUMN", help="of edges (default: target)")
     fit.add_argument("--weight", metavar="COLUMN", help="of edges (default: weight, if there is one)")
+    fit.add_argument("--undirected", action="store_true", help="edges have no direction: each is taken both ways")
     fit.add_argument("--split", metavar="COLUMN", help="of nodes, that says train, val, calibration or test")
     fit.add_argument("--delimiter", metavar="CHARACTER", help="of text files (default: found)")
     fit.add_argument("--out", type=Path, required=True, metavar="DIR", help="a folder for the model")
@@ -148,7 +149,7 @@ def _add_promises(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--coverage", type=_rate, metavar="RATE",
-        help="keep the true class among those in question with at least this probability (default: 0.9)",
+        help="keep the true class among those in question with at least this probability (default: 0.95)",
     )  # fmt: skip
 
 
@@ -229,6 +230,7 @@ def _fit(args: argparse.Namespace) -> int:
             source=args.source,
             target=args.target,
             weight=args.weight,
+            undirected=args.undirected,
             split=args.split,
             delimiter=args.delimiter,
             method=args.method,

@@ -149,7 +149,7 @@ class Prediction:
         p = conformal.p_values(calibration.scores, self.score, groups)
         return conformal.benjamini_hochberg(p, rate) if fdr is not None else conformal.flags(p, rate)
 
-    def sets(self, coverage: float = 0.9) -> Tensor:
+    def sets(self, coverage: float = 0.95) -> Tensor:
         """The classes that stay in question, boolean ``[N, C]``; wider credal sets give larger ones.
 
         For nodes of known classes that are exchangeable with the calibration nodes, the true class is among them with
@@ -194,7 +194,7 @@ class Prediction:
             )
 
     def to_table(
-        self, false_alarms: float | None = 0.05, coverage: float | None = 0.9, *, why: bool = True
+        self, false_alarms: float | None = 0.05, coverage: float | None = 0.95, *, why: bool = True
     ) -> pyarrow.Table:
         """One row a node, as an Arrow table: docs/predictions.md has the columns.
 
@@ -208,7 +208,7 @@ class Prediction:
         return table_of(self, false_alarms, coverage, why)
 
     def to_pandas(
-        self, false_alarms: float | None = 0.05, coverage: float | None = 0.9, *, why: bool = True
+        self, false_alarms: float | None = 0.05, coverage: float | None = 0.95, *, why: bool = True
     ) -> pandas.DataFrame:
         """``to_table`` as a data frame; needs pandas.
 
@@ -223,7 +223,7 @@ class Prediction:
         self,
         path: str | os.PathLike[str],
         false_alarms: float | None = 0.05,
-        coverage: float | None = 0.9,
+        coverage: float | None = 0.95,
         *,
         why: bool = True,
     ) -> None:

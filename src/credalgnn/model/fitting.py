@@ -20,7 +20,7 @@ from ..methods.known_nodes import KnownNodes
 from ..methods.prediction_table import check_class_names
 from .folder import PAGE, TUNING, check_free
 from .model import Model
-from .page import write_page_of
+from .page import title_of, write_page_of
 from .parts import parts_of
 from .reading import TableReader, to_learn
 from .stages import Stages
@@ -37,6 +37,7 @@ def fit(
     source: str = "source",
     target: str = "target",
     weight: str | None = None,
+    undirected: bool = False,
     split: str | None = None,
     delimiter: str | None = None,
     train: Tensor | None = None,
@@ -62,6 +63,7 @@ def fit(
         source: The column of edges with the id of the node that an edge comes from.
         target: The column of edges with the id of the node that it goes to.
         weight: The column of edges with weights; None: ``weight``, if there is one.
+        undirected: Edges have no direction: each is taken both ways.
         split: The column of nodes that says train, val, calibration or test; empty: dealt, if it has a label.
         delimiter: Of text files; None: found.
         train: Nodes to train on, a mask or numbers; None: dealt.
@@ -81,7 +83,7 @@ def fit(
         raise MethodError("tune= keeps its trials in the model's folder: say where, out=...")
     (choice,) = choose([method], settings or {}, with_baselines=False)
     template = made(choice, seed)
-    reader = TableReader(Columns(id, label, features, source, target, weight), None, split, delimiter)
+    reader = TableReader(Columns(id, label, features, source, target, weight), None, split, delimiter, undirected)
     stages = Stages(silent=not progress)
     with _noted() as messages:
         with stages("read") as said:
@@ -116,7 +118,7 @@ def fit(
     if folder is not None:
         with stages("write"):
             if prediction.probabilities is not None:
-                write_page_of(model, graph, prediction, folder / PAGE, parts, title=folder.resolve().name)
+                write_page_of(model, graph, prediction, folder / PAGE, parts, title=title_of(folder, graph))
             model.save(folder)  # last: what a kill leaves behind is no model
     return model
 

@@ -20,7 +20,7 @@ from ..metrics.evaluation import evaluate_nodes
 from .reading import Loaded, TableReader, to_predict
 from .summary import in_words
 
-FALSE_ALARMS, COVERAGE = 0.05, 0.9  # where nothing else is said
+FALSE_ALARMS, COVERAGE = 0.05, 0.95  # where nothing else is said
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +201,7 @@ class Model:
         Args:
             prediction: Of this model.
             false_alarms: What was said; None: 0.05 if there are calibration nodes enough to promise it, or else None.
-            coverage: What was said; None: 0.9, or None likewise and where no classes are predicted.
+            coverage: What was said; None: 0.95, or None likewise and where no classes are predicted.
         """
         count = 0 if prediction.calibration is None else len(prediction.calibration.scores)
         if false_alarms is None and count >= calibration_nodes_for(false_alarms=FALSE_ALARMS):

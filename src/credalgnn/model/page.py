@@ -43,8 +43,18 @@ def report(model: Model, out: Path, data: Any, edges: Any = None, context: Any =
     parts = {name: known.numbers_in(loaded.graph) for name, known in model.parts.items()}
     parts = {name: nodes[nodes >= 0] for name, nodes in parts.items()}
     with stages("write"):
-        write_page_of(model, loaded.graph, prediction, out / PAGE, parts, title=f"{out.resolve().name}")
+        write_page_of(model, loaded.graph, prediction, out / PAGE, parts, title=title_of(out, loaded.graph))
     return out / PAGE
+
+
+def title_of(folder: Path, graph: Graph) -> str:
+    """What the page of a graph is called.
+
+    Args:
+        folder: Where it goes.
+        graph: The graph.
+    """
+    return f"{folder.resolve().name}: a graph of {graph.num_nodes:,} nodes"
 
 
 def write_page_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,12 +49,14 @@ class TableReader:
         encoder: How columns become features; None until it is learnt.
         split: The column with the parts of the nodes, if there is one.
         delimiter: Of text files; None: found in their headers.
+        undirected: Whether edges have no direction.
     """
 
     columns: Columns
     encoder: FeatureEncoder | None = None
     split: str | None = None
     delimiter: str | None = None
+    undirected: bool = False
 
     def learn(self, nodes: Any, edges: Any) -> Loaded:
         """Read tables to learn from; the encoder is learnt with them.
@@ -63,8 +65,10 @@ class TableReader:
             nodes: A row for each node.
             edges: A row for each edge.
         """
-        read = read_tables(nodes, edges, self.columns, delimiter=self.delimiter, split=self.split)
-        return _loaded(read, TableReader(self.columns, read.encoder, self.split, self.delimiter))
+        read = read_tables(
+            nodes, edges, self.columns, delimiter=self.delimiter, split=self.split, undirected=self.undirected
+        )
+        return _loaded(read, replace(self, encoder=read.encoder))
 
     def read(self, nodes: Any, edges: Any, context: Any, class_names: tuple[str, ...]) -> Loaded:
         """Read tables to predict.
@@ -83,6 +87,7 @@ class TableReader:
             encoder=self.encoder,
             class_names=class_names,
             context=context,
+            undirected=self.undirected,
         )
         return _loaded(read, self)
 
@@ -92,7 +97,8 @@ class TableReader:
         columns = self.columns._asdict()
         columns["features"] = None if columns["features"] is None else list(columns["features"])
         encoder = self.encoder.to_json()
-        return {"columns": columns, "encoder": encoder, "split": self.split, "delimiter": self.delimiter}
+        rest = {name: getattr(self, name) for name in ("split", "delimiter", "undirected")}
+        return {"columns": columns, "encoder": encoder, **rest}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> TableReader:
@@ -102,7 +108,7 @@ class TableReader:
             values: Plain values.
         """
         encoder = FeatureEncoder.from_json(values["encoder"])
-        return cls(Columns(**values["columns"]), encoder, values["split"], values["delimiter"])
+        return cls(Columns(**values["columns"]), encoder, values["split"], values["delimiter"], values["undirected"])
 
 
 def to_learn(data: Any, edges: Any, reader: TableReader) -> Loaded:

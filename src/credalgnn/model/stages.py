@@ -27,9 +27,8 @@ class Stages:
             name: What is done.
         """
         begin, said = time.perf_counter(), list[str]()
-        shown = not self._silent and sys.stderr.isatty()
-        if shown:
-            print(f"{name} ...", end="\r", file=sys.stderr, flush=True)
+        if not self._silent:
+            print(f"{name} ...", end="\r" if sys.stderr.isatty() else "\n", file=sys.stderr, flush=True)
         yield said
         self.seconds[name] = round(time.perf_counter() - begin, 3)
         if not self._silent:

@@ -102,7 +102,7 @@ def in_words(summary: Mapping[str, Any]) -> str:
         error = 100.0 * math.sqrt(metrics["accuracy"] * (1.0 - metrics["accuracy"]) / held)
         lines += [
             f"On {held:,} labelled nodes that took no part in training ({summary['judged_on']}):",
-            f"  right class            {100 * metrics['accuracy']:5.1f} %  (± {error:.1f})",
+            f"  right class            {100 * metrics['accuracy']:5.1f} %  (standard error {error:.1f})",
             f"  calibration error      {100 * metrics['ece']:5.1f} %  (by how much probabilities are off)",
         ]
         for row in summary["sets"]:
@@ -157,6 +157,7 @@ def diagnosis_in_words(diagnosis: Mapping[str, float] | None) -> str:
             "are too few. What is strange is then judged by the classifier's doubt and by the features."
         )
     return (
-        f"Labelled nodes can be told from the others (AUROC {diagnosis['auroc']:.2f} of nodes not told about; 0.5 is "
-        f"chance): labels hardly reach about {100 * diagnosis['uncovered']:.0f} % of the unlabelled nodes."
+        "Labelled nodes look different from the others: a model that was not told which are labelled guesses it with "
+        f"AUROC {diagnosis['auroc']:.2f} (0.5 is chance). Labels hardly reach about "
+        f"{100 * diagnosis['uncovered']:.0f} % of the unlabelled nodes."
     )

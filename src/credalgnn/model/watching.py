@@ -61,7 +61,7 @@ class WatchReport:
         state = "ALARM" if self.alarm else "ok"
         return (
             f"batch {self.batch:<4d} {self.nodes:>9,d} nodes   p-values: median {self.median_p:.2f}, "
-            f"{100 * self.small_p:.1f} % up to 0.05   evidence {_times(self.evidence)} of "
+            f"{100 * self.small_p:.1f} % up to 0.05   evidence {_times(self.highest)} of "
             f"{1.0 / self.false_alarms:,.0f}   {state}"
         )
 
