@@ -21,7 +21,7 @@ import credalgnn
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
-REFERENCE = ("sets", "conformal", "graphs", "nn", "methods", "metrics", "model", "report")  # the packages of the API reference
+REFERENCE = ("sets", "conformal", "graphs", "nn", "methods", "metrics", "model", "report")  # of the API reference
 
 
 def prose(document: Path) -> str:

@@ -6,6 +6,9 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Timer
+
+SOON = 5.0  # seconds after which a stage is announced where no terminal would show it at once
 
 
 class Stages:
@@ -27,9 +30,17 @@ class Stages:
             name: What is done.
         """
         begin, said = time.perf_counter(), list[str]()
-        if not self._silent:
-            print(f"{name} ...", end="\r" if sys.stderr.isatty() else "\n", file=sys.stderr, flush=True)
-        yield said
+        terminal = sys.stderr.isatty()
+        sign = Timer(0.0 if terminal else SOON, self._say, [f"{name} ...", "\r" if terminal else "\n"])
+        sign.daemon = True
+        sign.start()
+        try:
+            yield said
+        finally:
+            sign.cancel()
         self.seconds[name] = round(time.perf_counter() - begin, 3)
+        self._say(f"{name:12s} {self.seconds[name]:7.1f} s  {' '.join(said)}".rstrip())
+
+    def _say(self, text: str, end: str = "\n") -> None:
         if not self._silent:
-            print(f"{name:12s} {self.seconds[name]:7.1f} s  {' '.join(said)}".rstrip(), file=sys.stderr, flush=True)
+            print(text, end=end, file=sys.stderr, flush=True)
