@@ -258,8 +258,7 @@ def grown(task: cg.Task, seed: int) -> dict[str, Outcome]:
         "grows: stored models, all scored in the grown graph": outcome(
             stored[parts.calibration], *(stored[part] for part in others), seed
         ),
-        "grows: stored models, held-out scores of fit": outcome(held_out, *(stored[part] for part in others), seed),
-        "grows: stored models, calibration scores of fit": outcome(before, *(stored[part] for part in others), seed),
+        "grows: stored models, scores of fit": outcome(held_out, *(stored[part] for part in others), seed),
         "grows: coverage anew, calibration scores of fit": outcome(before, *(anew[part] for part in others), seed),
     }
 

@@ -23,14 +23,15 @@ import torch
 from safetensors.torch import load as load_tensors
 
 import credalgnn as cg
-from credalgnn.graphs import GraphError
+from credalgnn.graphs import Graph, GraphError
 from credalgnn.methods import MethodError
 from credalgnn.model import Model, fit, load_model
 from credalgnn.model.folder import SUMMED
 from credalgnn.model.page import report
 from credalgnn.model.picture import svg_of
 from credalgnn.model.watching import PICTURE, STATE, watch
-from own_graphs import CLASSES, FAST, graph_of, write_tables
+from credalgnn.model.watching import _entries as entries_of
+from own_graphs import CLASSES, FAST, blobs, graph_of, write_tables
 
 pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
 
@@ -556,6 +557,27 @@ def test_a_batch_counts_once_whatever_its_context(watched: Path, tmp_path: Path)
     with pytest.raises(MethodError, match="--reset begins anew"):
         watch(model, folder, *batch(tmp_path, 3))
     assert watch(model, folder, *batch(tmp_path, 3), reset=True).batch == 1
+
+
+def test_sparse_and_dense_features_are_watched_alike(tmp_path: Path) -> None:
+    """A batch is known again, whether the graph it hangs on makes its features sparse or dense."""
+    _, edges, truth = blobs(300)
+    words = np.zeros((300, 60))
+    words[np.arange(300), 15 * truth + np.random.default_rng(0).integers(15, size=300)] = 1.0
+    graph = Graph(words, edges, np.where(truth < 3, truth, -1), np.arange(300))
+    assert graph.features.layout == torch.sparse_csr
+    folder = tmp_path / "model"
+    model = fit(graph.subgraph(np.arange(240)), settings=FAST, out=folder, progress=False)
+    later = graph.subgraph(np.arange(240, 300))
+    first = watch(model, folder, later)
+    assert first.nodes == 60
+    with pytest.raises(MethodError, match="this is batch 1 again"):
+        watch(model, folder, later)
+    rows = torch.tensor([3, 0])
+    dense = later.features.to_dense()
+    for sparse, strided in zip(entries_of(later.features, rows), entries_of(dense, rows), strict=True):
+        assert torch.equal(sparse, strided)
+    assert torch.equal(entries_of(dense, rows)[1], torch.cat([dense[3].nonzero(), dense[0].nonzero()]).squeeze(1))
 
 
 def test_nodes_of_fit_are_not_watched(watched: Path, tmp_path: Path) -> None:

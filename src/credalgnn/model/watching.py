@@ -164,16 +164,23 @@ def _content(graph: Graph, nodes: Tensor) -> str:
     place[rows] = torch.arange(len(rows))
     ends = place[graph.edge_index]
     ends = ends[:, (ends >= 0).all(0)]
-    features = graph.features.index_select(0, rows)
-    parts = [features] if features.layout == torch.strided else [
-        part for part in (features.crow_indices(), features.col_indices(), features.values())
-    ]  # fmt: skip
     digest = hashlib.blake2b(digest_size=16)
-    for part in [*parts, ends]:
+    for part in (*_entries(graph.features, rows), ends):
         digest.update(part.contiguous().numpy().tobytes())
     if graph.node_ids is not None:
         digest.update("\0".join(map(str, graph.node_ids[rows.numpy()].tolist())).encode())
     return digest.hexdigest()
+
+
+def _entries(features: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The entries of some rows that are not 0: how many each has, their columns and values, however they are stored."""
+    if features.layout == torch.strided:
+        features, rows = features[rows].to_sparse_csr(), torch.arange(len(rows))
+    starts = features.crow_indices()
+    counts = starts.diff()[rows]
+    before = torch.repeat_interleave(starts[:-1][rows] - (counts.cumsum(0) - counts), counts)
+    entries = before + torch.arange(len(before))
+    return counts, features.col_indices()[entries], features.values()[entries]
 
 
 def _read(
