@@ -10,6 +10,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ SCORES = {
     "knn": ["distance"],
     "gnnsafe": ["energy"],
     "knn-lj": ["distance"],
+    "temperature": ["entropy"],
     "feature-sum": ["score"],
     "degree": ["score"],
 }
@@ -47,7 +49,8 @@ CREDAL = {
     "credal-coverage": IntervalSet,
 }
 TRIVIAL = ("feature-sum", "degree")
-POST_HOC = ("credal-coverage", "energy", "odin", "mahalanobis", "knn", "gnnsafe", "knn-lj")
+POST_HOC = ("credal-coverage", "energy", "odin", "mahalanobis", "knn", "gnnsafe", "knn-lj", "temperature")
+CALIBRATED = ("credal-coverage", "temperature")  # have temperatures of their own
 
 # Networks that are trained for a few epochs have credal sets that say nothing, and warn of it, as they should.
 pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
@@ -81,11 +84,12 @@ for method in METHODS:
 
 def make(name: str, vanilla: Vanilla, members: list[Vanilla]) -> Any:
     """The method, trained briefly; members and vanilla are shared."""
-    if name in ("vanilla", "credal-lj", "credal-final"):
-        return METHODS[name](**SHORT)
-    if name.endswith("ensemble"):
-        return METHODS[name](members=members)
-    return METHODS[name]() if name in TRIVIAL else METHODS[name](model=vanilla)
+    kind = METHODS[name]
+    own = {field.name for field in fields(kind)}
+    brief = {option: value for option, value in SHORT.items() if option in own}
+    if kind.components is None:
+        return kind(**brief)
+    return kind(members=members) if kind.components.size else kind(model=vanilla, **brief)
 
 
 class Fitted:
@@ -224,7 +228,7 @@ def test_detectors_share_one_training(fitted: Fitted) -> None:
     assert sum(fitted.trainings[name] for name in TRIVIAL) == 0
     p = fitted.predictions["energy"].probabilities
     for name in POST_HOC:
-        if name == "credal-coverage":  # has a temperature of its own
+        if name in CALIBRATED:
             assert torch.equal(fitted.predictions[name].classes, p.argmax(1))
         else:
             assert torch.equal(fitted.predictions[name].probabilities, p)
@@ -271,6 +275,7 @@ def test_repr_shows_the_hyper_parameters(name: str, small: Fitted) -> None:
         "knn": ("k=10", "kth=False", "normalize=False"),
         "gnnsafe": ("alpha=0.5", "steps=2"),
         "knn-lj": ("k=10",),
+        "temperature": ("seed=0",),
         "feature-sum": (),
         "degree": (),
     }[name]

@@ -17,6 +17,7 @@ from .prediction import MethodError, Prediction
 from .registry import METHODS, check_declared, find_method, method_path
 from .search_space import Uniform
 from .storage import load_method
+from .temperature import Temperature
 
 __all__ = [
     "KNN",
@@ -44,6 +45,7 @@ __all__ = [
     "Outputs",
     "PostHoc",
     "Prediction",
+    "Temperature",
     "Uniform",
     "Vanilla",
     "check_declared",

@@ -115,11 +115,15 @@ class PostHoc(OnModel):
         """Learn from the training nodes what the score needs; most scores need nothing."""
 
     def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        outputs = self.model_.outputs(graph)
+        outputs = self._outputs(graph)
         score = self._score(graph, outputs, nodes)
         probabilities = outputs.logits[nodes].double().softmax(-1)
         headline = self.score_names[0]
         return Prediction(nodes, {headline: score}, headline, self.class_names, probabilities)
+
+    def _outputs(self, graph: Graph) -> Outputs:
+        """What is scored: the outputs of the model, whose logits give the probabilities."""
+        return self.model_.outputs(graph)
 
     @abstractmethod
     def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:

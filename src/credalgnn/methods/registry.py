@@ -18,6 +18,7 @@ from .ensembles import ClassicalEnsemble, CredalEnsemble
 from .network import Vanilla
 from .posthoc import KNN, KNNLJ, Energy, GNNSafe, Mahalanobis, Odin
 from .prediction import MethodError
+from .temperature import Temperature
 
 ENTRY_POINTS = "credalgnn.methods"  # the group in which a package announces its methods
 
@@ -36,6 +37,7 @@ METHODS: dict[str, type[Method]] = {
         KNN,
         GNNSafe,
         KNNLJ,
+        Temperature,
         FeatureSum,
         Degree,
     )
