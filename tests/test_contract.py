@@ -39,6 +39,9 @@ SCORES = {
     "gnnsafe": ["energy"],
     "knn-lj": ["distance"],
     "temperature": ["entropy"],
+    "cagcn": ["entropy"],
+    "mc-dropout": THREE,
+    "drop-edge": THREE,
     "feature-sum": ["score"],
     "degree": ["score"],
 }
@@ -276,6 +279,9 @@ def test_repr_shows_the_hyper_parameters(name: str, small: Fitted) -> None:
         "gnnsafe": ("alpha=0.5", "steps=2"),
         "knn-lj": ("k=10",),
         "temperature": ("seed=0",),
+        "cagcn": ("hidden=16", "margin_weight=0.5"),
+        "mc-dropout": ("hidden=16", "dropout=0.5", "samples=20"),
+        "drop-edge": ("hidden=16", "edge_dropout=0.5", "samples=20"),
         "feature-sum": (),
         "degree": (),
     }[name]

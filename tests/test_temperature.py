@@ -16,8 +16,8 @@ from scipy.optimize import brentq
 
 import references as ref
 from credalgnn.graphs import Graph, Task, csbm
-from credalgnn.methods import Temperature, Vanilla
-from credalgnn.methods.temperature import RANGE, best_temperature
+from credalgnn.methods import CaGCN, MethodError, Temperature, Vanilla
+from credalgnn.methods.temperature import RANGE, best_temperature, margin_loss
 
 SHORT: dict[str, Any] = {"hidden": 12, "epochs": 8, "patience": 8}
 
@@ -35,6 +35,10 @@ def small_task(sparse: bool = False, inductive: bool = False) -> Task:
 @cache
 def small_vanilla(sparse: bool = False) -> Vanilla:
     return Vanilla(**SHORT).fit(small_task(sparse))
+
+
+def brief(kind: type) -> dict[str, Any]:
+    return SHORT if kind is CaGCN else {}
 
 
 def logits_of(model: Any, graph: Graph | None = None) -> np.ndarray:
@@ -89,12 +93,12 @@ def test_temperature_scaling_equals_the_reference(sparse: bool) -> None:
     assert torch.equal(found.classes, vanilla.predict().classes)
 
 
-@pytest.mark.parametrize("kind", [Temperature])
+@pytest.mark.parametrize("kind", [Temperature, CaGCN])
 def test_a_node_without_evidence_is_more_uncertain(kind: type) -> None:
     """The head is made to say class 0, the louder the larger the latent."""
     task = small_task()
     vanilla = Vanilla(**SHORT).fit(task)
-    fitted = kind(model=vanilla).fit(task)
+    fitted = kind(model=vanilla, **brief(kind)).fit(task)
     with torch.no_grad():
         vanilla.module_.head.weight.zero_()
         vanilla.module_.head.weight[0] = 1.0
@@ -105,7 +109,7 @@ def test_a_node_without_evidence_is_more_uncertain(kind: type) -> None:
     assert float(score[int(loudness.argmin())]) > float(score[int(loudness.argmax())])
 
 
-@pytest.mark.parametrize("kind", [Temperature])
+@pytest.mark.parametrize("kind", [Temperature, CaGCN])
 @pytest.mark.parametrize("inductive", [False, True])
 def test_only_validation_nodes_of_known_classes_calibrate(kind: type, inductive: bool) -> None:
     """Other labels of theirs change what is learnt; those of strangers and test nodes do not."""
@@ -118,7 +122,7 @@ def test_only_validation_nodes_of_known_classes_calibrate(kind: type, inductive:
 
     def learnt(new: torch.Tensor) -> dict[str, torch.Tensor]:
         other = replace(task, graph=task.graph.replace(labels=new))
-        made = kind(model=vanilla)
+        made = kind(model=vanilla, **brief(kind))
         vanilla.fingerprint = other.fingerprint  # the same weights, which other validation labels might have stopped
         return dict(made.fit(other)._tensors())
 
@@ -129,3 +133,68 @@ def test_only_validation_nodes_of_known_classes_calibrate(kind: type, inductive:
     assert all(torch.equal(before[name], after[name]) for name in before)
     other = learnt(torch.where(val & ~strange, 4 - labels, labels))
     assert any(not torch.equal(before[name], other[name]) for name in before)
+
+
+# ---------------------------------------------------------------------------------------------
+# CaGCN
+# ---------------------------------------------------------------------------------------------
+
+
+def naive_cagcn(weights: dict[str, np.ndarray], logits: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Logits times log(exp(t) + 1.1), t = A relu(A logits W1 + b1) W2 + b2 with the normalised adjacency A."""
+    a = ref.gcn_matrix(edges, len(logits))
+    hidden = a @ logits @ weights["convs.0.lin.weight"].T + weights["convs.0.bias"]
+    t = a @ np.where(hidden > 0, hidden, 0.0) @ weights["convs.1.lin.weight"].T + weights["convs.1.bias"]
+    return np.array([row * math.log(math.exp(own) + 1.1) for row, own in zip(logits, t[:, 0], strict=True)])
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_cagcn_equals_the_reference_from_weights(sparse: bool) -> None:
+    task, vanilla = small_task(sparse), small_vanilla(sparse)
+    fitted = CaGCN(model=vanilla, epochs=60).fit(task)
+    weights = {name: value.double().numpy() for name, value in fitted.module_.backbone.state_dict().items()}
+    logits = logits_of(vanilla)
+    expected = naive_cagcn(weights, logits, task.graph.edge_index.numpy())
+    assert np.ptp(expected / logits) > 0.05  # temperatures differ from node to node
+    found = fitted.predict()
+    np.testing.assert_allclose(found.score.numpy(), ref.entropy(expected), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.probabilities.numpy(), ref.softmax(expected), rtol=1e-4, atol=1e-5)
+    assert torch.equal(found.classes, vanilla.predict().classes)
+
+
+@given(seed=st.integers(0, 10_000), classes=st.integers(2, 6))
+@settings(max_examples=30, deadline=None)
+def test_the_margin_term_equals_the_reference(seed: int, classes: int) -> None:
+    rng = np.random.default_rng(seed)
+    logits, labels = 3 * rng.normal(size=(40, classes)), rng.integers(classes, size=40)
+    total = 0.0
+    for p, label in zip(ref.softmax(logits), labels, strict=True):
+        second, first = sorted(p)[-2:]
+        total += 1.0 - first + second if p[label] == first else first - second
+    found = margin_loss(torch.from_numpy(logits), torch.from_numpy(labels)).item()
+    assert found == pytest.approx(total / 40, abs=1e-12)
+
+
+def test_cagcn_minimises_both_terms_on_validation_nodes() -> None:
+    """The curve has the loss with its weight, and the weights with the least NLL are kept."""
+    task, vanilla = small_task(), small_vanilla()
+    nodes, labels = known(task)
+    for weight in (0.0, 2.0):
+        fitted = CaGCN(model=vanilla, epochs=40, dropout=0.0, margin_weight=weight).fit(task)
+        best = min(fitted.history_[1:], key=lambda line: line.monitor)
+        weights = {name: value.double().numpy() for name, value in fitted.module_.backbone.state_dict().items()}
+        logits = naive_cagcn(weights, logits_of(vanilla), task.graph.edge_index.numpy())[nodes]
+        p = ref.softmax(logits)
+        nll = -np.mean([math.log(p[n, label]) for n, label in enumerate(labels)])
+        margin = margin_loss(torch.from_numpy(logits), torch.from_numpy(labels)).item()
+        assert best.monitor == pytest.approx(nll, abs=1e-5)
+        assert best.loss == pytest.approx(nll + weight * margin, abs=1e-5)
+        assert best.monitor < fitted.history_[0].monitor - 0.01  # it learns
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"margin_weight": -1.0}, {"dropout": 1.0}, {"lr": 0.0}, {"hidden": 0}, {"patience": 0}], ids=str
+)
+def test_bad_hyper_parameters_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(MethodError, match=next(iter(wrong))):
+        CaGCN(**wrong)

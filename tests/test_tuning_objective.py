@@ -34,7 +34,7 @@ def judged(**other: float | None) -> Evaluation:
     return Evaluation("EU", metrics, {"AU": decoy, "EU": headline, "TU": decoy}, {}, ())
 
 
-POINT_PREDICTIONS = ["vanilla", *ENSEMBLES]  # are chosen by their classes
+POINT_PREDICTIONS = ["vanilla", "mc-dropout", "drop-edge", *ENSEMBLES]  # are chosen by their classes
 
 
 def stands_on_a_model(method: str) -> bool:

@@ -15,15 +15,17 @@ from .network import Network, Vanilla
 from .posthoc import KNN, KNNLJ, Energy, GNNSafe, Mahalanobis, Odin, PostHoc
 from .prediction import MethodError, Prediction
 from .registry import METHODS, check_declared, find_method, method_path
+from .sampling import DropEdge, MCDropout
 from .search_space import Uniform
 from .storage import load_method
-from .temperature import Temperature
+from .temperature import CaGCN, Temperature
 
 __all__ = [
     "KNN",
     "KNNLJ",
     "METHODS",
     "Baseline",
+    "CaGCN",
     "ClassicalEnsemble",
     "Components",
     "CredalCoverage",
@@ -32,11 +34,13 @@ __all__ = [
     "CredalLJ",
     "CredalWarning",
     "Degree",
+    "DropEdge",
     "Energy",
     "FeatureSum",
     "GNNSafe",
     "Given",
     "InputWarning",
+    "MCDropout",
     "Mahalanobis",
     "Method",
     "MethodError",

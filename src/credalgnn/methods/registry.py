@@ -18,7 +18,8 @@ from .ensembles import ClassicalEnsemble, CredalEnsemble
 from .network import Vanilla
 from .posthoc import KNN, KNNLJ, Energy, GNNSafe, Mahalanobis, Odin
 from .prediction import MethodError
-from .temperature import Temperature
+from .sampling import DropEdge, MCDropout
+from .temperature import CaGCN, Temperature
 
 ENTRY_POINTS = "credalgnn.methods"  # the group in which a package announces its methods
 
@@ -31,6 +32,8 @@ METHODS: dict[str, type[Method]] = {
         CredalFinal,
         ClassicalEnsemble,
         CredalEnsemble,
+        MCDropout,
+        DropEdge,
         Energy,
         Odin,
         Mahalanobis,
@@ -38,6 +41,7 @@ METHODS: dict[str, type[Method]] = {
         GNNSafe,
         KNNLJ,
         Temperature,
+        CaGCN,
         FeatureSum,
         Degree,
     )

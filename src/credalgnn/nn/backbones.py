@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -277,14 +277,12 @@ class PyGBackbone(nn.Module):
 
         self.module = module
         self._seen: list[Tensor] = []
-        inner: set[nn.Module] = set()
-        layers = [layer for layer in module.modules() if isinstance(layer, MessagePassing)]
-        for layer in layers:
-            inner.update(part for part in layer.modules() if part is not layer)
-        for layer in layers:
-            if layer not in inner:
-                layer.register_forward_hook(self._keep)
-        if not layers:
+        found = [layer for layer in module.modules() if isinstance(layer, MessagePassing)]
+        inner = {part for layer in found for part in layer.modules() if part is not layer}
+        self.layers = [layer for layer in found if layer not in inner]  # a list: they are registered in the module
+        for layer in self.layers:
+            layer.register_forward_hook(self._keep)
+        if not found:
             raise ValueError(f"{type(module).__name__} has no message-passing layer, so it cannot be a backbone")
 
     @property
@@ -371,6 +369,11 @@ def pyg_model(name: str) -> Callable[..., nn.Module]:
         names = ", ".join([*NATIVE, *sorted(set(known) - {*NATIVE, "graphsage"})])
         raise ValueError(f"unknown backbone {name!r}: choose one of {names}, or give a function that makes one")
     return known[name.lower()]
+
+
+def message_layers(backbone: nn.Module) -> list[nn.Module]:
+    """The layers of a backbone whose outputs become its latents."""
+    return list(backbone.convs) if isinstance(backbone, Stack) else cast(PyGBackbone, backbone).layers
 
 
 def widths_of(backbone: nn.Module, num_features: int) -> list[int]:
