@@ -35,7 +35,7 @@ from strangers import disturbed
 pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
 
 SHORT: dict[str, Any] = {"hidden": 12, "epochs": 8, "patience": 8}
-NETWORKS = ["vanilla", "credal-lj", "credal-final"]
+NETWORKS = ["vanilla", "credal-lj", "credal-final", "credal-dual", "mc-dropout", "drop-edge"]
 
 
 @cache

@@ -6,7 +6,8 @@ Knows nothing of how results are stored or shown.
 from .base import Components, Method, Outputs
 from .baselines import Baseline, Degree, FeatureSum
 from .coverage import CredalCoverage
-from .credal import CredalFinal, CredalLJ
+from .credal import CredalDual, CredalFinal, CredalLJ
+from .credal_frozen import CredalFrozen
 from .diagnostics import CredalWarning
 from .ensembles import ClassicalEnsemble, CredalEnsemble
 from .feature_range import InputWarning
@@ -29,8 +30,10 @@ __all__ = [
     "ClassicalEnsemble",
     "Components",
     "CredalCoverage",
+    "CredalDual",
     "CredalEnsemble",
     "CredalFinal",
+    "CredalFrozen",
     "CredalLJ",
     "CredalWarning",
     "Degree",

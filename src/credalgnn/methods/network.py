@@ -233,7 +233,7 @@ class Vanilla(Network):
     """A GNN with a linear layer and a softmax: what everybody uses, and what post-hoc methods stand on."""
 
     name = "vanilla"
-    score_names = ("msp", "entropy")
+    score_names: ClassVar[tuple[str, ...]] = ("msp", "entropy")
     is_shared = True
 
     def _head(self, widths: list[int], num_classes: int) -> nn.Module:

@@ -108,8 +108,7 @@ class PostHoc(OnModel):
 
     def _check(self) -> None:
         super()._check()
-        if self.model is not None and not self.model.has_outputs:
-            raise MethodError(f"model must have logits and latents, which {type(self.model).__name__} has not")
+        check_outputs(self.model)
 
     def _prepare(self, given: Given) -> None:
         """Learn from the training nodes what the score needs; most scores need nothing."""
@@ -141,6 +140,11 @@ class PostHoc(OnModel):
             (gradient,) = torch.autograd.grad(confidence(self.model_.run(dense, graph)).sum(), dense)
         outputs = self.model_.run(dense.detach().add_(gradient.sign_(), alpha=epsilon), graph)
         return Outputs(outputs.logits.cpu(), [z.to("cpu") for z in outputs.latents])
+
+
+def check_outputs(model: Method | None) -> None:
+    if model is not None and not model.has_outputs:
+        raise MethodError(f"model must have logits and latents, which {type(model).__name__} has not")
 
 
 def check_positive(name: str, value: float) -> None:

@@ -13,7 +13,8 @@ from .._names import suggestion
 from .base import Method
 from .baselines import Degree, FeatureSum
 from .coverage import CredalCoverage
-from .credal import CredalFinal, CredalLJ
+from .credal import CredalDual, CredalFinal, CredalLJ
+from .credal_frozen import CredalFrozen
 from .ensembles import ClassicalEnsemble, CredalEnsemble
 from .network import Vanilla
 from .posthoc import KNN, KNNLJ, Energy, GNNSafe, Mahalanobis, Odin
@@ -30,6 +31,8 @@ METHODS: dict[str, type[Method]] = {
         Vanilla,
         CredalLJ,
         CredalFinal,
+        CredalDual,
+        CredalFrozen,
         ClassicalEnsemble,
         CredalEnsemble,
         MCDropout,
