@@ -14,7 +14,7 @@ import references as ref
 from credalgnn.graphs import Graph, Task, csbm
 from credalgnn.methods import DropEdge, MCDropout, MethodError, Vanilla
 from credalgnn.nn import Adjacency
-from credalgnn.nn.backbones import Sample
+from credalgnn.nn.adjacency import Sample
 from credalgnn.nn.noise import thinned
 
 SHORT: dict[str, Any] = {"hidden": 12, "epochs": 8, "patience": 8, "samples": 5}

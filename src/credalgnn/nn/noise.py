@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from .backbones import Adjacency, Features
+from .adjacency import Adjacency
+from .backbones import Features
 
 
 @contextmanager
