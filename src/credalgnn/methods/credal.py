@@ -177,7 +177,7 @@ class CredalDual(CredalLJ):
     and need not lie in the credal sets; TU, AU and EU are those of the sets. Early stopping by ``id_loss`` looks at the
     sum of both losses, ``id_f1`` at the classifier, ``ood_auroc`` at EU.
 
-    Differences from the original: it has no published text; this is its authors' description. Their credal layer is an
+    Differences from the original: this follows its authors' description and not their code. Their credal layer is an
     MLP with sigmoids; here it is that of ``credal-lj`` (``midpoint`` and ``half_length`` have the sigmoids), with the
     decay of its half-lengths.
     """

@@ -67,8 +67,7 @@ class MCDropout(Sampling):
     """Monte Carlo dropout (Gal and Ghahramani 2016): a GNN trained with dropout, and asked with dropout.
 
     A pass draws one mask of the units behind each message-passing layer, for all nodes: one draw of the weights, as the
-    original derives it (its Equation for ``W_i = M_i diag(z_i)``). TU, AU and EU are those of a classical ensemble
-    (``Sampling``).
+    original derives it (``W_i = M_i diag(z_i)`` there). TU, AU and EU are those of a classical ensemble (``Sampling``).
 
     Differences from the original: training drops units node by node, as everybody does. With masks that all nodes
     share, a prediction depends neither on the numbering of nodes nor on nodes far away; with masks for each node, as

@@ -15,8 +15,8 @@ from ..graphs import Graph
 from ..nn import GCN, Classifier, Monitor, Schedule, Supervision, TrainingError, train
 from ..nn.training import Output
 from . import scores
-from .base import Objective, Outputs, inputs
-from .given import Given, Protocol
+from .base import Outputs, inputs
+from .given import Given
 from .posthoc import PostHoc
 from .prediction import MethodError
 from .search_space import Uniform
@@ -103,9 +103,8 @@ class CaGCN(Calibrated):
     p1 and p2 being the two largest probabilities (``margin_loss``). The weights with the least NLL on these same nodes
     are kept, as in the original's code; they have also stopped the training of the model below.
 
-    Differences from the original: the factor, the margin term and all defaults are those of its code; its self-training
-    (CaGCN-st), which adds pseudo-labels to the training nodes, is left out. The GCN has as many in-edges as the graph,
-    and starts as all GCNs here do.
+    The factor, the margin term and the defaults are those of the original's code. Difference from it: its self-training
+    (CaGCN-st), which adds pseudo-labels to the training nodes, is left out.
 
     Args:
         hidden: Units of the GCN's hidden layer.
@@ -129,10 +128,6 @@ class CaGCN(Calibrated):
     name = "cagcn"
     search_space = {"lr": Uniform(1e-3, 1e-1, log=True), "weight_decay": Uniform(1e-4, 1e-1, log=True),
                     "margin_weight": (0.0, 0.25, 0.5, 1.0)}  # fmt: skip
-
-    @classmethod
-    def objective(cls, protocol: Protocol) -> Objective:
-        return "misclassification_auroc" if protocol == "sealed" else "auroc"
 
     def _check(self) -> None:
         super()._check()
