@@ -144,7 +144,7 @@ def test_methods_take_the_names(backbone: str, tmp_path: Path) -> None:
     assert [z.shape[1] for z in fitted.outputs().latents] == [8, 8, 8]
     batches = Vanilla(backbone=backbone, hidden=8, epochs=4, batch_size=16).fit(task)
     assert bool(batches.predict().score.isfinite().all())
-    with pytest.raises(MethodError, match=r"gcn, sage, gpr, .*gatv2"):
+    with pytest.raises(MethodError, match=r"gcn, gpr, sage, .*gatv2"):
         Vanilla(backbone="nonsense")
 
 

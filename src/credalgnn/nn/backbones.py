@@ -306,7 +306,7 @@ class PyGBackbone(nn.Module):
         return f"PyGBackbone({self.module!r})"
 
 
-NATIVE: dict[str, BackboneFactory] = {"gcn": GCN, "sage": SAGE, "gpr": GPR}  # by the name a user types
+NATIVE: dict[str, BackboneFactory] = {"gcn": GCN, "gpr": GPR, "sage": SAGE}  # by the name a user types
 
 
 def make_backbone(
