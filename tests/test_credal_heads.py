@@ -191,6 +191,25 @@ def test_frozen_stands_on_any_model_with_outputs() -> None:
         CredalFrozen(model=Degree())
 
 
+@pytest.mark.parametrize("kind", [CredalDual, CredalFrozen])
+def test_a_wide_interval_is_more_uncertain(kind: type) -> None:
+    """Midpoints are made 0 and half-lengths to grow with the last latent: the larger it is, the wider the intervals."""
+    task = small_task()
+    fitted = (kind(**SHORT) if kind is CredalDual else kind(model=small_vanilla(), **HEAD)).fit(task)
+    head = fitted.module_.head.credal if kind is CredalDual else fitted.head_
+    with torch.no_grad():
+        head.weight.zero_()
+        head.weight[3:, -SHORT["hidden"] :] = 1.0
+        head.bias[:3], head.bias[3:] = 0.0, -4.0
+    backbone = fitted.module_.backbone if kind is CredalDual else small_vanilla().module_.backbone
+    size = latents_of(backbone, task.graph)[-1].sum(1)
+    narrow, wide = int(size.argmin()), int(size.argmax())
+    assert size[wide] > size[narrow] + 1.0
+    found = fitted.predict()
+    assert float(found.score[wide]) > float(found.score[narrow])
+    assert float(found.scores["AU"][wide]) < float(found.scores["AU"][narrow])
+
+
 # ---------------------------------------------------------------------------------------------
 # Some of the latents
 # ---------------------------------------------------------------------------------------------
