@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from strangers import disturbed
 pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
 
 SHORT: dict[str, Any] = {"hidden": 12, "epochs": 8, "patience": 8}
-NETWORKS = ["vanilla", "credal-lj", "credal-final"]
+NETWORKS = ["vanilla", "credal-lj", "credal-final", "credal-dual", "mc-dropout", "drop-edge"]
 
 
 @cache
@@ -53,11 +53,13 @@ def small_task(inductive: bool = True, sparse: bool = False) -> Task:
 def make(name: str, **options: Any) -> Any:
     """A method, trained briefly, with all that it stands on."""
     settings = {**SHORT, **options}
-    if name in NETWORKS:
-        return METHODS[name](**settings)
-    if name.endswith("ensemble"):
-        return METHODS[name](members=[Vanilla(seed=seed, **settings) for seed in range(2)])
-    return METHODS[name]() if name in ("feature-sum", "degree") else METHODS[name](model=Vanilla(**settings))
+    kind = METHODS[name]
+    own = {key: value for key, value in settings.items() if key in {field.name for field in fields(kind)}}
+    if kind.components is None:
+        return kind(**own)
+    if kind.components.size:
+        return kind(members=[Vanilla(seed=seed, **settings) for seed in range(2)])
+    return kind(model=Vanilla(**settings), **own)
 
 
 def learnt(method: Method, folder: Path) -> tuple[bytes, Any]:

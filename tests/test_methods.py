@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -708,11 +708,16 @@ def small_method(name: str, vanilla: Vanilla | None = None, **options: Any) -> A
     """Any method by name, trained briefly."""
     method = METHODS[name]
     vanilla = small_vanilla() if vanilla is None else vanilla
-    if name in ("vanilla", "credal-lj", "credal-final"):
-        return method(**SHORT, **options)
-    if name.endswith("ensemble"):
-        return method(members=list(small_members()))
-    return method() if name in ("feature-sum", "degree") else method(model=vanilla)
+    if method.components is None:
+        return method(**brief(method), **options)
+    return method(members=list(small_members())) if method.components.size else method(model=vanilla, **brief(method))
+
+
+def brief(method: type, **options: Any) -> dict[str, Any]:
+    """Of what makes a training brief, the hyper-parameters that a method has."""
+    return {
+        key: value for key, value in {**SHORT, **options}.items() if key in {field.name for field in fields(method)}
+    }
 
 
 @cache
@@ -977,14 +982,13 @@ def test_labels_of_test_nodes_do_not_change_the_fit(name: str) -> None:
     found = []
     for each in labels:
         method = METHODS[name]
-        if name in ("vanilla", "credal-lj", "credal-final"):
-            made = method(**{**SHORT, "epochs": 4})
-        elif name.endswith("ensemble"):
-            made = method(members=[Vanilla(seed=k, **{**SHORT, "epochs": 4}) for k in range(2)])
-        elif name in ("feature-sum", "degree"):
-            made = method()
+        options = brief(method, epochs=4)
+        if method.components is None:
+            made = method(**options)
+        elif method.components.size:
+            made = method(members=[Vanilla(seed=k, **brief(Vanilla, epochs=4)) for k in range(2)])
         else:
-            made = method(model=Vanilla(**{**SHORT, "epochs": 4}))
+            made = method(model=Vanilla(**brief(Vanilla, epochs=4)), **options)
         parts = {"train": view.train, "val": view.val}
         found.append(made.fit(Graph(graph.features, graph.edge_index, each), **parts).predict())
     assert same(found[0], found[1])

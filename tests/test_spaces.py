@@ -51,7 +51,7 @@ def test_k_is_never_above_the_training_nodes(method: str, nodes: int) -> None:
 
 def test_methods_without_a_space_are_refused() -> None:
     without = [name for name in METHODS if name not in SPACES]
-    assert sorted(without) == ["credal-coverage", "degree", "feature-sum"]
+    assert sorted(without) == ["credal-coverage", "degree", "feature-sum", "temperature"]
     for name in without:
         with pytest.raises(MethodError, match=f"{name} has nothing to tune"):
             space_of(name, 1000, "log")

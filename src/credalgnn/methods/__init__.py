@@ -6,7 +6,8 @@ Knows nothing of how results are stored or shown.
 from .base import Components, Method, Outputs
 from .baselines import Baseline, Degree, FeatureSum
 from .coverage import CredalCoverage
-from .credal import CredalFinal, CredalLJ
+from .credal import CredalDual, CredalFinal, CredalLJ
+from .credal_frozen import CredalFrozen
 from .diagnostics import CredalWarning
 from .ensembles import ClassicalEnsemble, CredalEnsemble
 from .feature_range import InputWarning
@@ -15,27 +16,34 @@ from .network import Network, Vanilla
 from .posthoc import KNN, KNNLJ, Energy, GNNSafe, Mahalanobis, Odin, PostHoc
 from .prediction import MethodError, Prediction
 from .registry import METHODS, check_declared, find_method, method_path
+from .sampling import DropEdge, MCDropout
 from .search_space import Uniform
 from .storage import load_method
+from .temperature import CaGCN, Temperature
 
 __all__ = [
     "KNN",
     "KNNLJ",
     "METHODS",
     "Baseline",
+    "CaGCN",
     "ClassicalEnsemble",
     "Components",
     "CredalCoverage",
+    "CredalDual",
     "CredalEnsemble",
     "CredalFinal",
+    "CredalFrozen",
     "CredalLJ",
     "CredalWarning",
     "Degree",
+    "DropEdge",
     "Energy",
     "FeatureSum",
     "GNNSafe",
     "Given",
     "InputWarning",
+    "MCDropout",
     "Mahalanobis",
     "Method",
     "MethodError",
@@ -44,6 +52,7 @@ __all__ = [
     "Outputs",
     "PostHoc",
     "Prediction",
+    "Temperature",
     "Uniform",
     "Vanilla",
     "check_declared",

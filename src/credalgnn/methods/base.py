@@ -80,6 +80,8 @@ class Method(Parameters, ABC):
         name: What a user types, and what tables show.
         score_names: The scores of its predictions; the first is the headline.
         is_credal: Whether it predicts credal sets.
+        classifies_beside: Whether a classifier beside the credal sets gives the probabilities, which then need not lie
+            in them.
         is_baseline: Whether it needs no model and learns nothing; such a one stands in every table.
         is_shared: Whether other methods stand on it by default, so that a benchmark keeps what it has fitted.
         has_outputs: Whether it has logits and latents (``outputs``), which post-hoc methods can score.
@@ -91,6 +93,7 @@ class Method(Parameters, ABC):
     name: ClassVar[str]
     score_names: ClassVar[tuple[str, ...]]
     is_credal: ClassVar[bool] = False
+    classifies_beside: ClassVar[bool] = False
     is_baseline: ClassVar[bool] = False
     is_shared: ClassVar[bool] = False
     has_outputs: ClassVar[bool] = False

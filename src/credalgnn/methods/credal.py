@@ -1,19 +1,22 @@
-"""The paper's models: CredalLJ, and its ablation Credal Final."""
+"""The paper's models: CredalLJ, its ablation Credal Final, and its authors' later one, with a classifier beside it."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..graphs import Graph
 from ..nn import CredalHead, dro_loss
+from ..nn.backbones import Features
 from ..nn.credal import HALF_LENGTHS, MIDPOINTS, Activation, check_delta
 from ..nn.training import Output
 from ..sets import IntervalSet, interval_softmax, log_interval_softmax, uncertainty
-from .base import Objective
+from .base import Method, Objective
 from .given import Protocol
 from .network import NETWORK_SPACE, Network
 from .prediction import MethodError, Prediction
@@ -21,8 +24,8 @@ from .search_space import Uniform
 
 
 @dataclass(kw_only=True, eq=False)
-class CredalFinal(Network):
-    """The credal layer on the last latent alone: the paper's ablation without the joint latent.
+class CredalLayer(Method):
+    """What all methods with a credal layer share: its shape, and the loss that trains it.
 
     Args:
         delta: The share of the hardest training nodes on which lower probabilities are trained (Equation "loss").
@@ -38,22 +41,12 @@ class CredalFinal(Network):
     midpoint: Activation = "identity"
     half_length: Activation = "softplus"
 
-    name = "credal-final"
     score_names = ("EU", "AU", "TU")
     is_credal = True
-    search_space = {**NETWORK_SPACE, "delta": Uniform(0.5, 1.0)}
 
     @classmethod
     def protocol_defaults(cls, protocol: Protocol) -> dict[str, Any]:
-        return {"monitor": "ood_auroc", "half_length_decay": 0.0} if protocol == "paper" else {}
-
-    @classmethod
-    def objective(cls, protocol: Protocol) -> Objective:
-        return "nll" if protocol == "sealed" else "auroc"
-
-    @classmethod
-    def can_prune(cls, protocol: Protocol) -> bool:
-        return protocol == "paper"  # sealed, the monitor is a loss that depends on delta
+        return {"half_length_decay": 0.0} if protocol == "paper" else {}
 
     def _check(self) -> None:
         super()._check()
@@ -70,16 +63,77 @@ class CredalFinal(Network):
             if choice not in known:
                 raise MethodError(f"unknown {field} {choice!r}: choose {' or '.join(known)}")
 
-    def _head(self, widths: list[int], num_classes: int) -> nn.Module:
+    def _credal_head(self, widths: list[int], num_classes: int) -> CredalHead:
+        """The credal layer on latents of these widths."""
         return CredalHead(widths, num_classes, self.midpoint, self.half_length, self.half_length_decay)
 
-    def _loss(self, output: Output, labels: Tensor) -> Tensor:
-        lower, upper = output
+    def _credal_loss(self, bounds: Output, labels: Tensor) -> Tensor:
+        """Of the logits' bounds at labelled nodes."""
+        lower, upper = bounds
         return dro_loss(*log_interval_softmax(lower, upper), labels, self.delta)
 
+
+@dataclass(kw_only=True, eq=False)
+class JointLatents(CredalLayer):
+    """A credal layer on the joint latent, or on a part of it.
+
+    Args:
+        latents: Which latents the credal layer reads, by their numbers: 0 the features, ``[0, -1]`` these and the last.
+            None: all of them, ``[z0 | z1 | .. | zL]``.
+    """
+
+    latents: Sequence[int] | None = None
+
+    def _check(self) -> None:
+        super()._check()
+        if self.latents is None:
+            return
+        given = list(self.latents) if isinstance(self.latents, Sequence) else []
+        if not given or isinstance(self.latents, str) or any(type(number) is not int for number in given):
+            raise MethodError(f"latents must be None or a list of their numbers, as [0, 1], not {self.latents!r}")
+        self.latents = given
+
+    def _credal_head(self, widths: list[int], num_classes: int) -> CredalHead:
+        chosen = None
+        if self.latents is not None:
+            count = len(widths)
+            wrong = [number for number in self.latents if not -count <= number < count]
+            if wrong:
+                raise MethodError(f"latent {wrong[0]} does not exist: they are 0 (features) to {count - 1} (the last)")
+            chosen = sorted(number % count for number in self.latents)
+            if len(set(chosen)) < len(chosen):
+                raise MethodError(f"latents {list(self.latents)} name one of them twice: there are {count}")
+        shape = self.midpoint, self.half_length, self.half_length_decay
+        return CredalHead(widths, num_classes, *shape, latents=chosen)
+
+
+@dataclass(kw_only=True, eq=False)
+class CredalFinal(CredalLayer, Network):
+    """The credal layer on the last latent alone: the paper's ablation without the joint latent."""
+
+    name = "credal-final"
+    search_space = {**NETWORK_SPACE, "delta": Uniform(0.5, 1.0)}
+
+    @classmethod
+    def protocol_defaults(cls, protocol: Protocol) -> dict[str, Any]:
+        return {**super().protocol_defaults(protocol), "monitor": "ood_auroc"} if protocol == "paper" else {}
+
+    @classmethod
+    def objective(cls, protocol: Protocol) -> Objective:
+        return "nll" if protocol == "sealed" else "auroc"
+
+    @classmethod
+    def can_prune(cls, protocol: Protocol) -> bool:
+        return protocol == "paper"  # sealed, the monitor is a loss that depends on delta
+
+    def _head(self, widths: list[int], num_classes: int) -> nn.Module:
+        return self._credal_head(widths, num_classes)
+
+    def _loss(self, output: Output, labels: Tensor) -> Tensor:
+        return self._credal_loss(output, labels)
+
     def _credal(self, output: Output) -> IntervalSet:
-        lower, upper = output
-        return interval_softmax(lower.double(), upper.double())
+        return credal_sets(output)
 
     def _probabilities(self, output: Output) -> Tensor:
         return self._credal(output).intersection_probability()
@@ -95,9 +149,74 @@ class CredalFinal(Network):
         return Prediction.of_credal(nodes, self._credal(self._output(graph, nodes)), self.class_names)
 
 
+def credal_sets(bounds: Output) -> IntervalSet:
+    """The credal sets (Equation 3) of bounds of logits.
+
+    Args:
+        bounds: The lower and the upper ones ``[N, C]``.
+    """
+    lower, upper = bounds
+    return interval_softmax(lower.double(), upper.double())
+
+
 @dataclass(kw_only=True, eq=False)
-class CredalLJ(CredalFinal):
+class CredalLJ(JointLatents, CredalFinal):
     """The paper's model: the credal layer on the joint latent ``[z0 | z1 | .. | zL]``, z0 the input features."""
 
     name = "credal-lj"
     joint = True
+
+
+@dataclass(kw_only=True, eq=False)
+class CredalDual(CredalLJ):
+    """The paper's authors' later model: a GNN with a classifier, and beside it a credal layer that it does not feel.
+
+    The classifier, a linear layer and a softmax on zL, is trained with the cross-entropy, and the backbone with it; the
+    credal layer (Equations 2 and 3) on the joint latent ``[z0 | z1 | .. | zL]`` with the DRO loss (Equation "loss"),
+    whose gradient ends at the latents. Both learn in the same steps. Classes and probabilities are the classifier's
+    and need not lie in the credal sets; TU, AU and EU are those of the sets. Early stopping by ``id_loss`` looks at the
+    sum of both losses, ``id_f1`` at the classifier, ``ood_auroc`` at EU.
+
+    Differences from the original: this follows its authors' description and not their code. Their credal layer is an
+    MLP with sigmoids; here it is that of ``credal-lj`` (``midpoint`` and ``half_length`` have the sigmoids), with the
+    decay of its half-lengths.
+    """
+
+    name = "credal-dual"
+    classifies_beside = True
+
+    def _head(self, widths: list[int], num_classes: int) -> nn.Module:
+        classifier = nn.Linear(widths[-1], num_classes)  # first, so that a vanilla GNN of the seed starts alike
+        return _DualHead(classifier, self._credal_head(widths, num_classes))
+
+    def _loss(self, output: Output, labels: Tensor) -> Tensor:
+        logits, *bounds = output
+        return nn.functional.cross_entropy(logits, labels) + self._credal_loss(tuple(bounds), labels)
+
+    def _credal(self, output: Output) -> IntervalSet:
+        return credal_sets(tuple(output[1:]))
+
+    def _probabilities(self, output: Output) -> Tensor:
+        return output[0].double().softmax(-1)
+
+    def _logits(self, output: Output) -> Tensor:
+        return output[0]
+
+    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
+        output = self._output(graph, nodes)
+        found = Prediction.of_credal(nodes, self._credal(output), self.class_names)
+        return replace(found, probabilities=self._probabilities(output))
+
+
+class _DualHead(nn.Module):
+    """Logits of the classifier, and lower and upper logits of the credal layer, which sends back no gradient."""
+
+    def __init__(self, classifier: nn.Linear, credal: CredalHead) -> None:
+        super().__init__()
+        self.classifier, self.credal = classifier, credal
+
+    def forward(self, latents: Sequence[Features]) -> tuple[Tensor, Tensor, Tensor]:
+        last = latents[-1]
+        assert isinstance(last, torch.Tensor)
+        lower, upper = self.credal([z.detach() if isinstance(z, torch.Tensor) else z for z in latents])
+        return self.classifier(last), lower, upper

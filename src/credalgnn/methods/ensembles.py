@@ -19,6 +19,19 @@ from .posthoc import fitted_on
 from .prediction import MethodError, Prediction
 
 
+def decomposed(nodes: Tensor, members: Tensor, class_names: tuple[str, ...]) -> Prediction:
+    """The prediction of members: their mean, and TU, AU and EU in bits.
+
+    Args:
+        nodes: The nodes ``[N]``.
+        members: The members' class probabilities ``[M, N, C]``.
+        class_names: The names of the classes.
+    """
+    total, aleatoric, epistemic = scores.ensemble_uncertainty(members)
+    measures = {"EU": epistemic, "AU": aleatoric, "TU": total}
+    return Prediction(nodes, measures, "EU", class_names, members.mean(0))
+
+
 @dataclass(kw_only=True, eq=False)
 class ClassicalEnsemble(Method):
     """M GNNs: TU = H(mean), AU = mean H, EU = TU - AU (the paper's last appendix).
@@ -71,10 +84,7 @@ class ClassicalEnsemble(Method):
         return torch.stack([cast(Tensor, p) for p in predictions])
 
     def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        members = self._distributions(graph, nodes)
-        total, aleatoric, epistemic = scores.ensemble_uncertainty(members)
-        measures = {"EU": epistemic, "AU": aleatoric, "TU": total}
-        return Prediction(nodes, measures, "EU", self.class_names, members.mean(0))
+        return decomposed(nodes, self._distributions(graph, nodes), self.class_names)
 
     def _parts(self) -> dict[str, Method]:
         return {f"members.{number}": member for number, member in enumerate(self.members_)}

@@ -39,8 +39,9 @@ class Network(Method):
     One of one's own overrides ``_head``, ``_loss``, ``_probabilities``, ``_headline``, ``_logits`` and ``_predict``.
 
     Args:
-        backbone: ``"sage"``, ``"gcn"``, the name of a model in ``torch_geometric.nn.models``, or a function of
-            ``in_channels``, ``hidden_channels``, ``num_layers`` and ``dropout`` that makes a module.
+        backbone: ``"sage"``, ``"gcn"``, ``"gpr"`` (for heterophilic graphs), the name of a model in
+            ``torch_geometric.nn.models`` (``"gat"``, ``"gin"``, ...), ``"gatv2"``, or a function of ``in_channels``,
+            ``hidden_channels``, ``num_layers`` and ``dropout`` that makes a module.
         hidden: Units of a hidden layer.
         layers: Message-passing layers.
         dropout: Probability of dropping a unit between layers, in training.
@@ -144,7 +145,8 @@ class Network(Method):
             raise MethodError(str(error)) from None
         widths = widths_of(backbone, num_features)
         head = self._head([num_features, *widths] if self.joint else widths[-1:], num_classes)
-        return Classifier(backbone, head, len(widths), self.joint).to(self.device)
+        hops = getattr(backbone, "hops", len(widths))
+        return Classifier(backbone, head, hops, self.joint).to(self.device)
 
     def _monitor(self, given: Given) -> Monitor:
         """What early stopping looks at, and on which graph."""
@@ -233,7 +235,7 @@ class Vanilla(Network):
     """A GNN with a linear layer and a softmax: what everybody uses, and what post-hoc methods stand on."""
 
     name = "vanilla"
-    score_names = ("msp", "entropy")
+    score_names: ClassVar[tuple[str, ...]] = ("msp", "entropy")
     is_shared = True
 
     def _head(self, widths: list[int], num_classes: int) -> nn.Module:

@@ -108,18 +108,21 @@ class PostHoc(OnModel):
 
     def _check(self) -> None:
         super()._check()
-        if self.model is not None and not self.model.has_outputs:
-            raise MethodError(f"model must have logits and latents, which {type(self.model).__name__} has not")
+        check_outputs(self.model)
 
     def _prepare(self, given: Given) -> None:
         """Learn from the training nodes what the score needs; most scores need nothing."""
 
     def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        outputs = self.model_.outputs(graph)
+        outputs = self._outputs(graph)
         score = self._score(graph, outputs, nodes)
         probabilities = outputs.logits[nodes].double().softmax(-1)
         headline = self.score_names[0]
         return Prediction(nodes, {headline: score}, headline, self.class_names, probabilities)
+
+    def _outputs(self, graph: Graph) -> Outputs:
+        """What is scored: the outputs of the model, whose logits give the probabilities."""
+        return self.model_.outputs(graph)
 
     @abstractmethod
     def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
@@ -137,6 +140,11 @@ class PostHoc(OnModel):
             (gradient,) = torch.autograd.grad(confidence(self.model_.run(dense, graph)).sum(), dense)
         outputs = self.model_.run(dense.detach().add_(gradient.sign_(), alpha=epsilon), graph)
         return Outputs(outputs.logits.cpu(), [z.to("cpu") for z in outputs.latents])
+
+
+def check_outputs(model: Method | None) -> None:
+    if model is not None and not model.has_outputs:
+        raise MethodError(f"model must have logits and latents, which {type(model).__name__} has not")
 
 
 def check_positive(name: str, value: float) -> None:

@@ -13,11 +13,14 @@ from .._names import suggestion
 from .base import Method
 from .baselines import Degree, FeatureSum
 from .coverage import CredalCoverage
-from .credal import CredalFinal, CredalLJ
+from .credal import CredalDual, CredalFinal, CredalLJ
+from .credal_frozen import CredalFrozen
 from .ensembles import ClassicalEnsemble, CredalEnsemble
 from .network import Vanilla
 from .posthoc import KNN, KNNLJ, Energy, GNNSafe, Mahalanobis, Odin
 from .prediction import MethodError
+from .sampling import DropEdge, MCDropout
+from .temperature import CaGCN, Temperature
 
 ENTRY_POINTS = "credalgnn.methods"  # the group in which a package announces its methods
 
@@ -28,14 +31,20 @@ METHODS: dict[str, type[Method]] = {
         Vanilla,
         CredalLJ,
         CredalFinal,
+        CredalDual,
+        CredalFrozen,
         ClassicalEnsemble,
         CredalEnsemble,
+        MCDropout,
+        DropEdge,
         Energy,
         Odin,
         Mahalanobis,
         KNN,
         GNNSafe,
         KNNLJ,
+        Temperature,
+        CaGCN,
         FeatureSum,
         Degree,
     )

@@ -1,12 +1,14 @@
 """Layers and training: sparse operators, backbones that return every latent, the credal head and its loss, one loop."""
 
-from .backbones import GCN, SAGE, Adjacency, PyGBackbone, make_backbone
+from .adjacency import Adjacency
+from .backbones import GCN, GPR, SAGE, PyGBackbone, make_backbone
 from .credal import CredalHead, JointLinear, dro_loss
 from .sparse import SparseMatrix
 from .training import Classifier, Monitor, Schedule, Supervision, TrainingError, train
 
 __all__ = [
     "GCN",
+    "GPR",
     "SAGE",
     "Adjacency",
     "Classifier",

@@ -1,21 +1,23 @@
 """Graph neural networks that return every layer's latent (Equation 4 of the paper).
 
 GCN and SAGE equal PyG's models of the same weights, and transform before they aggregate: ``A (X W)`` in place of
-``(A X) W`` is the same product and far less work when features are wide. Any other PyG model runs through
-``PyGBackbone``.
+``(A X) W`` is the same product and far less work when features are wide; GPR is for graphs whose neighbours differ. Any
+other PyG model runs through ``PyGBackbone``.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import cached_property
+from functools import partial
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
 
+from .adjacency import Adjacency as Adjacency
+from .adjacency import Sample as Sample
 from .sparse import SparseMatrix
 
 Features: TypeAlias = Tensor | SparseMatrix
@@ -24,109 +26,6 @@ BackboneFactory: TypeAlias = Callable[..., nn.Module]
 
 class BackboneError(ValueError):
     """A backbone cannot do what is asked; the message says why and what to do."""
-
-
-class Sample(NamedTuple):
-    """Where the edges of an ``Adjacency`` were drawn from, so that sums and means over them are unbiased.
-
-    Args:
-        larger: The edges that were drawn from.
-        nodes: The numbers that the nodes have there ``[N]``.
-        counts: How many of its edges each drawn one stands for ``[E]``.
-    """
-
-    larger: Adjacency
-    nodes: Tensor
-    counts: Tensor
-
-
-class Adjacency:
-    """The edges of a graph, and the normalised operators made of them, each once and only when asked for.
-
-    Rows are targets: ``A[target, source]``. An edge that stands there twice counts twice.
-
-    Args:
-        edge_index: Node numbers ``[2, E]``, source above target.
-        num_nodes: How many nodes there are.
-        edge_weight: A number ``[E]`` for each edge, not negative; None: all count the same.
-        sample: Given if the edges were drawn from those of a larger graph.
-    """
-
-    def __init__(
-        self, edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None = None, sample: Sample | None = None
-    ) -> None:
-        self.edge_index, self.num_nodes, self.edge_weight, self.sample = edge_index, num_nodes, edge_weight, sample
-
-    @cached_property
-    def mean(self) -> SparseMatrix:
-        """The average over in-neighbours, weighted where edges have weights.
-
-        The row of a node without any, or whose in-edges have no weight, is empty or zero.
-        """
-        source, target = self.edge_index.cpu()
-        if self.edge_weight is None:
-            degree = torch.bincount(target, minlength=self.num_nodes).float()
-            return self._operator(source, target, 1.0 / degree[target])
-        values = self._drawn(self.edge_weight) / self.in_weight.cpu().float()[target]
-        return self._operator(source, target, values.nan_to_num(nan=0.0))  # 0 / 0
-
-    @cached_property
-    def in_weight(self) -> Tensor:
-        """The sum of the weights of each node's in-edges, in float64; their number where they have none."""
-        if self.sample is not None:
-            return self.sample.larger.in_weight[self.sample.nodes]
-        weights = None if self.edge_weight is None else self.edge_weight.double()
-        return torch.bincount(self.edge_index[1], weights, self.num_nodes)
-
-    @cached_property
-    def loop_weight(self) -> Tensor:
-        """The weight of each node's self-loop, 1 where it has none; of several loops the largest."""
-        if self.sample is not None:
-            return self.sample.larger.loop_weight[self.sample.nodes]
-        ones = torch.ones(self.num_nodes, device=self.edge_index.device)
-        if self.edge_weight is None:
-            return ones
-        source, target = self.edge_index
-        loops = source == target
-        return ones.scatter_reduce(0, target[loops], self.edge_weight[loops], "amax", include_self=False)
-
-    @cached_property
-    def degree(self) -> Tensor:
-        """In-edges of each node, or the sum of their weights, with one self-loop whatever loops the graph has."""
-        if self.sample is not None:
-            return self.sample.larger.degree[self.sample.nodes]
-        source, target = self.edge_index
-        others = source != target
-        if self.edge_weight is None:
-            return torch.bincount(target[others], minlength=self.num_nodes) + 1
-        return torch.bincount(target[others], self.edge_weight[others].double(), self.num_nodes) + self.loop_weight
-
-    @cached_property
-    def normalized(self) -> SparseMatrix:
-        """``D^-1/2 (A + I) D^-1/2`` with one self-loop a node; D sums up in-edges.
-
-        Without weights it is of weight 1 whatever loops the graph has; with weights, as PyG has it, that of the graph's
-        loop, and 1 for a node without.
-        """
-        source, target = self.edge_index.cpu()
-        others, loops = source != target, torch.arange(self.num_nodes)
-        scale = self.degree.cpu().float().rsqrt()
-        own = scale.square()
-        if self.edge_weight is not None:
-            scale = scale.masked_fill(scale.isinf(), 0.0)  # a node all of whose edges have no weight
-            own = scale.square() * self.loop_weight.cpu()
-        values = scale[source] * scale[target] * self._drawn(self.edge_weight)
-        source, target = torch.cat([source[others], loops]), torch.cat([target[others], loops])
-        return self._operator(source, target, torch.cat([values[others], own]))
-
-    def _drawn(self, weights: Tensor | None) -> Tensor | float:
-        """What each edge counts: its weight, for all those that it stands for."""
-        values: Tensor | float = 1.0 if weights is None else weights.cpu()
-        return values if self.sample is None else self.sample.counts.cpu() * values
-
-    def _operator(self, source: Tensor, target: Tensor, values: Tensor) -> SparseMatrix:
-        matrix = SparseMatrix.from_coo(target, source, values, (self.num_nodes, self.num_nodes))
-        return matrix.to(self.edge_index.device)
 
 
 def linear(x: Features, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -259,6 +158,85 @@ class SAGE(Stack):
     layer = SAGELayer
 
 
+class LinearLayer(nn.Module):
+    """A linear layer that looks at no neighbour."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.lin = nn.Linear(in_channels, out_channels)
+
+    def reset_parameters(self) -> None:
+        self.lin.reset_parameters()
+
+    def forward(self, x: Features, edges: Adjacency) -> Tensor:
+        return linear(x, self.lin.weight, self.lin.bias)
+
+
+class GPR(Stack):
+    """GPR-GNN (Chien et al. 2021): a multilayer perceptron, whose result H is then spread as ``sum_k g_k A^k H``.
+
+    A is the normalised adjacency with self-loops. The weights g_k, of either sign, are learnt: neighbours may count
+    against a node, as they do on heterophilic graphs. They begin as those of personalised PageRank,
+    ``alpha (1 - alpha)^k``, and the last as ``(1 - alpha)^steps``. The last latent is the spread one, without a ReLU;
+    those before it are the perceptron's. With a linear head it is GPR-GNN with one more layer in its perceptron: a
+    linear map may as well come after spreading.
+
+    Differences from the original: it spreads classes, which is less work; latents are wanted here. Its g_k have no
+    weight decay.
+
+    Args:
+        in_channels: Features of a node.
+        hidden_channels: Units of a hidden layer.
+        num_layers: Layers of the perceptron.
+        out_channels: Units of its last layer, which then has no ReLU; None: it is hidden like the others.
+        dropout: Probability of dropping a unit, in training.
+        steps: How far nodes are spread.
+        alpha: Of the PageRank that the weights begin with.
+    """
+
+    layer = LinearLayer
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        num_layers: int,
+        out_channels: int | None = None,
+        dropout: float = 0.0,
+        steps: int = 10,
+        alpha: float = 0.1,
+    ) -> None:
+        super().__init__(in_channels, hidden_channels, num_layers, out_channels, dropout)
+        self.hops, self.alpha = steps, alpha
+        self.weights = nn.Parameter(torch.empty(steps + 1))
+        self._begin()
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        self._begin()
+
+    def _begin(self) -> None:
+        with torch.no_grad():
+            self.weights.copy_((1.0 - self.alpha) ** torch.arange(self.hops + 1))
+            self.weights[:-1] *= self.alpha
+
+    def forward(self, x: Features, edges: Adjacency | Tensor) -> list[Tensor]:
+        """The latents z1 .. zL of all nodes.
+
+        Args:
+            x: Features ``[N, F]``, dense or sparse.
+            edges: The edges, or their ``edge_index``.
+        """
+        if isinstance(edges, Tensor):
+            edges = Adjacency(edges, len(x))
+        *latents, z = super().forward(x, edges)
+        spread = self.weights[0] * z
+        for weight in self.weights[1:]:
+            z = edges.normalized @ z
+            spread = spread + weight * z
+        return [*latents, spread]
+
+
 class PyGBackbone(nn.Module):
     """Any PyG model, called as ``module(x, edge_index)``: its latents are the outputs of its message-passing layers.
 
@@ -277,14 +255,12 @@ class PyGBackbone(nn.Module):
 
         self.module = module
         self._seen: list[Tensor] = []
-        inner: set[nn.Module] = set()
-        layers = [layer for layer in module.modules() if isinstance(layer, MessagePassing)]
-        for layer in layers:
-            inner.update(part for part in layer.modules() if part is not layer)
-        for layer in layers:
-            if layer not in inner:
-                layer.register_forward_hook(self._keep)
-        if not layers:
+        found = [layer for layer in module.modules() if isinstance(layer, MessagePassing)]
+        inner = {part for layer in found for part in layer.modules() if part is not layer}
+        self.layers = [layer for layer in found if layer not in inner]  # a list: they are registered in the module
+        for layer in self.layers:
+            layer.register_forward_hook(self._keep)
+        if not found:
             raise ValueError(f"{type(module).__name__} has no message-passing layer, so it cannot be a backbone")
 
     @property
@@ -330,7 +306,7 @@ class PyGBackbone(nn.Module):
         return f"PyGBackbone({self.module!r})"
 
 
-NATIVE: dict[str, BackboneFactory] = {"gcn": GCN, "sage": SAGE}  # by the name a user types
+NATIVE: dict[str, BackboneFactory] = {"gcn": GCN, "gpr": GPR, "sage": SAGE}  # by the name a user types
 
 
 def make_backbone(
@@ -339,8 +315,8 @@ def make_backbone(
     """A backbone, by name or made by a function.
 
     Args:
-        name: ``gcn``, ``sage``, a model of ``torch_geometric.nn.models`` (``gat``, ``gin``, ...), or a function of the
-            other four parameters that makes a module, to be called as ``module(x, edge_index)``.
+        name: ``gcn``, ``sage``, ``gpr``, ``gatv2``, a model of ``torch_geometric.nn.models`` (``gat``, ``gin``, ..), or
+            a function of the other four parameters that makes a module, to be called as ``module(x, edge_index)``.
         in_channels: Features of a node.
         hidden_channels: Units of a hidden layer.
         num_layers: Message-passing layers.
@@ -358,7 +334,7 @@ def make_backbone(
 
 
 def pyg_model(name: str) -> Callable[..., nn.Module]:
-    """The class of ``torch_geometric.nn.models`` with this name, whatever its case."""
+    """The model of ``torch_geometric.nn.models`` with this name, whatever its case; ``gatv2`` is its GAT with v2."""
     from torch_geometric.nn import models
     from torch_geometric.nn.models.basic_gnn import BasicGNN
 
@@ -367,10 +343,16 @@ def pyg_model(name: str) -> Callable[..., nn.Module]:
         for word, made in vars(models).items()
         if isinstance(made, type) and issubclass(made, BasicGNN) and made is not BasicGNN
     }
+    known["gatv2"] = partial(models.GAT, v2=True)
     if name.lower() not in known:
         names = ", ".join([*NATIVE, *sorted(set(known) - {*NATIVE, "graphsage"})])
         raise ValueError(f"unknown backbone {name!r}: choose one of {names}, or give a function that makes one")
     return known[name.lower()]
+
+
+def message_layers(backbone: nn.Module) -> list[nn.Module]:
+    """The layers of a backbone whose outputs become its latents."""
+    return list(backbone.convs) if isinstance(backbone, Stack) else cast(PyGBackbone, backbone).layers
 
 
 def widths_of(backbone: nn.Module, num_features: int) -> list[int]:

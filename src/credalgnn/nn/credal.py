@@ -24,10 +24,12 @@ class JointLinear(nn.Module):
     Args:
         in_channels: The width of each latent, or of the only one.
         out_channels: Units.
+        features_first: Whether the first of several latents are the features z0.
     """
 
-    def __init__(self, in_channels: int | Sequence[int], out_channels: int) -> None:
+    def __init__(self, in_channels: int | Sequence[int], out_channels: int, features_first: bool = True) -> None:
         super().__init__()
+        self.features_first = features_first
         self.widths = [in_channels] if isinstance(in_channels, int) else list(in_channels)
         self.weight = nn.Parameter(torch.empty(out_channels, sum(self.widths)))
         self.bias = nn.Parameter(torch.empty(out_channels))
@@ -39,7 +41,8 @@ class JointLinear(nn.Module):
         Raw features, often thousands, then enter as far as training asks for them, and drown no latent before.
         """
         for number, (weight, width) in enumerate(zip(self._blocks(self.widths), self.widths, strict=True)):
-            bound = 0.0 if number == 0 and len(self.widths) > 1 else width**-0.5
+            quiet = number == 0 and self.features_first and len(self.widths) > 1
+            bound = 0.0 if quiet else width**-0.5
             nn.init.uniform_(weight, -bound, bound)
         nn.init.zeros_(self.bias)
 
@@ -83,6 +86,7 @@ class CredalHead(nn.Module):
         half_length: ``g'``: ``"softplus"`` or another of ``HALF_LENGTHS``.
         half_length_decay: A weight decay (L2, as Adam has it) of W' alone, on top of the optimiser's: half-lengths then
             differ from node to node as far as the data ask for it, and do not close wherever latents are large.
+        latents: The numbers of the latents that it reads, of those that it is given; None: all of them.
     """
 
     def __init__(
@@ -92,13 +96,17 @@ class CredalHead(nn.Module):
         midpoint: Activation = "identity",
         half_length: Activation = "softplus",
         half_length_decay: float = 0.0,
+        latents: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
         for name, choice, known in (("midpoint", midpoint, MIDPOINTS), ("half_length", half_length, HALF_LENGTHS)):
             if choice not in known:
                 raise ValueError(f"unknown {name} {choice!r}: choose {' or '.join(known)}")
         self.midpoint, self.half_length, self.half_length_decay = midpoint, half_length, half_length_decay
-        self.linear = JointLinear(in_channels, 2 * num_classes)
+        self.widths = [in_channels] if isinstance(in_channels, int) else list(in_channels)
+        self.latents = None if latents is None else list(latents)
+        read = self.widths if self.latents is None else [self.widths[number] for number in self.latents]
+        self.linear = JointLinear(read, 2 * num_classes, features_first=self.latents is None or self.latents[0] == 0)
         self._widen()
         if half_length_decay:
             self.weight.register_hook(self._decayed)  # type: ignore[no-untyped-call]
@@ -133,6 +141,8 @@ class CredalHead(nn.Module):
         Args:
             latents: One latent, or several that count as side by side.
         """
+        if self.latents is not None and isinstance(latents, Sequence):
+            latents = [latents[number] for number in self.latents]
         m, h = self.linear(latents).chunk(2, -1)
         m, h = MIDPOINTS[self.midpoint](m), HALF_LENGTHS[self.half_length](h)
         return m - h, m + h

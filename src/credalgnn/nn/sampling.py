@@ -7,7 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .backbones import Adjacency, Features, Sample
+from .adjacency import Adjacency, Sample
+from .backbones import Features
 
 FANOUT = 10  # neighbours drawn for a node, at each hop
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from .backbones import Adjacency, Features
+from .adjacency import Adjacency
+from .backbones import Features
 from .sampling import Sampler
 
 Output: TypeAlias = Tensor | tuple[Tensor, ...]

@@ -113,8 +113,11 @@ def check_prediction(kind: type[Method], prediction: Prediction, task: Task) -> 
         if tuple(credal.shape) != (n, c) or prediction.gap is None or prediction.gap.shape != (n,):
             fail(kind, "its credal sets do not fit the nodes and classes", "use Prediction.of_credal")
         low, high = credal.lower.double() - 1e-6, credal.upper.double() + 1e-6
-        if p is None or not bool(((low <= p) & (p <= high)).all()):
-            fail(kind, "its probabilities lie outside its credal sets", "use Prediction.of_credal")
+        if p is None:
+            fail(kind, "has credal sets and no probabilities", "use Prediction.of_credal")
+        if not kind.classifies_beside and not bool(((low <= p) & (p <= high)).all()):
+            remedy = "use Prediction.of_credal, or declare classifies_beside = True"
+            fail(kind, "its probabilities lie outside its credal sets", remedy)
 
 
 def _check_class(kind: type[Method]) -> None:

@@ -1,0 +1,132 @@
+"""Networks that are asked several times, each time with other noise: an ensemble for the price of one training."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from ..graphs import Graph
+from ..nn import Classifier
+from ..nn.backbones import BackboneError, message_layers
+from ..nn.noise import EdgeDropping, dropped_units, thinned
+from .base import inputs
+from .ensembles import decomposed
+from .network import NETWORK_SPACE, Vanilla
+from .prediction import MethodError, Prediction
+
+RATES = (0.1, 0.2, 0.3, 0.5, 0.7)
+
+
+@dataclass(kw_only=True, eq=False)
+class Sampling(Vanilla):
+    """A vanilla GNN whose noise of training goes on at prediction: TU = H(mean), AU = mean H, EU = TU - AU.
+
+    As of a classical ensemble, whose members are passes with noise drawn by ``seed``: the same each time, for any part
+    of the nodes. Outputs (``outputs``), and what ``monitor`` looks at, are those of the pass without noise.
+
+    Args:
+        samples: Passes at prediction.
+        seed: Of weights, of batches, and of the noise in training and at prediction.
+    """
+
+    samples: int = 20
+
+    score_names = ("EU", "AU", "TU")
+    is_shared = False
+
+    def _check(self) -> None:
+        super()._check()
+        if self.samples < 2:
+            raise MethodError(f"samples must be 2 or more, not {self.samples}: one pass disagrees with nobody")
+
+    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
+        chosen = nodes.to(self.device)
+        try:
+            logits = [each[chosen].cpu() for each in self._draws(graph)]
+        except BackboneError as error:
+            raise MethodError(str(error)) from None
+        members = torch.stack([self._probabilities(each) for each in logits])
+        return decomposed(nodes, members, self.class_names)
+
+    def _generator(self, number: int) -> torch.Generator:
+        """For one of the passes."""
+        return torch.Generator().manual_seed(self.seed * self.samples + number)
+
+    @abstractmethod
+    def _draws(self, graph: Graph) -> Iterator[Tensor]:
+        """The logits of all nodes, once for each pass."""
+
+
+@dataclass(kw_only=True, eq=False)
+class MCDropout(Sampling):
+    """Monte Carlo dropout (Gal and Ghahramani 2016): a GNN trained with dropout, and asked with dropout.
+
+    A pass draws one mask of the units behind each message-passing layer, for all nodes: one draw of the weights, as the
+    original derives it (``W_i = M_i diag(z_i)`` there). TU, AU and EU are those of a classical ensemble (``Sampling``).
+
+    Differences from the original: training drops units node by node, as everybody does. With masks that all nodes
+    share, a prediction depends neither on the numbering of nodes nor on nodes far away; with masks for each node, as
+    most code has them, the noise of neighbours averages out. Input features are not dropped. A GAT's dropout of
+    attention is for training only.
+
+    Args:
+        dropout: Probability of dropping a unit, in training and at prediction.
+    """
+
+    dropout: float = 0.5
+
+    name = "mc-dropout"
+    search_space = {**NETWORK_SPACE, "dropout": RATES}
+
+    def _check(self) -> None:
+        super()._check()
+        if self.dropout == 0.0:
+            raise MethodError("dropout must be above 0: without it all passes are the same")
+
+    def _draws(self, graph: Graph) -> Iterator[Tensor]:
+        layers = message_layers(self.module_.backbone)
+        for number in range(self.samples):
+            with dropped_units(layers, self.dropout, self._generator(number)):
+                yield cast(Tensor, self.module_(*inputs(graph, self.device)))
+
+
+@dataclass(kw_only=True, eq=False)
+class DropEdge(Sampling):
+    """DropEdge (Rong et al. 2020) as a sampler: a GNN trained on graphs without some edges, and asked on such graphs.
+
+    A step of training, and a pass at prediction, leaves out each edge with the same probability, both directions by
+    themselves; the operators are normalised by the edges that are left. TU, AU and EU are those of a classical ensemble
+    (``Sampling``).
+
+    Differences from the original: it is for training only there, and prediction sees all edges. Edges are left out
+    independently; the original leaves out an exact number of them. All layers see the same edges, as in the original
+    by default.
+
+    Args:
+        edge_dropout: Probability of leaving out an edge, in training and at prediction.
+    """
+
+    edge_dropout: float = 0.5
+
+    name = "drop-edge"
+    search_space = {**NETWORK_SPACE, "edge_dropout": RATES}
+
+    def _check(self) -> None:
+        super()._check()
+        if not 0.0 < self.edge_dropout < 1.0:
+            raise MethodError(f"edge_dropout must be above 0 and below 1, not {self.edge_dropout}")
+
+    def _build(self, num_features: int, num_classes: int) -> Classifier:
+        module = super()._build(num_features, num_classes)
+        module.backbone = EdgeDropping(module.backbone, self.edge_dropout)
+        return module
+
+    def _draws(self, graph: Graph) -> Iterator[Tensor]:
+        x, edges = inputs(graph, self.device)
+        for number in range(self.samples):
+            yield cast(Tensor, self.module_(x, thinned(edges, self.edge_dropout, self._generator(number))))

@@ -1,0 +1,204 @@
+"""Calibrated GNNs: the logits of a fitted model are divided by temperatures that validation nodes have chosen."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from ..graphs import Graph
+from ..nn import GCN, Classifier, Monitor, Schedule, Supervision, TrainingError, train
+from ..nn.training import Output
+from . import scores
+from .base import Outputs, inputs
+from .given import Given
+from .posthoc import PostHoc
+from .prediction import MethodError
+from .search_space import Uniform
+
+RANGE = (0.05, 20.0)  # of the one temperature: where every validation node is classified right, it would go to 0
+OFFSET = 1.1  # in log(exp(t) + 1.1), which makes a node's factor of what CaGCN's last layer says
+
+
+@dataclass(kw_only=True, eq=False)
+class Calibrated(PostHoc):
+    """The entropy of a fitted model's softmax, once its logits are calibrated; classes stay as they are.
+
+    What calibrates is learnt from the ID validation nodes, and from no others. They have also decided when the training
+    of the model stopped, so that it looks a little better calibrated on them than it is on new nodes.
+    """
+
+    score_names = ("entropy",)
+
+    def _outputs(self, graph: Graph) -> Outputs:
+        outputs = super()._outputs(graph)
+        return outputs._replace(logits=self._calibrated_logits(graph, outputs.logits))
+
+    @abstractmethod
+    def _calibrated_logits(self, graph: Graph, logits: Tensor) -> Tensor:
+        """The logits of all nodes, each divided by its temperature."""
+
+    def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
+        return scores.entropy(outputs.logits[nodes])
+
+
+@dataclass(kw_only=True, eq=False)
+class Temperature(Calibrated):
+    """Temperature scaling (Guo et al. 2017): the logits of all nodes are divided by one number T (``temperature_``).
+
+    T minimises the NLL of the ID validation nodes; the score is the entropy of ``softmax(logits / T)`` in bits. These
+    nodes have also stopped the training of the model below.
+
+    Differences from the original: T is found by a search along a line and not by L-BFGS, and it stays between 0.05 and
+    20, since it would go to 0 where every validation node is classified right.
+    """
+
+    name = "temperature"
+
+    def _prepare(self, given: Given) -> None:
+        view = given.view
+        logits = self.model_.outputs(view.val_graph).logits[view.val]
+        self.temperature_ = best_temperature(logits, view.val_graph.labels[view.val])
+
+    def _calibrated_logits(self, graph: Graph, logits: Tensor) -> Tensor:
+        return logits.double() / self.temperature_
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {"temperature": torch.tensor([self.temperature_], dtype=torch.float64)}
+
+    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
+        (self.temperature_,) = tensors["temperature"].tolist()
+
+
+def best_temperature(logits: Tensor, labels: Tensor) -> float:
+    """The temperature with which labels are most likely, between the ends of ``RANGE``.
+
+    Args:
+        logits: Logits ``[N, C]``.
+        labels: Classes ``[N]``.
+    """
+    from scipy.optimize import minimize_scalar
+
+    values = logits.double()
+
+    def nll(log_temperature: float) -> float:  # has one valley: it is convex in 1 / T
+        return nn.functional.cross_entropy(values / math.exp(log_temperature), labels).item()
+
+    low, high = map(math.log, RANGE)
+    return math.exp(float(minimize_scalar(nll, bounds=(low, high), method="bounded", options={"xatol": 1e-6}).x))
+
+
+@dataclass(kw_only=True, eq=False)
+class CaGCN(Calibrated):
+    """CaGCN (Wang et al. 2021): a GCN of two layers reads the logits and gives every node a temperature of its own.
+
+    The GCN's output t makes the factor ``log(exp(t) + 1.1)`` by which a node's logits are multiplied: one divided by
+    its temperature. It is trained on the ID validation nodes with ``NLL + margin_weight * L_cal``, where
+    ``L_cal`` is the mean of ``1 - p1 + p2`` over nodes that are classified right and of ``p1 - p2`` over the others,
+    p1 and p2 being the two largest probabilities (``margin_loss``). The weights with the least NLL on these same nodes
+    are kept, as in the original's code; they have also stopped the training of the model below.
+
+    The factor, the margin term and the defaults are those of the original's code. Difference from it: its self-training
+    (CaGCN-st), which adds pseudo-labels to the training nodes, is left out.
+
+    Args:
+        hidden: Units of the GCN's hidden layer.
+        dropout: Probability of dropping one of these units, in training.
+        lr: Learning rate of Adam.
+        weight_decay: L2 penalty of the GCN's weights.
+        margin_weight: The original's lambda: what the margin term counts beside the NLL.
+        epochs: Epochs at the most.
+        patience: Epochs without a lower NLL after which training stops.
+        seed: Of the GCN's weights and dropout, and of the model if none is given.
+    """
+
+    hidden: int = 16
+    dropout: float = 0.5
+    lr: float = 0.01
+    weight_decay: float = 5e-3
+    margin_weight: float = 0.5
+    epochs: int = 2000
+    patience: int = 100
+
+    name = "cagcn"
+    search_space = {"lr": Uniform(1e-3, 1e-1, log=True), "weight_decay": Uniform(1e-4, 1e-1, log=True),
+                    "margin_weight": (0.0, 0.25, 0.5, 1.0)}  # fmt: skip
+
+    def _check(self) -> None:
+        super()._check()
+        for name, value, good, wanted in (
+            ("hidden", self.hidden, self.hidden >= 1, "at least 1"),
+            ("dropout", self.dropout, 0.0 <= self.dropout < 1.0, "at least 0 and below 1"),
+            ("lr", self.lr, 0.0 < self.lr < math.inf, "above 0"),
+            ("weight_decay", self.weight_decay, 0.0 <= self.weight_decay < math.inf, "0 or above"),
+            ("margin_weight", self.margin_weight, 0.0 <= self.margin_weight < math.inf, "0 or above"),
+            ("epochs", self.epochs, self.epochs >= 1, "at least 1"),
+            ("patience", self.patience, self.patience >= 1, "at least 1"),
+            ("seed", self.seed, 0 <= self.seed < 2**32, f"between 0 and {2**32 - 1}"),
+        ):
+            if not good:
+                raise MethodError(f"{name} must be {wanted}, not {value}")
+
+    def _prepare(self, given: Given) -> None:
+        view = given.view
+        nodes, labels = view.val, view.val_graph.labels[view.val]
+        logits = self.model_.outputs(view.val_graph).logits.float()
+        data = Supervision(logits, inputs(view.val_graph)[1], nodes, labels)
+        monitor = Monitor(nodes, lambda output: nn.functional.cross_entropy(cast(Tensor, output), labels).item())
+        schedule = Schedule(self.lr, self.weight_decay, self.epochs, self.patience)
+        with torch.random.fork_rng([]):
+            torch.manual_seed(self.seed)
+            self.module_ = self._build(view.num_classes)
+            try:
+                self.history_ = train(
+                    self.module_, data, self._loss, monitor, schedule,
+                    progress=given.progress, description=f"{self.name} seed {self.seed}", on_epoch=given.on_epoch,
+                )  # fmt: skip
+            except TrainingError as error:
+                raise TrainingError(f"{self.name}, seed {self.seed}: {error}") from None
+
+    def _build(self, num_classes: int) -> Classifier:
+        return Classifier(GCN(num_classes, self.hidden, 2, 1, self.dropout), _Scaling(), hops=2, joint=True)
+
+    def _loss(self, output: Output, labels: Tensor) -> Tensor:
+        logits = cast(Tensor, output)
+        return nn.functional.cross_entropy(logits, labels) + self.margin_weight * margin_loss(logits, labels)
+
+    def _calibrated_logits(self, graph: Graph, logits: Tensor) -> Tensor:
+        return cast(Tensor, self.module_(logits.float(), inputs(graph)[1]))
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return dict(self.module_.state_dict())
+
+    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
+        with torch.random.fork_rng([]):
+            self.module_ = self._build(len(self.class_names))
+        self.module_.load_state_dict(dict(tensors))
+        self.module_.eval()
+
+
+class _Scaling(nn.Module):
+    """Logits times ``log(exp(t) + 1.1)``, of logits, a hidden latent and t side by side."""
+
+    def forward(self, latents: Sequence[Tensor]) -> Tensor:
+        logits, *_, t = latents
+        offset = math.log(OFFSET)
+        return logits * (offset + nn.functional.softplus(t - offset))
+
+
+def margin_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """CaGCN's calibration term: confidence is to be high where a node is classified right, and low elsewhere.
+
+    Args:
+        logits: Logits ``[N, C]``.
+        labels: Classes ``[N]``.
+    """
+    p = logits.softmax(-1)
+    first, second = p.topk(2).values.unbind(-1)
+    right = p.argmax(-1) == labels
+    return torch.where(right, 1.0 - first + second, first - second).mean()

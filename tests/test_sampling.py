@@ -1,0 +1,199 @@
+"""Monte Carlo dropout and DropEdge: passes against naive networks with the same draws, orientation, reproducibility."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import references as ref
+from credalgnn.graphs import Graph, Task, csbm
+from credalgnn.methods import DropEdge, MCDropout, MethodError, Vanilla
+from credalgnn.nn import Adjacency
+from credalgnn.nn.adjacency import Sample
+from credalgnn.nn.noise import thinned
+
+SHORT: dict[str, Any] = {"hidden": 12, "epochs": 8, "patience": 8, "samples": 5}
+KINDS = [MCDropout, DropEdge]
+
+
+@cache
+def small_task(sparse: bool = False, weighted: bool = False) -> Task:
+    graph = csbm(nodes=160, classes=4, degree=6, features=10, signal=1.0, seed=0)
+    features = graph.features.clone()
+    generator = torch.Generator().manual_seed(0)
+    if sparse:
+        features *= torch.rand(features.shape, generator=generator) < 0.2
+    weights = torch.rand(graph.num_edges, generator=generator) if weighted else None
+    return Task.leave_out(Graph(features, graph.edge_index, graph.labels, edge_weight=weights), [0], name="small")
+
+
+def generator(fitted: Any, number: int) -> torch.Generator:
+    """As the docstring of the package has it: pass m of seed s is drawn with s * samples + m."""
+    return torch.Generator().manual_seed(fitted.seed * fitted.samples + number)
+
+
+def naive(fitted: Any, edges: np.ndarray, nodes: int) -> ref.Network:
+    module = fitted.module_
+    backbone = module.backbone.backbone if isinstance(fitted, DropEdge) else module.backbone
+    state = {name: value.detach().numpy() for name, value in backbone.state_dict().items()}
+    head = module.head.weight.detach().numpy(), module.head.bias.detach().numpy()
+    return ref.Network.from_weights(fitted.backbone, state, *head, edges, nodes)
+
+
+def passes(fitted: Any, graph: Graph) -> np.ndarray:
+    """Class probabilities of each pass, by dense matrices and loops over layers."""
+    x, edges = graph.features.to_dense().double().numpy(), graph.edge_index.numpy()
+    found = []
+    for number in range(fitted.samples):
+        draws = generator(fitted, number)
+        if isinstance(fitted, DropEdge):
+            kept = torch.rand(graph.num_edges, generator=draws).numpy() >= fitted.edge_dropout
+            found.append(ref.softmax(naive(fitted, edges[:, kept], len(x)).logits(x)))
+            continue
+        network, z = naive(fitted, edges, len(x)), x
+        for layer in network.layers:
+            a = network.matrix @ z @ layer.through_edges.T + z @ layer.own.T + layer.bias
+            kept = torch.rand(a.shape[1], generator=draws).numpy() >= fitted.dropout
+            z = np.where(a > 0, a, 0.0) * kept / (1.0 - fitted.dropout)
+        found.append(ref.softmax(z @ network.weight.T + network.bias))
+    return np.stack(found)
+
+
+@pytest.mark.parametrize(("backbone", "sparse"), [("sage", False), ("gcn", True)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_passes_equal_the_reference(kind: type, backbone: str, sparse: bool) -> None:
+    task = small_task(sparse)
+    fitted = kind(backbone=backbone, seed=3, **SHORT).fit(task)
+    members = passes(fitted, task.graph)
+    expected, found = ref.decompose(members), fitted.predict()
+    np.testing.assert_allclose(found.probabilities.numpy(), members.mean(0), atol=1e-5)
+    np.testing.assert_allclose(found.scores["TU"].numpy(), expected.total, atol=1e-5)
+    np.testing.assert_allclose(found.scores["AU"].numpy(), expected.aleatoric, atol=1e-5)
+    np.testing.assert_allclose(found.scores["EU"].numpy(), expected.epistemic, atol=1e-5)
+    assert expected.epistemic.max() > 0.002
+    assert found.headline == "EU"
+    assert found.credal is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_has_the_noise_too(kind: type) -> None:
+    """Its losses are those of no vanilla GNN of the same seed, but before the first step all are the same."""
+    task = small_task()
+    noisy = kind(**SHORT).fit(task).history_
+    plain = Vanilla(hidden=12, epochs=8, patience=8).fit(task).history_
+    assert noisy[0].monitor == plain[0].monitor
+    assert noisy[1].loss != plain[1].loss
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_draws_are_those_of_the_seed(kind: type) -> None:
+    """Predicting twice, part of the nodes, and with torch's generator elsewhere: the same; it is not moved either."""
+    task = small_task()
+    fitted = kind(**SHORT).fit(task)
+    whole = fitted.predict()
+    torch.manual_seed(5)
+    state = torch.random.get_rng_state()
+    assert torch.equal(fitted.predict().score, whole.score)
+    part = fitted.predict(nodes=torch.tensor([9, 2]))
+    torch.testing.assert_close(part.score, whole.score[[9, 2]])
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert not torch.equal(kind(**{**SHORT, "samples": 6}).fit(task).predict().score, whole.score)
+
+
+def loud(kind: type) -> Any:
+    """A fitted network all of whose weights are positive: unit k of the last latent speaks for class k mod 3."""
+    fitted = kind(**{**SHORT, "samples": 40}).fit(small_task())
+    with torch.no_grad():
+        for name, parameter in fitted.module_.named_parameters():
+            parameter.zero_() if name.endswith("bias") else parameter.abs_()
+        for unit in range(12):
+            fitted.module_.head.weight[:, unit] = 3.0 * (torch.arange(3) == unit % 3)
+    return fitted
+
+
+@pytest.mark.filterwarnings("ignore::credalgnn.InputWarning")
+def test_units_that_disagree_make_a_node_uncertain() -> None:
+    """A node without features is the same in all passes, whatever is dropped; one with many is not."""
+    graph = Graph(torch.stack([torch.zeros(10), torch.ones(10)]), torch.tensor([[0, 1], [0, 1]]))
+    found = loud(MCDropout).predict(graph)
+    assert float(found.scores["EU"][0]) == pytest.approx(0.0, abs=1e-9)
+    assert float(found.scores["AU"][0]) == pytest.approx(np.log2(3), abs=1e-6)
+    assert float(found.score[1]) > 0.5
+
+
+@pytest.mark.filterwarnings("ignore::credalgnn.InputWarning")
+def test_neighbours_that_come_and_go_make_a_node_uncertain() -> None:
+    """Node 0 is alone, node 1 has a loud neighbour that half of the passes do not see."""
+    fitted = loud(DropEdge)
+    with torch.no_grad():
+        fitted.module_.head.weight[1:] = 0.0  # the louder, the more it says class 0
+    graph = Graph(torch.tensor([[0.0] * 10, [0.0] * 10, [1.0] * 10]), torch.tensor([[2], [1]]))
+    found = fitted.predict(graph)
+    assert float(found.scores["EU"][0]) == pytest.approx(0.0, abs=1e-9)
+    assert float(found.scores["AU"][0]) == pytest.approx(np.log2(3), abs=1e-6)
+    assert float(found.score[1]) > 0.3
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_edges_that_are_left_are_normalised_anew(weighted: bool) -> None:
+    graph = small_task(weighted=weighted).graph
+    edges = Adjacency(graph.edge_index, graph.num_nodes, graph.edge_weight)
+    kept = torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(0)) >= 0.4
+    found = thinned(edges, 0.4, torch.Generator().manual_seed(0))
+    assert 0.5 < found.edge_index.shape[1] / graph.num_edges < 0.7
+    weights = None if graph.edge_weight is None else graph.edge_weight[kept]
+    wanted = Adjacency(graph.edge_index[:, kept], graph.num_nodes, weights)
+    for one, other in ((found.mean, wanted.mean), (found.normalized, wanted.normalized)):
+        assert torch.equal(one.to_dense(), other.to_dense())
+    if not weighted:
+        expected = ref.mean_matrix(graph.edge_index[:, kept].numpy(), graph.num_nodes)
+        np.testing.assert_allclose(found.mean.to_dense().numpy(), expected, atol=1e-6)
+
+
+def test_edges_of_a_batch_stand_for_those_that_are_left_out() -> None:
+    """Over many draws the operator of a batch is what it is without noise."""
+    graph = small_task(weighted=True).graph
+    whole = Adjacency(graph.edge_index, graph.num_nodes, graph.edge_weight)
+    batch = Adjacency(
+        graph.edge_index,
+        graph.num_nodes,
+        graph.edge_weight,
+        Sample(whole, torch.arange(graph.num_nodes), torch.ones(graph.num_edges)),
+    )
+    draws = torch.Generator().manual_seed(0)
+    mean = sum(thinned(batch, 0.3, draws).mean.to_dense() for _ in range(400)) / 400
+    torch.testing.assert_close(mean, whole.mean.to_dense(), atol=0.08, rtol=0)
+    assert float((mean - whole.mean.to_dense()).mean().abs()) < 1e-4
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 32}, {"backbone": "gat"}, {"backbone": "gin"}], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_and_other_backbones(kind: type, options: dict[str, Any]) -> None:
+    fitted = kind(**options, **SHORT).fit(small_task())
+    found = fitted.predict()
+    assert torch.equal(found.score, fitted.predict().score)
+    assert float(found.scores["EU"].max()) > 1e-3
+    plain = fitted.outputs().latents[-1]
+    assert torch.equal(plain, fitted.outputs().latents[-1])  # without noise
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        (MCDropout, {"dropout": 0.0}),
+        (MCDropout, {"samples": 1}),
+        (DropEdge, {"edge_dropout": 0.0}),
+        (DropEdge, {"edge_dropout": 1.0}),
+        (DropEdge, {"samples": 0}),
+    ],
+    ids=str,
+)
+def test_noise_that_is_none_is_refused(kind: type, wrong: dict[str, Any]) -> None:
+    assert next(iter(wrong)) in {field.name for field in fields(kind)}
+    with pytest.raises(MethodError, match=next(iter(wrong))):
+        kind(**wrong)
