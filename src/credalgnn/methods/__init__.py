@@ -7,6 +7,7 @@ from .base import Components, Method, Outputs
 from .baselines import Baseline, Degree, FeatureSum
 from .coverage import CredalCoverage
 from .credal import CredalFinal, CredalLJ
+from .density import GEBM, JLDE
 from .diagnostics import CredalWarning
 from .ensembles import ClassicalEnsemble, CredalEnsemble
 from .feature_range import InputWarning
@@ -19,6 +20,8 @@ from .search_space import Uniform
 from .storage import load_method
 
 __all__ = [
+    "GEBM",
+    "JLDE",
     "KNN",
     "KNNLJ",
     "METHODS",

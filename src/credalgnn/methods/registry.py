@@ -14,6 +14,7 @@ from .base import Method
 from .baselines import Degree, FeatureSum
 from .coverage import CredalCoverage
 from .credal import CredalFinal, CredalLJ
+from .density import GEBM, JLDE
 from .ensembles import ClassicalEnsemble, CredalEnsemble
 from .network import Vanilla
 from .posthoc import KNN, KNNLJ, Energy, GNNSafe, Mahalanobis, Odin
@@ -36,6 +37,8 @@ METHODS: dict[str, type[Method]] = {
         KNN,
         GNNSafe,
         KNNLJ,
+        JLDE,
+        GEBM,
         FeatureSum,
         Degree,
     )

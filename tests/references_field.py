@@ -1,0 +1,94 @@
+"""Slow, naive references for methods of other papers, in NumPy float64, from the original definitions.
+
+As ``references``: loops over nodes, dense matrices, nothing shared with the package. Higher scores mean more uncertain.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from references import energy, knn
+
+Array = NDArray[np.float64]
+
+
+def _array(value: ArrayLike) -> Array:
+    return np.asarray(value, dtype=np.float64)
+
+
+# ---------------------------------------------------------------------------------------------
+# Joint latent density estimation
+# ---------------------------------------------------------------------------------------------
+
+
+def principal_components(train: ArrayLike, points: ArrayLike, dimensions: int) -> Array:
+    """Coordinates of points along the directions in which the training points vary most, by a full SVD."""
+    base = _array(train)
+    mean = base.mean(axis=0)
+    _, s, vt = np.linalg.svd(base - mean, full_matrices=False)
+    kept = [row for row, value in zip(vt, s, strict=True) if value > 1e-6 * s[0]][:dimensions]
+    return np.array([[row @ (point - mean) for row in kept] for point in _array(points)])
+
+
+def jlde(latents: list[Array], train: ArrayLike, dimensions: int, k: int) -> Array:
+    """Mean distance to the k nearest training nodes in the joint space of each layer's principal components."""
+    known = np.asarray(train)
+    joint = np.concatenate([principal_components(z[known], z, dimensions) for z in latents], axis=1)
+    return knn(joint[known], joint, k)
+
+
+# ---------------------------------------------------------------------------------------------
+# Graph energy-based model
+# ---------------------------------------------------------------------------------------------
+
+
+def diffuse(values: ArrayLike, edge_index: ArrayLike, alpha: float, steps: int) -> Array:
+    """x <- alpha x + (1 - alpha) mean over in-neighbours; one that nobody points to keeps what it has."""
+    current = _array(values).copy()
+    for _ in range(steps):
+        heard: list[list[Array]] = [[] for _ in current]
+        for source, target in np.asarray(edge_index).T:
+            heard[target].append(current[source].copy())
+        for node, around in enumerate(heard):
+            if around:
+                current[node] = alpha * current[node] + (1.0 - alpha) * sum(around) / len(around)
+    return current
+
+
+def middle(values: Array) -> tuple[float, float]:
+    """The smallest and largest of the middle 95 % of some numbers."""
+    inner = sorted(values)[int(0.025 * len(values)) : int(0.975 * len(values))]
+    return inner[0], inner[-1]
+
+
+def gebm(
+    logits: ArrayLike,
+    latents: ArrayLike,
+    train: ArrayLike,
+    labels: ArrayLike,
+    edge_index: ArrayLike,
+    weight: float,
+    alpha: float,
+    steps: int,
+    aggregation: str,
+) -> Array:
+    """Energies of a node alone, of its neighbours, and of its neighbours' evidence, with a Gaussian for each class."""
+    scores, points, known, given = _array(logits), _array(latents), np.asarray(train), np.asarray(labels)
+    floor = 1e-3 * points[known].var(axis=0).mean()
+    evidence = np.zeros_like(scores)
+    for c in range(scores.shape[1]):
+        own = points[known][given == c]
+        mean, variance = own.mean(axis=0), np.maximum(own.var(axis=0), floor)
+        distance = np.array([sum((point - mean) ** 2 / variance) for point in points])
+        (near, far), (low, high) = middle(distance), middle(scores[:, c])
+        evidence[:, c] = scores[:, c] - weight * ((distance - near) / (far - near) * (high - low) + low)
+    independent = energy(evidence)
+    local = diffuse(independent[:, None], edge_index, alpha, steps)[:, 0]
+    group = energy(diffuse(evidence, edge_index, alpha, steps))
+    scales = zip(independent, local, group, strict=True)
+    if aggregation == "sum":
+        return np.array([sum(each) for each in scales])
+    return np.array([math.log(sum(math.exp(value) for value in each)) for each in scales])

@@ -1,0 +1,129 @@
+"""Methods of other papers against naive references, and which way they point."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import references_field as naive
+from credalgnn.graphs import Graph, Task, csbm
+from credalgnn.methods import GEBM, JLDE, MethodError, Vanilla
+from credalgnn.methods.principal import fit_projection
+from credalgnn.nn import SparseMatrix
+
+SHORT = {"hidden": 16, "epochs": 15}
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    """A graph with directed edges, a node that nobody points to, and sparse features."""
+    graph = csbm(nodes=150, classes=4, features=12, seed=2)
+    keep = graph.edge_index[1] != 7
+    features = graph.features.to_dense()
+    features = torch.where(features.abs() > 1.5, features, 0.0).to_sparse_csr()
+    changed = Graph(features, graph.edge_index[:, keep][:, 5:], graph.labels)
+    return Task.leave_out(changed, [3], name="field")
+
+
+@pytest.fixture(scope="module")
+def vanilla(task: Task) -> Vanilla:
+    return Vanilla(**SHORT).fit(task)
+
+
+def latents_of(vanilla: Vanilla) -> list[np.ndarray]:
+    found = vanilla.outputs().latents
+    return [(z.to_dense() if isinstance(z, SparseMatrix) else z).double().numpy() for z in found]
+
+
+def labels_of(task: Task) -> np.ndarray:
+    return task.training.graph.labels[task.split.train].numpy()
+
+
+# ---------------------------------------------------------------------------------------------
+# Joint latent density estimation
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dimensions", "k"), [(3, 1), (8, 5), (40, 10)])
+def test_jlde_equals_the_definition(task: Task, vanilla: Vanilla, dimensions: int, k: int) -> None:
+    found = JLDE(model=vanilla, dimensions=dimensions, k=k).fit(task).predict().score
+    expected = naive.jlde(latents_of(vanilla), task.split.train.numpy(), dimensions, k)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", ["dense", "sparse", "wide", "wide sparse"])
+def test_principal_components_are_those_of_a_full_svd(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the covariance, and by Lanczos for what is sparse or wide; distances do not depend on signs."""
+    if "wide" in layout:
+        monkeypatch.setattr("credalgnn.methods.principal.EXACT", 10)
+    x = torch.randn(60, 30, generator=torch.Generator().manual_seed(0)) * torch.linspace(3, 0.1, 30) + 1.0
+    x = torch.where(x.abs() > 0.5, x, 0.0)
+    given = SparseMatrix.from_torch(x.to_sparse_csr()) if "sparse" in layout else x
+    if "sparse" in layout:
+        monkeypatch.setattr(SparseMatrix, "to_dense", lambda self: pytest.fail("made dense"))
+    found = fit_projection(given, 5)(given)
+    expected = naive.principal_components(x.numpy(), x.numpy(), 5)
+    np.testing.assert_allclose(torch.cdist(found, found).numpy(), _distances(expected), atol=1e-5)
+    assert torch.equal(found, fit_projection(given, 5)(given))
+
+
+def _distances(points: np.ndarray) -> np.ndarray:
+    return np.array([[np.linalg.norm(a - b) for b in points] for a in points])
+
+
+def test_jlde_of_latents_that_do_not_vary(task: Task) -> None:
+    """Equal features have no principal components; the other layers speak alone."""
+    same = fit_projection(torch.ones(10, 4), 3)
+    assert same(torch.ones(2, 4)).shape == (2, 0)
+    with pytest.raises(MethodError, match="dimensions must be at least 1"):
+        JLDE(dimensions=0)
+
+
+# ---------------------------------------------------------------------------------------------
+# Graph energy-based model
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("aggregation", ["sum", "logsumexp"])
+@pytest.mark.parametrize(("weight", "alpha", "steps"), [(1.0, 0.5, 10), (0.0, 0.2, 3), (0.5, 0.9, 0)])
+def test_gebm_equals_the_definition(
+    task: Task, vanilla: Vanilla, weight: float, alpha: float, steps: int, aggregation: str
+) -> None:
+    method = GEBM(model=vanilla, weight=weight, alpha=alpha, steps=steps, aggregation=aggregation)  # type: ignore[arg-type]
+    found = method.fit(task).predict().score
+    logits, edges = vanilla.outputs().logits.double().numpy(), task.graph.edge_index.numpy()
+    z, train = latents_of(vanilla)[-1], task.split.train.numpy()
+    expected = naive.gebm(logits, z, train, labels_of(task), edges, weight, alpha, steps, aggregation)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_gebm_grows_without_bound_far_from_all_data(task: Task, vanilla: Vanilla) -> None:
+    """The energy of the logits alone falls there, which is why the Gaussians are needed."""
+    moved = task.graph.replace(features=(task.graph.features.to_dense() * 1000.0))
+    with pytest.warns(match="outside"):
+        strange = {w: GEBM(model=vanilla, weight=w).fit(task).predict(moved).score for w in (0.0, 1.0)}
+    usual = {w: GEBM(model=vanilla, weight=w).fit(task).predict().score for w in (0.0, 1.0)}
+    assert (strange[1.0] > usual[1.0]).double().mean() > 0.95
+    assert (strange[0.0] < usual[0.0]).double().mean() > 0.95
+
+
+def test_gebm_refuses_what_cannot_work() -> None:
+    for wrong in ({"weight": -1.0}, {"alpha": 1.5}, {"steps": -1}, {"aggregation": "max"}, {"temperature": 0.0}):
+        with pytest.raises(MethodError, match=next(iter(wrong))):
+            GEBM(**wrong)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------------------------------
+# Orientation
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [JLDE, GEBM])
+def test_strangers_score_higher(kind: type) -> None:
+    """A class that is far from the others, and never seen, has the higher scores."""
+    graph = csbm(nodes=300, classes=4, features=8, seed=1)
+    far = graph.features.to_dense() + 4.0 * (graph.labels == 3)[:, None]
+    task = Task.leave_out(Graph(far, graph.edge_index, graph.labels), [3], name="far")
+    found = kind(model=Vanilla(**SHORT)).fit(task).predict(nodes=task.test.nodes)
+    assert found.score[task.test.is_ood].median() > found.score[~task.test.is_ood].quantile(0.75)
