@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from references import energy, knn
+from references import energy, knn, softmax
 
 Array = NDArray[np.float64]
 
@@ -92,3 +92,44 @@ def gebm(
     if aggregation == "sum":
         return np.array([sum(each) for each in scales])
     return np.array([math.log(sum(math.exp(value) for value in each)) for each in scales])
+
+
+# ---------------------------------------------------------------------------------------------
+# GRASP
+# ---------------------------------------------------------------------------------------------
+
+
+def grasp(
+    logits: ArrayLike,
+    edge_index: ArrayLike,
+    train: ArrayLike,
+    percentile: float,
+    share: float,
+    alpha: float,
+    steps: int,
+) -> Array:
+    """Energies after random-walk steps on the graph with a clique of training nodes added."""
+    confidence = softmax(logits).max(axis=1)
+    known = np.asarray(train)
+    nodes = len(confidence)
+    a = np.zeros((nodes, nodes))
+    for source, target in np.asarray(edge_index).T:
+        a[source, target] = a[target, source] = 1.0
+    others = [n for n in range(nodes) if n not in known]
+    low, high = np.percentile(confidence[others], [percentile, 100 - percentile])
+    ratio = []
+    for i in known:
+        near = [j for j in others if a[i, j]]
+        ratio.append(sum(confidence[j] > high for j in near) / (sum(confidence[j] < low for j in near) + 1))
+    order = sorted(range(len(known)), key=lambda place: -ratio[place])  # stable
+    chosen = known[order[: int(share * len(known))]]
+    for i in chosen:
+        for j in chosen:
+            a[i, j] += 1.0
+    current = energy(logits)
+    for _ in range(steps):
+        mean = np.array([a[n] @ current / a[n].sum() if a[n].any() else current[n] for n in range(nodes)])
+        current = np.array(
+            [alpha * current[n] + (1 - alpha) * mean[n] if a[n].any() else current[n] for n in range(nodes)]
+        )
+    return current

@@ -39,6 +39,7 @@ SCORES = {
     "knn-lj": ["distance"],
     "jlde": ["distance"],
     "gebm": ["energy"],
+    "grasp": ["energy"],
     "feature-sum": ["score"],
     "degree": ["score"],
 }
@@ -49,7 +50,7 @@ CREDAL = {
     "credal-coverage": IntervalSet,
 }
 TRIVIAL = ("feature-sum", "degree")
-POST_HOC = ("credal-coverage", "energy", "odin", "mahalanobis", "knn", "gnnsafe", "knn-lj", "jlde", "gebm")
+POST_HOC = ("credal-coverage", "energy", "odin", "mahalanobis", "knn", "gnnsafe", "knn-lj", "jlde", "gebm", "grasp")
 
 # Networks that are trained for a few epochs have credal sets that say nothing, and warn of it, as they should.
 pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
@@ -275,6 +276,7 @@ def test_repr_shows_the_hyper_parameters(name: str, small: Fitted) -> None:
         "knn-lj": ("k=10",),
         "jlde": ("k=10", "dimensions=32"),
         "gebm": ("weight=1.0", "alpha=0.5", "steps=10"),
+        "grasp": ("share=0.5", "percentile=5.0", "steps=8"),
         "feature-sum": (),
         "degree": (),
     }[name]
@@ -415,7 +417,8 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(
-    "name", ["credal-lj", "knn-lj", "jlde", "gebm", "mahalanobis", "credal-coverage", "classical-ensemble", "degree"]
+    "name",
+    ["credal-lj", "knn-lj", "jlde", "gebm", "grasp", "mahalanobis", "credal-coverage", "classical-ensemble", "degree"],
 )
 def test_a_damaged_configuration_is_refused_or_harmless(name: str, small: Fitted, tmp_path: Path) -> None:
     """Each value in it is replaced by others, and removed: whatever is then refused is refused in clear words."""

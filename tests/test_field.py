@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 import references_field as naive
 from credalgnn.graphs import Graph, Task, csbm
-from credalgnn.methods import GEBM, JLDE, MethodError, Vanilla
+from credalgnn.methods import GEBM, GRASP, JLDE, Method, MethodError, Vanilla, load_method
 from credalgnn.methods.principal import fit_projection
 from credalgnn.nn import SparseMatrix
 
@@ -115,15 +117,72 @@ def test_gebm_refuses_what_cannot_work() -> None:
 
 
 # ---------------------------------------------------------------------------------------------
+# GRASP
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("percentile", "share", "alpha", "steps"),
+    [(5.0, 0.5, 0.0, 8), (30.0, 0.2, 0.3, 3), (50.0, 1.0, 0.0, 1), (10.0, 0.0, 0.5, 2)],
+)
+def test_grasp_equals_the_definition(
+    task: Task, vanilla: Vanilla, percentile: float, share: float, alpha: float, steps: int
+) -> None:
+    method = GRASP(model=vanilla, percentile=percentile, share=share, alpha=alpha, steps=steps).fit(task)
+    logits, edges = vanilla.outputs().logits.double().numpy(), task.graph.edge_index.numpy()
+    expected = naive.grasp(logits, edges, task.split.train.numpy(), percentile, share, alpha, steps)
+    np.testing.assert_allclose(method.predict().score.numpy(), expected, rtol=1e-9)
+
+
+def test_grasp_knows_its_training_nodes_again_by_their_ids(task: Task, tmp_path: Path) -> None:
+    """In another order they are still G; without ids nothing is added, as if there were no G."""
+    n = task.graph.num_nodes
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(0))
+    place = order.argsort()
+    x, labels = task.graph.features.to_dense(), task.training.graph.labels
+    named = Graph(x, task.graph.edge_index, labels, node_ids=np.arange(n))
+    moved = Graph(x[order], place[task.graph.edge_index], labels[order], node_ids=order.numpy())
+    parts = {"train": task.training.train, "val": task.training.val}
+    method = GRASP(model=Vanilla(**SHORT)).fit(named, **parts)
+    expected = method.predict().score
+    torch.testing.assert_close(method.predict(moved).score[place], expected, rtol=1e-5, atol=1e-6)
+    method.save(tmp_path)
+    assert torch.equal(load_method(tmp_path).predict(named).score, expected)
+    bare = Graph(moved.features, moved.edge_index, moved.labels)
+    without = method.clone().set_params(share=0.0).fit(named, **parts)
+    torch.testing.assert_close(method.predict(bare).score[place], without.predict().score, rtol=1e-5, atol=1e-6)
+
+
+def test_grasp_refuses_what_cannot_work() -> None:
+    for wrong in ({"percentile": 60.0}, {"share": 1.5}, {"alpha": -0.1}, {"steps": -1}, {"temperature": 0.0}):
+        with pytest.raises(MethodError, match=next(iter(wrong))):
+            GRASP(**wrong)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------------------------------
 # Orientation
 # ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [JLDE, GEBM])
-def test_strangers_score_higher(kind: type) -> None:
-    """A class that is far from the others, and never seen, has the higher scores."""
+def strangers(kind: str) -> Task:
+    """A class that training never saw, far from all others, or with features that say nothing."""
     graph = csbm(nodes=300, classes=4, features=8, seed=1)
-    far = graph.features.to_dense() + 4.0 * (graph.labels == 3)[:, None]
-    task = Task.leave_out(Graph(far, graph.edge_index, graph.labels), [3], name="far")
-    found = kind(model=Vanilla(**SHORT)).fit(task).predict(nodes=task.test.nodes)
+    strange = (graph.labels == 3)[:, None]
+    x = graph.features.to_dense()
+    x = torch.where(strange, x + 4.0 if kind == "far" else 0.02 * x, x)
+    return Task.leave_out(Graph(x, graph.edge_index, graph.labels), [3], name=kind)
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [
+        (JLDE(model=Vanilla(**SHORT)), "far"),
+        (GEBM(model=Vanilla(**SHORT)), "far"),
+        (GRASP(model=Vanilla(**SHORT)), "faint"),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_strangers_score_higher(method: Method, kind: str) -> None:
+    task = strangers(kind)
+    found = method.clone().fit(task).predict(nodes=task.test.nodes)
     assert found.score[task.test.is_ood].median() > found.score[~task.test.is_ood].quantile(0.75)

@@ -12,6 +12,7 @@ from .diagnostics import CredalWarning
 from .ensembles import ClassicalEnsemble, CredalEnsemble
 from .feature_range import InputWarning
 from .given import Given
+from .grasp import GRASP
 from .network import Network, Vanilla
 from .posthoc import KNN, KNNLJ, Energy, GNNSafe, Mahalanobis, Odin, PostHoc
 from .prediction import MethodError, Prediction
@@ -21,6 +22,7 @@ from .storage import load_method
 
 __all__ = [
     "GEBM",
+    "GRASP",
     "JLDE",
     "KNN",
     "KNNLJ",

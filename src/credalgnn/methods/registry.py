@@ -16,6 +16,7 @@ from .coverage import CredalCoverage
 from .credal import CredalFinal, CredalLJ
 from .density import GEBM, JLDE
 from .ensembles import ClassicalEnsemble, CredalEnsemble
+from .grasp import GRASP
 from .network import Vanilla
 from .posthoc import KNN, KNNLJ, Energy, GNNSafe, Mahalanobis, Odin
 from .prediction import MethodError
@@ -39,6 +40,7 @@ METHODS: dict[str, type[Method]] = {
         KNNLJ,
         JLDE,
         GEBM,
+        GRASP,
         FeatureSum,
         Degree,
     )
