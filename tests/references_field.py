@@ -6,11 +6,13 @@ As ``references``: loops over nodes, dense matrices, nothing shared with the pac
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import digamma, gammaln
 
-from references import energy, knn, softmax
+from references import energy, gcn_matrix, knn, softmax
 
 Array = NDArray[np.float64]
 
@@ -133,3 +135,67 @@ def grasp(
             [alpha * current[n] + (1 - alpha) * mean[n] if a[n].any() else current[n] for n in range(nodes)]
         )
     return current
+
+
+# ---------------------------------------------------------------------------------------------
+# Graph posterior network
+# ---------------------------------------------------------------------------------------------
+
+
+def softplus(a: float) -> float:
+    return max(a, 0.0) + math.log1p(math.exp(-abs(a)))
+
+
+def radial_map(point: Array, centres: Array, alphas: Array, betas: Array) -> Array:
+    """One class's flow: layer by layer away from a centre, or towards it (Rezende and Mohamed 2015)."""
+    for centre, a, b in zip(centres, alphas, betas, strict=True):
+        alpha = softplus(a)
+        beta = -alpha + softplus(b)
+        point = point + beta / (alpha + math.dist(point, centre)) * (point - centre)
+    return point
+
+
+def log_density(point: Array, to_normal: Callable[[Array], Array]) -> float:
+    """Of a standard normal behind an invertible map, with the map's Jacobian by central differences."""
+    step, size = 1e-5, len(point)
+    columns = [(to_normal(point + step * e) - to_normal(point - step * e)) / (2 * step) for e in np.eye(size)]
+    seen = to_normal(point)
+    return float(-0.5 * seen @ seen - 0.5 * size * math.log(2 * math.pi) + np.linalg.slogdet(np.array(columns))[1])
+
+
+def gpn_evidence(
+    x: ArrayLike,
+    edge_index: ArrayLike,
+    weights: Mapping[str, ArrayLike],
+    counts: ArrayLike,
+    teleport: float,
+    steps: int,
+) -> Array:
+    """Evidence of an encoder with one hidden layer, after PageRank by repeated multiplication with a dense matrix."""
+    given = {name: _array(value) for name, value in weights.items()}
+    hidden = np.maximum(_array(x) @ given["backbone.convs.0.lin.weight"].T + given["backbone.convs.0.lin.bias"], 0)
+    z = hidden @ given["head.lin.weight"].T + given["head.lin.bias"]
+    centres, alphas, betas = (given[f"head.flows.{name}"] for name in ("centres", "alphas", "betas"))
+    prior = _array(counts) / np.sum(counts)
+    own = np.zeros((len(z), len(prior)))
+    for n, point in enumerate(z):
+        for c, p in enumerate(prior):
+            log_p = log_density(point, lambda at, c=c: radial_map(at, centres[:, c], alphas[:, c], betas[:, c]))
+            scaled = log_p + math.log(p) + 0.5 * z.shape[1] * math.log(4 * math.pi)
+            own[n, c] = math.exp(min(max(scaled, -30.0), 30.0))
+    matrix = gcn_matrix(edge_index, len(z))
+    current = own
+    for _ in range(steps):
+        current = (1 - teleport) * matrix @ current + teleport * own
+    return current
+
+
+def gpn_loss(alpha: ArrayLike, labels: ArrayLike, entropy_weight: float) -> float:
+    """Expected cross entropy less the weighted entropy of the Dirichlet distributions, summed over nodes."""
+    total = 0.0
+    for a, y in zip(_array(alpha), np.asarray(labels), strict=True):
+        a0 = a.sum()
+        log_beta = gammaln(a).sum() - gammaln(a0)
+        entropy = log_beta + (a0 - len(a)) * digamma(a0) - sum((v - 1) * digamma(v) for v in a)
+        total += digamma(a0) - digamma(a[y]) - entropy_weight * entropy
+    return float(total)

@@ -40,6 +40,7 @@ SCORES = {
     "jlde": ["distance"],
     "gebm": ["energy"],
     "grasp": ["energy"],
+    "gpn": ["entropy", "evidence", "msp"],
     "feature-sum": ["score"],
     "degree": ["score"],
 }
@@ -49,6 +50,7 @@ CREDAL = {
     "credal-ensemble": HullSet,
     "credal-coverage": IntervalSet,
 }
+NETWORKS = ("vanilla", "credal-lj", "credal-final", "gpn")
 TRIVIAL = ("feature-sum", "degree")
 POST_HOC = ("credal-coverage", "energy", "odin", "mahalanobis", "knn", "gnnsafe", "knn-lj", "jlde", "gebm", "grasp")
 
@@ -84,7 +86,7 @@ for method in METHODS:
 
 def make(name: str, vanilla: Vanilla, members: list[Vanilla]) -> Any:
     """The method, trained briefly; members and vanilla are shared."""
-    if name in ("vanilla", "credal-lj", "credal-final"):
+    if name in NETWORKS:
         return METHODS[name](**SHORT)
     if name.endswith("ensemble"):
         return METHODS[name](members=members)
@@ -277,6 +279,7 @@ def test_repr_shows_the_hyper_parameters(name: str, small: Fitted) -> None:
         "jlde": ("k=10", "dimensions=32"),
         "gebm": ("weight=1.0", "alpha=0.5", "steps=10"),
         "grasp": ("share=0.5", "percentile=5.0", "steps=8"),
+        "gpn": ("hidden=16", "backbone='mlp'", "dimensions=16", "teleport=0.1"),
         "feature-sum": (),
         "degree": (),
     }[name]

@@ -10,9 +10,10 @@ import torch
 
 import references_field as naive
 from credalgnn.graphs import Graph, Task, csbm
-from credalgnn.methods import GEBM, GRASP, JLDE, Method, MethodError, Vanilla, load_method
+from credalgnn.methods import GEBM, GPN, GRASP, JLDE, Method, MethodError, Vanilla, load_method
 from credalgnn.methods.principal import fit_projection
 from credalgnn.nn import SparseMatrix
+from credalgnn.nn.posterior import RadialFlows
 
 SHORT = {"hidden": 16, "epochs": 15}
 
@@ -160,6 +161,64 @@ def test_grasp_refuses_what_cannot_work() -> None:
 
 
 # ---------------------------------------------------------------------------------------------
+# Graph posterior network
+# ---------------------------------------------------------------------------------------------
+
+BRIEF = {"hidden": 16, "epochs": 10, "dimensions": 4, "flows": 3}
+
+
+def test_gpn_equals_the_definition(task: Task) -> None:
+    """Evidence from the trained weights, the score, the probabilities, and the loss."""
+    method = GPN(teleport=0.2, steps=4, **BRIEF).fit(task)
+    found, train = method.predict(), task.split.train
+    weights = {name: tensor.numpy() for name, tensor in method.module_.state_dict().items()}
+    labels = task.training.graph.labels[train].numpy()
+    x, edges = task.graph.features.to_dense().numpy(), task.graph.edge_index.numpy()
+    evidence = naive.gpn_evidence(x, edges, weights, np.bincount(labels), 0.2, 4)
+    np.testing.assert_allclose(found.score.numpy(), -np.log(evidence.sum(1)), rtol=1e-4, atol=1e-4)
+    alpha = 1 + evidence
+    np.testing.assert_allclose(found.probabilities, alpha / alpha.sum(1, keepdims=True), rtol=1e-4)
+    loss = method._loss(torch.from_numpy(evidence[train]), torch.from_numpy(labels)).item()
+    assert loss == pytest.approx(naive.gpn_loss(alpha[train], labels, 1e-4), rel=1e-9)
+
+
+def test_flows_are_densities() -> None:
+    """They integrate to one, whatever their weights."""
+    torch.manual_seed(3)
+    flows = RadialFlows(3, 2, 6).double()
+    for parameter in flows.parameters():
+        torch.nn.init.normal_(parameter, std=1.5)
+    line = torch.linspace(-15, 15, 1201, dtype=torch.float64)
+    grid = torch.cartesian_prod(line, line)
+    with torch.no_grad():
+        mass = flows(grid).exp().sum(0) * (line[1] - line[0]) ** 2
+    torch.testing.assert_close(mass, torch.ones(3, dtype=torch.float64), rtol=0, atol=5e-3)
+
+
+def test_gpn_warms_up_its_flows_and_decays_only_its_encoder(task: Task) -> None:
+    """A huge weight decay takes the encoder to zero and leaves flows; without warm-up the result is another."""
+    method = GPN(weight_decay=1e6, **BRIEF).fit(task)
+    state = method.module_.state_dict()
+    assert state["head.lin.weight"].abs().max() < 0.3
+    assert state["head.flows.centres"].abs().max() > 0.3
+    warm, cold = (GPN(warmup=w, **BRIEF).fit(task).predict().score for w in (5, 0))
+    assert not torch.equal(warm, cold)
+
+
+def test_gpn_gives_outputs_that_others_can_stand_on(task: Task) -> None:
+    method = GPN(**BRIEF).fit(task)
+    outputs = method.outputs()
+    torch.testing.assert_close(outputs.logits.softmax(-1), method.predict().probabilities)
+    assert GRASP(model=method).fit(task).predict().score.isfinite().all()
+
+
+def test_gpn_refuses_what_cannot_work() -> None:
+    for wrong in ({"dimensions": 0}, {"flows": -1}, {"teleport": 0.0}, {"warmup": -1}, {"batch_size": 8}):
+        with pytest.raises(MethodError, match=next(iter(wrong))):
+            GPN(**wrong)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------------------------------
 # Orientation
 # ---------------------------------------------------------------------------------------------
 
@@ -179,6 +238,7 @@ def strangers(kind: str) -> Task:
         (JLDE(model=Vanilla(**SHORT)), "far"),
         (GEBM(model=Vanilla(**SHORT)), "far"),
         (GRASP(model=Vanilla(**SHORT)), "faint"),
+        (GPN(epochs=40), "far"),
     ],
     ids=lambda value: getattr(value, "name", value),
 )

@@ -14,6 +14,7 @@ from .feature_range import InputWarning
 from .given import Given
 from .grasp import GRASP
 from .network import Network, Vanilla
+from .posterior import GPN
 from .posthoc import KNN, KNNLJ, Energy, GNNSafe, Mahalanobis, Odin, PostHoc
 from .prediction import MethodError, Prediction
 from .registry import METHODS, check_declared, find_method, method_path
@@ -22,6 +23,7 @@ from .storage import load_method
 
 __all__ = [
     "GEBM",
+    "GPN",
     "GRASP",
     "JLDE",
     "KNN",

@@ -18,6 +18,7 @@ from .density import GEBM, JLDE
 from .ensembles import ClassicalEnsemble, CredalEnsemble
 from .grasp import GRASP
 from .network import Vanilla
+from .posterior import GPN
 from .posthoc import KNN, KNNLJ, Energy, GNNSafe, Mahalanobis, Odin
 from .prediction import MethodError
 
@@ -41,6 +42,7 @@ METHODS: dict[str, type[Method]] = {
         JLDE,
         GEBM,
         GRASP,
+        GPN,
         FeatureSum,
         Degree,
     )

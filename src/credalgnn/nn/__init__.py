@@ -2,11 +2,13 @@
 
 from .backbones import GCN, SAGE, Adjacency, PyGBackbone, make_backbone
 from .credal import CredalHead, JointLinear, dro_loss
+from .mlp import MLP
 from .sparse import SparseMatrix
 from .training import Classifier, Monitor, Schedule, Supervision, TrainingError, train
 
 __all__ = [
     "GCN",
+    "MLP",
     "SAGE",
     "Adjacency",
     "Classifier",
