@@ -199,3 +199,66 @@ def gpn_loss(alpha: ArrayLike, labels: ArrayLike, entropy_weight: float) -> floa
         entropy = log_beta + (a0 - len(a)) * digamma(a0) - sum((v - 1) * digamma(v) for v in a)
         total += digamma(a0) - digamma(a[y]) - entropy_weight * entropy
     return float(total)
+
+
+# ---------------------------------------------------------------------------------------------
+# Kernel-based Dirichlet evidence
+# ---------------------------------------------------------------------------------------------
+
+
+def kernel_evidence(
+    edge_index: ArrayLike, nodes: int, train: ArrayLike, labels: ArrayLike, classes: int, bandwidth: float
+) -> Array:
+    """A Gaussian kernel of shortest paths to the training nodes of each class, one search after the other."""
+    near: list[set[int]] = [set() for _ in range(nodes)]
+    for source, target in np.asarray(edge_index).T:
+        near[source].add(int(target))
+        near[target].add(int(source))
+    found = np.zeros((nodes, classes))
+    for start, label in zip(np.asarray(train), np.asarray(labels), strict=True):
+        distance, layer, seen = 0, {int(start)}, {int(start)}
+        while layer:
+            for node in layer:
+                scaled = distance / bandwidth
+                found[node, label] += math.exp(-scaled * scaled / 2) / (bandwidth * math.sqrt(2 * math.pi))
+            layer = {other for node in layer for other in near[node]} - seen
+            seen |= layer
+            distance += 1
+    return found
+
+
+def squared_risk(alpha: ArrayLike, labels: ArrayLike) -> Array:
+    """The expected squared error under a Dirichlet distribution, by its mean and variance."""
+    found = []
+    for a, y in zip(_array(alpha), np.asarray(labels), strict=True):
+        a0 = a.sum()
+        mean, variance = a / a0, a * (a0 - a) / (a0 * a0 * (a0 + 1))
+        found.append(sum((float(c == y) - mean[c]) ** 2 + variance[c] for c in range(len(a))))
+    return np.array(found)
+
+
+def dirichlet_divergence(alpha: ArrayLike, prior: ArrayLike) -> Array:
+    """KL divergence as the difference of cross entropy and entropy, E[log p(x; alpha)] - E[log p(x; prior)]."""
+    found = []
+    for a, b in zip(_array(alpha), _array(prior), strict=True):
+        mean_log = digamma(a) - digamma(a.sum())
+        log_p = [gammaln(v.sum()) - gammaln(v).sum() + sum((v - 1) * mean_log) for v in (a, b)]
+        found.append(log_p[0] - log_p[1])
+    return np.array(found)
+
+
+def dissonance(alpha: ArrayLike) -> Array:
+    """Of belief masses (alpha - 1) / alpha_0, as Josang et al. 2018 define it."""
+    found = []
+    for a in _array(alpha):
+        b = (a - 1) / a.sum()
+        total = 0.0
+        for c in range(len(b)):
+            others = [j for j in range(len(b)) if j != c]
+            if sum(b[j] for j in others) == 0:
+                continue
+            balance = [1 - abs(b[j] - b[c]) / (b[j] + b[c]) if b[j] * b[c] != 0 else 0.0 for j in others]
+            weighed = sum(b[j] * bal for j, bal in zip(others, balance, strict=True))
+            total += b[c] * weighed / sum(b[j] for j in others)
+        found.append(total)
+    return np.array(found)

@@ -41,6 +41,7 @@ SCORES = {
     "gebm": ["energy"],
     "grasp": ["energy"],
     "gpn": ["entropy", "evidence", "msp"],
+    "evidential": ["dissonance", "entropy", "vacuity"],
     "feature-sum": ["score"],
     "degree": ["score"],
 }
@@ -50,7 +51,7 @@ CREDAL = {
     "credal-ensemble": HullSet,
     "credal-coverage": IntervalSet,
 }
-NETWORKS = ("vanilla", "credal-lj", "credal-final", "gpn")
+NETWORKS = ("vanilla", "credal-lj", "credal-final", "gpn", "evidential")
 TRIVIAL = ("feature-sum", "degree")
 POST_HOC = ("credal-coverage", "energy", "odin", "mahalanobis", "knn", "gnnsafe", "knn-lj", "jlde", "gebm", "grasp")
 
@@ -280,6 +281,7 @@ def test_repr_shows_the_hyper_parameters(name: str, small: Fitted) -> None:
         "gebm": ("weight=1.0", "alpha=0.5", "steps=10"),
         "grasp": ("share=0.5", "percentile=5.0", "steps=8"),
         "gpn": ("hidden=16", "backbone='mlp'", "dimensions=16", "teleport=0.1"),
+        "evidential": ("hidden=16", "kernel_weight=0.001", "bandwidth=1.0"),
         "feature-sum": (),
         "degree": (),
     }[name]

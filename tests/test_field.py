@@ -10,12 +10,16 @@ import torch
 
 import references_field as naive
 from credalgnn.graphs import Graph, Task, csbm
-from credalgnn.methods import GEBM, GPN, GRASP, JLDE, Method, MethodError, Vanilla, load_method
+from credalgnn.methods import GEBM, GPN, GRASP, JLDE, Evidential, Method, MethodError, Vanilla, load_method
+from credalgnn.methods.evidential import dissonance
 from credalgnn.methods.principal import fit_projection
+from credalgnn.methods.undirected import undirected
 from credalgnn.nn import SparseMatrix
+from credalgnn.nn.evidence import dirichlet_divergence, kernel_evidence, squared_risk
 from credalgnn.nn.posterior import RadialFlows
 
 SHORT = {"hidden": 16, "epochs": 15}
+WIDTH = {"hidden": 16}
 
 
 @pytest.fixture(scope="module")
@@ -219,6 +223,74 @@ def test_gpn_refuses_what_cannot_work() -> None:
 
 
 # ---------------------------------------------------------------------------------------------
+# Kernel-based Dirichlet evidence
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("bandwidth", "tolerance"), [(0.4, 2e-3), (1.0, 1e-4), (2.0, 1e-4)])
+def test_kernel_evidence_equals_a_search_from_each_node(bandwidth: float, tolerance: float) -> None:
+    """More labelled nodes of a class than a word has bits, a chain, a node on its own, directed and double edges."""
+    graph = csbm(nodes=700, classes=3, features=2, seed=5)
+    chain = torch.stack([torch.arange(680, 699), torch.arange(681, 700)])
+    keep = (graph.edge_index < 680).all(0)
+    edges = torch.cat([graph.edge_index[:, keep][:, ::2], chain[:, :-1]], 1)
+    graph = Graph(graph.features, edges, graph.labels)
+    train = torch.arange(0, 700, 2)
+    labels = graph.labels[train]
+    found = kernel_evidence(undirected(graph), train, labels, 3, bandwidth)
+    expected = naive.kernel_evidence(edges.numpy(), 700, train.numpy(), labels.numpy(), 3, bandwidth)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=tolerance)
+
+
+def test_dirichlet_formulas_equal_their_definitions() -> None:
+    draw = np.random.default_rng(0)
+    alpha = 1 + np.exp(draw.normal(0, 3, (50, 4)))
+    alpha[0], alpha[1, 1:] = 1.0, 1.0  # no evidence at all, and for one class alone
+    prior, labels = 1 + np.exp(draw.normal(0, 1, (50, 4))), draw.integers(0, 4, 50)
+    given = torch.from_numpy(alpha)
+    np.testing.assert_allclose(squared_risk(given, torch.from_numpy(labels)), naive.squared_risk(alpha, labels))
+    np.testing.assert_allclose(
+        dirichlet_divergence(given, torch.from_numpy(prior)),
+        naive.dirichlet_divergence(alpha, prior),
+        rtol=1e-8,
+        atol=1e-9,
+    )
+    np.testing.assert_allclose(dissonance(given), naive.dissonance(alpha), atol=1e-12)
+    assert float(dissonance(given).min()) >= 0.0
+    assert float(dissonance(given).max()) <= 1.0
+
+
+def test_evidential_is_trained_by_the_sum_of_both_losses(task: Task) -> None:
+    """The last line of the training curve is the loss of the weights that are kept."""
+    lines: list[float] = []
+    method = Evidential(epochs=1, kernel_weight=0.3, **WIDTH)
+    method.fit(task, on_epoch=lambda epoch: lines.append(epoch.loss))
+    trained = method._output(task.graph, torch.arange(task.graph.num_nodes))
+    alpha = method._alpha(trained).detach().numpy()
+    train, labels = task.split.train.numpy(), labels_of(task)
+    edges, n = task.graph.edge_index.numpy(), task.graph.num_nodes
+    prior = 1 + naive.kernel_evidence(edges, n, train, labels, 3, 1.0)
+    both = naive.squared_risk(alpha[train], labels).sum() + 0.3 * naive.dirichlet_divergence(alpha, prior).sum()
+    assert lines[-1] == pytest.approx(both / len(train), rel=1e-4)
+    found = method.predict()
+    np.testing.assert_allclose(found.score, 3 / alpha.sum(1), rtol=1e-6)
+    np.testing.assert_allclose(found.scores["dissonance"], naive.dissonance(alpha), atol=1e-9)
+
+
+def test_evidential_learns_what_is_near(task: Task) -> None:
+    """With a heavy prior, evidence follows the kernel: nodes with more labels around them are less vacuous."""
+    heavy = Evidential(epochs=60, kernel_weight=10.0, backbone="gcn", **WIDTH).fit(task).predict()
+    edges, n = task.graph.edge_index.numpy(), task.graph.num_nodes
+    near = naive.kernel_evidence(edges, n, task.split.train.numpy(), labels_of(task), 3, 1.0).sum(1)
+    assert np.corrcoef(heavy.score.argsort().argsort(), near.argsort().argsort())[0, 1] < -0.3
+    batches = Evidential(epochs=2, batch_size=40, **WIDTH).fit(task).predict()
+    assert batches.score.isfinite().all()
+    for wrong in ({"kernel_weight": -1.0}, {"bandwidth": 0.0}):
+        with pytest.raises(MethodError, match=next(iter(wrong))):
+            Evidential(**wrong)
+
+
+# ---------------------------------------------------------------------------------------------
 # Orientation
 # ---------------------------------------------------------------------------------------------
 
@@ -239,6 +311,7 @@ def strangers(kind: str) -> Task:
         (GEBM(model=Vanilla(**SHORT)), "far"),
         (GRASP(model=Vanilla(**SHORT)), "faint"),
         (GPN(epochs=40), "far"),
+        (Evidential(epochs=40), "faint"),
     ],
     ids=lambda value: getattr(value, "name", value),
 )

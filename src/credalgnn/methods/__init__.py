@@ -10,6 +10,7 @@ from .credal import CredalFinal, CredalLJ
 from .density import GEBM, JLDE
 from .diagnostics import CredalWarning
 from .ensembles import ClassicalEnsemble, CredalEnsemble
+from .evidential import Evidential
 from .feature_range import InputWarning
 from .given import Given
 from .grasp import GRASP
@@ -39,6 +40,7 @@ __all__ = [
     "CredalWarning",
     "Degree",
     "Energy",
+    "Evidential",
     "FeatureSum",
     "GNNSafe",
     "Given",

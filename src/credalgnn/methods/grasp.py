@@ -17,6 +17,7 @@ from .given import Given
 from .known_nodes import KnownNodes
 from .posthoc import Energy
 from .prediction import MethodError
+from .undirected import undirected
 
 
 @dataclass(kw_only=True, eq=False)
@@ -77,7 +78,7 @@ class GRASP(Energy):
         self.known_ = KnownNodes.of(given.graph, given.train_nodes)
 
     def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
-        edges = _undirected(graph)
+        edges = undirected(graph)
         known = self.known_.numbers_in(graph)
         group = self._group(edges, known[known >= 0], outputs.logits)
         return self._spread(scores.energy(outputs.logits, self.temperature), edges, group)[nodes]
@@ -112,15 +113,3 @@ class GRASP(Energy):
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
         content = bytes(tensors["content"].tolist()).hex()
         self.known_ = KnownNodes(content, tensors["nodes"], tensors["codes"])
-
-
-def _undirected(graph: Graph) -> SparseMatrix:
-    """All edges in both directions, each once, as a matrix of ones; made once for a graph."""
-    if "undirected" not in graph.derived:
-        source, target = graph.edge_index
-        ends, starts = torch.cat([source, target]), torch.cat([target, source])
-        ones = torch.ones(len(ends), dtype=torch.float64)
-        matrix = SparseMatrix.from_coo(ends, starts, ones, (graph.num_nodes, graph.num_nodes))
-        graph.derived["undirected"] = matrix.map(torch.ones_like)
-    made: SparseMatrix = graph.derived["undirected"]
-    return made

@@ -16,6 +16,7 @@ from .coverage import CredalCoverage
 from .credal import CredalFinal, CredalLJ
 from .density import GEBM, JLDE
 from .ensembles import ClassicalEnsemble, CredalEnsemble
+from .evidential import Evidential
 from .grasp import GRASP
 from .network import Vanilla
 from .posterior import GPN
@@ -43,6 +44,7 @@ METHODS: dict[str, type[Method]] = {
         GEBM,
         GRASP,
         GPN,
+        Evidential,
         FeatureSum,
         Degree,
     )

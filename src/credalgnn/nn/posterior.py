@@ -81,7 +81,7 @@ class PosteriorHead(nn.Module):
         Args:
             latent: The last latent ``[N, D]``.
         """
-        log_joint = self.flows(self.lin(latent)) + self.log_prior
+        log_joint: Tensor = self.flows(self.lin(latent)) + self.log_prior
         return (log_joint + self.scale).clamp(-LARGEST, LARGEST)
 
 
