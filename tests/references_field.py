@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -262,3 +264,51 @@ def dissonance(alpha: ArrayLike) -> Array:
             total += b[c] * weighed / sum(b[j] for j in others)
         found.append(total)
     return np.array(found)
+
+
+# ---------------------------------------------------------------------------------------------
+# Random sets
+# ---------------------------------------------------------------------------------------------
+
+
+def masses(beliefs: Mapping[frozenset[int], float]) -> dict[frozenset[int], float]:
+    """What is believed of a set and of none of its subsets alone, by recursion from the smallest."""
+    found: dict[frozenset[int], float] = {}
+    for members in sorted(beliefs, key=len):
+        found[members] = beliefs[members] - sum(mass for inner, mass in found.items() if inner < members)
+    return found
+
+
+class RandomSet(NamedTuple):
+    """What a belief function says of each class."""
+
+    pignistic: Array
+    belief: Array
+    plausibility: Array
+
+
+def random_set(beliefs: Mapping[frozenset[int], float], classes: int) -> RandomSet:
+    """Of masses that are cut at 0 and filled up to 1 with the set of all classes, or else scaled to the sum 1."""
+    mass = {members: max(0.0, value) for members, value in masses(beliefs).items()}
+    total = sum(mass.values())
+    whole = frozenset(range(classes))
+    if total < 1:
+        mass[whole] = mass.get(whole, 0.0) + 1 - total
+    else:
+        mass = {members: value / total for members, value in mass.items()}
+    by_class = [[(members, value) for members, value in mass.items() if c in members] for c in range(classes)]
+    return RandomSet(
+        np.array([sum(value / len(members) for members, value in sets) for sets in by_class]),
+        np.array([mass.get(frozenset([c]), 0.0) for c in range(classes)]),
+        np.array([sum(value for _, value in sets) for sets in by_class]),
+    )
+
+
+def set_diameters(distances: ArrayLike, classes: int) -> list[tuple[float, int]]:
+    """Largest distance inside each set of two classes or more, but that of all, and its size; in rising order."""
+    given = _array(distances)
+    return sorted(
+        (max(given[a, b] for a, b in combinations(members, 2)), size)
+        for size in range(2, classes)
+        for members in combinations(range(classes), size)
+    )

@@ -42,6 +42,7 @@ SCORES = {
     "grasp": ["energy"],
     "gpn": ["entropy", "evidence", "msp"],
     "evidential": ["dissonance", "entropy", "vacuity"],
+    "random-set": [*THREE, "width"],
     "feature-sum": ["score"],
     "degree": ["score"],
 }
@@ -50,8 +51,9 @@ CREDAL = {
     "credal-final": IntervalSet,
     "credal-ensemble": HullSet,
     "credal-coverage": IntervalSet,
+    "random-set": IntervalSet,
 }
-NETWORKS = ("vanilla", "credal-lj", "credal-final", "gpn", "evidential")
+NETWORKS = ("vanilla", "credal-lj", "credal-final", "gpn", "evidential", "random-set")
 TRIVIAL = ("feature-sum", "degree")
 POST_HOC = ("credal-coverage", "energy", "odin", "mahalanobis", "knn", "gnnsafe", "knn-lj", "jlde", "gebm", "grasp")
 
@@ -188,7 +190,7 @@ def test_contract(name: str, fitted: Fitted, again: dict[str, dict[str, np.ndarr
         centre = box.intersection_probability().double()
         if name == "credal-coverage":  # says what its midpoints say, which is in the set as well
             assert torch.equal(centre.argmax(1), found.classes)
-        else:
+        elif name != "random-set":  # which classifies by the pignistic probability
             torch.testing.assert_close(centre, found.probabilities, atol=1e-6, rtol=0)
         assert float(found.gap.min()) >= 0.0
         assert float(found.gap.max()) < 1e-3
@@ -282,6 +284,7 @@ def test_repr_shows_the_hyper_parameters(name: str, small: Fitted) -> None:
         "grasp": ("share=0.5", "percentile=5.0", "steps=8"),
         "gpn": ("hidden=16", "backbone='mlp'", "dimensions=16", "teleport=0.1"),
         "evidential": ("hidden=16", "kernel_weight=0.001", "bandwidth=1.0"),
+        "random-set": ("hidden=16", "budget=20", "mass_weight=0.001"),
         "feature-sum": (),
         "degree": (),
     }[name]
@@ -423,7 +426,18 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 @pytest.mark.parametrize(
     "name",
-    ["credal-lj", "knn-lj", "jlde", "gebm", "grasp", "mahalanobis", "credal-coverage", "classical-ensemble", "degree"],
+    [
+        "credal-lj",
+        "knn-lj",
+        "jlde",
+        "gebm",
+        "grasp",
+        "mahalanobis",
+        "credal-coverage",
+        "classical-ensemble",
+        "random-set",
+        "degree",
+    ],
 )
 def test_a_damaged_configuration_is_refused_or_harmless(name: str, small: Fitted, tmp_path: Path) -> None:
     """Each value in it is replaced by others, and removed: whatever is then refused is refused in clear words."""

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+import references
 import references_field as naive
 from credalgnn.graphs import Graph, Task, csbm
-from credalgnn.methods import GEBM, GPN, GRASP, JLDE, Evidential, Method, MethodError, Vanilla, load_method
+from credalgnn.methods import GEBM, GPN, GRASP, JLDE, Evidential, Method, MethodError, RandomSet, Vanilla, load_method
+from credalgnn.methods.base import inputs
 from credalgnn.methods.evidential import dissonance
 from credalgnn.methods.principal import fit_projection
+from credalgnn.methods.random_set import budgeted, class_distances, moebius
 from credalgnn.methods.undirected import undirected
 from credalgnn.nn import SparseMatrix
 from credalgnn.nn.evidence import dirichlet_divergence, kernel_evidence, squared_risk
@@ -291,6 +294,83 @@ def test_evidential_learns_what_is_near(task: Task) -> None:
 
 
 # ---------------------------------------------------------------------------------------------
+# Random sets
+# ---------------------------------------------------------------------------------------------
+
+
+def sets_of(family: torch.Tensor) -> list[frozenset[int]]:
+    return [frozenset(row.nonzero().flatten().tolist()) for row in family]
+
+
+@pytest.mark.parametrize("budget", [0, 3, 11, 40, 100])
+def test_the_family_are_the_nearest_sets_with_their_subsets(budget: int) -> None:
+    draw = torch.rand(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    distances = torch.cdist(draw, draw)
+    family = sets_of(budgeted(distances, budget))
+    assert family[:6] == [frozenset([c]) for c in range(6)]
+    assert len(family) == len({*family}) == 6 + min(budget, 2**6 - 6 - 2)
+    diameters = [(max(float(distances[a, b]) for a in s for b in s), len(s)) for s in family[6:]]
+    assert diameters == naive.set_diameters(distances.numpy(), 6)[:budget]
+    for members in family:
+        assert all(members - {c} in family for c in members if len(members) > 1)
+
+
+@pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
+@pytest.mark.parametrize("budget", [2, 20])
+def test_random_set_equals_the_definition(task: Task, budget: int) -> None:
+    """Masses by recursion, and all that follows from them; half of the outputs are no belief function."""
+    method = RandomSet(budget=budget, **SHORT).fit(task)
+    family = sets_of(method.family_)
+    nodes = torch.arange(task.graph.num_nodes)
+    output = method._output(task.graph, nodes).detach()
+    output[::2] += torch.randn(output[::2].shape, generator=torch.Generator().manual_seed(1))
+    credal, p = method._credal(output), method._probabilities(output)
+    for n, beliefs in enumerate(output.double().sigmoid().tolist()):
+        expected = naive.random_set(dict(zip(family, beliefs, strict=True)), 3)
+        np.testing.assert_allclose(p[n], expected.pignistic, atol=1e-9)
+        np.testing.assert_allclose(credal.lower[n], expected.belief, atol=1e-9)
+        np.testing.assert_allclose(credal.upper[n], expected.plausibility, atol=1e-9)
+    found = method.predict()
+    width = [found.credal.upper[n, c] - found.credal.lower[n, c] for n, c in enumerate(found.classes)]
+    torch.testing.assert_close(found.scores["width"], torch.stack(width))
+    assert bool(found.credal.contains(found.probabilities).all())
+
+
+@pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
+def test_random_set_loss_and_masses(task: Task) -> None:
+    """BCE of every set, and a penalty of masses below 0 and of sums above 1."""
+    method = RandomSet(budget=3, mass_weight=0.7, **SHORT).fit(task)
+    family = sets_of(method.family_)
+    output = 2.0 * torch.randn(20, len(family), generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    labels = torch.arange(20) % 3
+    bce, negative, total = 0.0, 0.0, 0.0
+    for row, label in zip(output.sigmoid().tolist(), labels.tolist(), strict=True):
+        bce -= sum(np.log(b if label in s else 1 - b) for s, b in zip(family, row, strict=True)) / len(family)
+        mass = naive.masses(dict(zip(family, row, strict=True))).values()
+        negative += sum(max(0.0, -m) for m in mass)
+        total += sum(mass)
+    expected = bce / 20 + 0.7 * (negative / 20 + max(0.0, total / 20 - 1))
+    assert method._loss(output, labels).item() == pytest.approx(expected, rel=1e-9)
+    beliefs = torch.linalg.inv(moebius(method.family_))  # sums of the masses of subsets
+    assert torch.equal(beliefs, (method.family_[:, None] >= method.family_[None]).all(-1).double())
+
+
+def test_class_distances_are_those_of_means(task: Task) -> None:
+    x, edges = task.graph.features.to_dense().double().numpy(), task.graph.edge_index.numpy()
+    train, labels = task.split.train, torch.from_numpy(labels_of(task))
+    both = np.concatenate([x, references.mean_matrix(edges, len(x)) @ x], 1)[train]
+    means = np.array([both[labels == c].mean(0) for c in range(3)])
+    found = class_distances(*inputs(task.graph), train, labels, 3)
+    np.testing.assert_allclose(found, _distances(means), atol=1e-5)
+
+
+def test_random_set_refuses_what_cannot_work() -> None:
+    for wrong in ({"budget": -1}, {"mass_weight": -1.0}):
+        with pytest.raises(MethodError, match=next(iter(wrong))):
+            RandomSet(**wrong)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------------------------------
 # Orientation
 # ---------------------------------------------------------------------------------------------
 
@@ -312,6 +392,7 @@ def strangers(kind: str) -> Task:
         (GRASP(model=Vanilla(**SHORT)), "faint"),
         (GPN(epochs=40), "far"),
         (Evidential(epochs=40), "faint"),
+        (RandomSet(epochs=40), "faint"),
     ],
     ids=lambda value: getattr(value, "name", value),
 )

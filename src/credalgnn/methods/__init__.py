@@ -18,6 +18,7 @@ from .network import Network, Vanilla
 from .posterior import GPN
 from .posthoc import KNN, KNNLJ, Energy, GNNSafe, Mahalanobis, Odin, PostHoc
 from .prediction import MethodError, Prediction
+from .random_set import RandomSet
 from .registry import METHODS, check_declared, find_method, method_path
 from .search_space import Uniform
 from .storage import load_method
@@ -53,6 +54,7 @@ __all__ = [
     "Outputs",
     "PostHoc",
     "Prediction",
+    "RandomSet",
     "Uniform",
     "Vanilla",
     "check_declared",

@@ -22,6 +22,7 @@ from .network import Vanilla
 from .posterior import GPN
 from .posthoc import KNN, KNNLJ, Energy, GNNSafe, Mahalanobis, Odin
 from .prediction import MethodError
+from .random_set import RandomSet
 
 ENTRY_POINTS = "credalgnn.methods"  # the group in which a package announces its methods
 
@@ -45,6 +46,7 @@ METHODS: dict[str, type[Method]] = {
         GRASP,
         GPN,
         Evidential,
+        RandomSet,
         FeatureSum,
         Degree,
     )
