@@ -21,6 +21,10 @@ class RadialFlows(nn.Module):
     A layer moves points away from its centre, or towards it: ``x + beta h (x - centre)`` with ``h = 1 / (alpha + r)``
     and r the distance from the centre. alpha is above 0 and beta above -alpha, so that it can be undone.
 
+    Only distances matter, and a moved point ``l x + (1 - l) y`` has the squared distance
+    ``l |x - c|^2 + (1 - l) |y - c|^2 - l (1 - l) |x - y|^2`` from c. So it is squared distances to the centres of later
+    layers, and to the origin, that are followed, and not points.
+
     Args:
         num_classes: C.
         dimensions: Of the space.
@@ -41,19 +45,31 @@ class RadialFlows(nn.Module):
         Args:
             z: Points ``[N, D]``.
         """
-        x, dimensions = z.unsqueeze(0), z.shape[1]
+        _, classes, dimensions = self.centres.shape
+        places = torch.cat([self.centres, self.centres.new_zeros(1, classes, dimensions)]).transpose(0, 1)
+        between = (places[:, :, None] - places[:, None]).square().sum(-1)  # [C, layers + 1, layers + 1]
+        squares = self._squares(z, places)  # of the distances to all centres, and to the origin [layers + 1, N, C]
         log_volume = z.new_zeros(())
-        for centre, a, b in zip(self.centres, self.alphas, self.betas, strict=True):
-            alpha = nn.functional.softplus(a)[:, None, None]
-            beta = nn.functional.softplus(b)[:, None, None] - alpha
-            away = x - centre[:, None]
-            r = (away.square().sum(-1, keepdim=True) + TINY).sqrt()
+        alphas = nn.functional.softplus(self.alphas)
+        betas = nn.functional.softplus(self.betas) - alphas
+        for layer, (alpha, beta) in enumerate(zip(alphas, betas, strict=True)):
+            own, others = squares[0], squares[1:]
+            r = own.clamp_min(TINY).sqrt()
             h = 1.0 / (alpha + r)
             stretch = beta * h
-            x = x + stretch * away
             log_volume = log_volume + (dimensions - 1) * stretch.log1p() + (stretch * (1.0 - r * h)).log1p()
-        normal = -0.5 * (x.square().sum(-1, keepdim=True) + dimensions * math.log(2.0 * math.pi))
-        return (normal + log_volume).squeeze(-1).t()
+            factor = 1.0 + stretch
+            squares = torch.addcmul(
+                factor * others, stretch, factor * own - between[:, layer, layer + 1 :].t()[:, None]
+            )
+        return log_volume - 0.5 * (squares[0] + dimensions * math.log(2.0 * math.pi))
+
+    @staticmethod
+    def _squares(z: Tensor, places: Tensor) -> Tensor:
+        """Squared distances of points to the places of each class ``[layers + 1, N, C]``."""
+        flat = places.transpose(0, 1).reshape(-1, places.shape[-1])
+        squares = z.square().sum(1)[:, None] - 2.0 * z @ flat.t() + flat.square().sum(1)
+        return squares.reshape(len(z), places.shape[1], places.shape[0]).transpose(0, 1).contiguous()
 
 
 class PosteriorHead(nn.Module):
