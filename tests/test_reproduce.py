@@ -13,8 +13,7 @@ import pytest
 
 from credalgnn.bench.plan import Run
 from credalgnn.bench.records import read_record
-from credalgnn.methods import METHODS
-from credalgnn.tuning.reproduce import Budget, Reproduction
+from credalgnn.tuning.reproduce import EXPERIMENT, Budget, Reproduction
 from credalgnn.tuning.run import Progress, search_all
 from credalgnn.tuning.space import size, space_of
 from credalgnn.tuning.study import Studies
@@ -77,7 +76,7 @@ def test_the_papers_budgets() -> None:
 
 def test_the_trials_of_the_experiment(pretended: tuple[Reproduction, Instant, Path]) -> None:
     _, engine, _ = pretended
-    counts = {name: sum(unit.run.method == name for unit in engine.units) for name in METHODS}
+    counts = {name: sum(unit.run.method == name for unit in engine.units) for name in EXPERIMENT}
     finite = {name: min(8, int(size(space_of(name, len(small_task().split.train), "uniform")))) for name in POST_HOC}
     assert counts == {
         "vanilla": 20, "credal-lj": 8, "credal-final": 8, "classical-ensemble": 4, "credal-ensemble": 0,
@@ -131,7 +130,7 @@ def test_ensembles_are_made_of_the_best_of_the_pool(pretended: tuple[Reproductio
 def test_the_runs_of_the_experiment(pretended: tuple[Reproduction, Instant, Path]) -> None:
     part, engine, folder = pretended
     runs = part.runs()
-    assert sorted((run.method, run.seed) for run in runs) == sorted((name, s) for name in METHODS for s in range(5))
+    assert sorted((run.method, run.seed) for run in runs) == sorted((name, s) for name in EXPERIMENT for s in range(5))
     used = {unit.run.seed for unit in engine.units} | {
         one["seed"] for unit in engine.units for one in unit.run.components
     }
@@ -211,8 +210,8 @@ def test_reproduce_again_redoes_nothing(reproduced: Reproduced) -> None:
 
 def test_reproduce_runs_all_methods(reproduced: Reproduced) -> None:
     folder, _, _ = reproduced
-    assert sorted(configs(folder)) == sorted((name, seed) for name in METHODS for seed in range(2))
-    assert len(METHODS) == 14
+    assert sorted(configs(folder)) == sorted((name, seed) for name in EXPERIMENT for seed in range(2))
+    assert len(EXPERIMENT) == 14
     for path in folder.glob("runs/digits/*/*.json"):
         record = read_record(path)
         assert record["status"] == "done"
@@ -259,7 +258,7 @@ def test_what_reproduce_says_of_a_graph_that_the_paper_lacks(
     text = (folder / "paper.md").read_text()
     assert said[1][1].strip() == text.strip()
     chosen = cells(text, "What was chosen")
-    assert [line["method"] for line in chosen] == sorted(METHODS)
+    assert [line["method"] for line in chosen] == sorted(EXPERIMENT)
     others = cells(text, "Scores and methods that the paper does not report")
-    assert {line["method"] for line in others} == set(METHODS)
+    assert {line["method"] for line in others} == set(EXPERIMENT)
     assert not cells(text, "OOD detection, AUROC (the paper's main table)")

@@ -75,13 +75,19 @@ class GRASP(Energy):
                 raise MethodError(f"{name} must be {wanted}, not {value}")
 
     def _prepare(self, given: Given) -> None:
-        self.known_ = KnownNodes.of(given.graph, given.train_nodes)
+        self.known_ = KnownNodes.of(given.view.graph, given.view.train)
 
     def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
         edges = undirected(graph)
-        known = self.known_.numbers_in(graph)
-        group = self._group(edges, known[known >= 0], outputs.logits)
+        group = self._group(edges, self._training_nodes(graph), outputs.logits)
         return self._spread(scores.energy(outputs.logits, self.temperature), edges, group)[nodes]
+
+    def _training_nodes(self, graph: Graph) -> Tensor:
+        """Those that are known again: in the graph that it was fitted to predict all, in another one by their ids."""
+        if self._train_nodes is not None and self.graph_ is not None and graph.content == self.graph_.content:
+            return self._train_nodes
+        numbers = self.known_.numbers_in(graph)
+        return numbers[numbers >= 0]
 
     def _group(self, edges: SparseMatrix, train: Tensor, logits: Tensor) -> Tensor:
         """The nodes of G."""
