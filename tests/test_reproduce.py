@@ -170,7 +170,7 @@ def reproduce(folder: Path) -> Reproduced:
     said, states = [], []
     for more in (["--time-limit", "1s"], [], []):
         said.append(outcome("reproduce", "--quick", "-d", "digits", "--jobs", "1", "--out", folder, *more))
-        names = NETWORK if more else [name for name in SPACES if name != "credal-ensemble"]
+        names = NETWORK if more else [name for name in EXPERIMENT if name in SPACES and name != "credal-ensemble"]
         state: dict[str, Any] = {"trials": [kept(folder, f"digits {name}") for name in names]}
         for path in folder.glob("runs/*/*/*.json"):
             state[str(path.relative_to(folder))] = path.read_bytes(), path.stat().st_mtime_ns

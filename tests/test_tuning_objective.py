@@ -14,11 +14,11 @@ import torch
 from credalgnn.bench.model_cache import ModelCache
 from credalgnn.bench.plan import Run, plan
 from credalgnn.graphs import Task
-from credalgnn.methods import METHODS
+from credalgnn.methods import METHODS, Network, PostHoc
 from credalgnn.metrics.evaluation import Evaluation
 from credalgnn.nn.training import Epoch
 from credalgnn.tuning.objective import Pruned, PruningCallback, objective, try_point
-from searches import ENSEMBLES, NETWORK, POST_HOC, PROTOCOLS, SPACES, small_task
+from searches import ENSEMBLES, PROTOCOLS, SPACES, small_task
 from strangers import disturbed
 
 # Networks that are trained for a few epochs have credal sets that say nothing, and warn of it, as they should.
@@ -43,7 +43,7 @@ def test_the_papers_objective(method: str) -> None:
 @pytest.mark.parametrize("method", list(SPACES))
 def test_the_sealed_objective(method: str) -> None:
     run = Run("small", method, 0, "sealed")
-    assert objective(run, judged()) == (0.44 if method in POST_HOC else -0.22)
+    assert objective(run, judged()) == (0.44 if issubclass(METHODS[method], PostHoc) else -0.22)
     assert objective(run, judged(auroc=0.99, decoy=0.99)) == objective(run, judged())
 
 
@@ -55,7 +55,8 @@ SHORT: dict[str, Any] = {"hidden": 8, "epochs": 6, "patience": 6}
 
 
 def short_run(method: str, protocol: Any, seed: int = 1000) -> Run:
-    own = {"size": 2} if method in ENSEMBLES else SHORT if method in NETWORK else {"k": 10} if "knn" in method else {}
+    trained = issubclass(METHODS[method], Network)
+    own = {"size": 2} if method in ENSEMBLES else SHORT if trained else {"k": 10} if "knn" in method else {}
     return plan("small", method, seed, protocol, 0, own, [SHORT])
 
 

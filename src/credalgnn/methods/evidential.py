@@ -14,7 +14,8 @@ from ..nn.backbones import Adjacency, Features
 from ..nn.evidence import dirichlet_divergence, kernel_evidence, squared_risk
 from ..nn.training import Output
 from . import scores
-from .given import Given
+from .base import Objective
+from .given import Given, Protocol
 from .network import NETWORK_SPACE, Network
 from .prediction import MethodError, Prediction
 from .undirected import undirected
@@ -64,6 +65,10 @@ class Evidential(Network):
     name = "evidential"
     score_names = ("vacuity", "dissonance", "entropy")
     search_space = {**NETWORK_SPACE, "kernel_weight": (0.0, 1e-4, 1e-3, 1e-2, 1e-1), "bandwidth": (0.5, 1.0, 2.0)}
+
+    @classmethod
+    def objective(cls, protocol: Protocol) -> Objective:
+        return "nll" if protocol == "sealed" else "auroc"
 
     def _check(self) -> None:
         super()._check()

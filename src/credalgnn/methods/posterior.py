@@ -14,7 +14,8 @@ from ..nn.backbones import BackboneFactory, Features
 from ..nn.posterior import PosteriorClassifier, PosteriorHead, dirichlet_entropy, expected_cross_entropy
 from ..nn.training import Output, at
 from . import scores
-from .base import Outputs, inputs
+from .base import Objective, Outputs, inputs
+from .given import Protocol
 from .network import Network
 from .prediction import MethodError, Prediction
 from .search_space import Uniform
@@ -82,6 +83,10 @@ class GPN(Network):
         "teleport": (0.05, 0.1, 0.2, 0.5),
         "entropy_weight": (1e-5, 1e-4, 1e-3, 1e-2),
     }
+
+    @classmethod
+    def objective(cls, protocol: Protocol) -> Objective:
+        return "nll" if protocol == "sealed" else "auroc"
 
     def _check(self) -> None:
         super()._check()

@@ -14,8 +14,8 @@ from ..graphs import Graph
 from ..nn.backbones import Adjacency, Features
 from ..nn.training import Output
 from ..sets import IntervalSet, uncertainty
-from .base import inputs
-from .given import Given
+from .base import Objective, inputs
+from .given import Given, Protocol
 from .network import NETWORK_SPACE, Network
 from .prediction import MethodError, Prediction
 
@@ -66,6 +66,10 @@ class RandomSet(Network):
     score_names = ("EU", "AU", "TU", "width")
     is_credal = True
     search_space = {**NETWORK_SPACE, "budget": (5, 10, 20, 50), "mass_weight": (0.0, 1e-3, 1e-2, 1e-1)}
+
+    @classmethod
+    def objective(cls, protocol: Protocol) -> Objective:
+        return "nll" if protocol == "sealed" else "auroc"
 
     def _check(self) -> None:
         super()._check()
