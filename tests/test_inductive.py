@@ -27,6 +27,7 @@ from credalgnn.methods import (
     Mahalanobis,
     Method,
     MethodError,
+    Network,
     Vanilla,
     load_method,
 )
@@ -35,7 +36,7 @@ from strangers import disturbed
 pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
 
 SHORT: dict[str, Any] = {"hidden": 12, "epochs": 8, "patience": 8}
-NETWORKS = ["vanilla", "credal-lj", "credal-final", "credal-dual", "mc-dropout", "drop-edge"]
+NETWORKS = [name for name, kind in METHODS.items() if issubclass(kind, Network)]
 
 
 @cache

@@ -8,13 +8,18 @@ from .baselines import Baseline, Degree, FeatureSum
 from .coverage import CredalCoverage
 from .credal import CredalDual, CredalFinal, CredalLJ
 from .credal_frozen import CredalFrozen
+from .density import GEBM, JLDE
 from .diagnostics import CredalWarning
 from .ensembles import ClassicalEnsemble, CredalEnsemble
+from .evidential import Evidential
 from .feature_range import InputWarning
 from .given import Given
+from .grasp import GRASP
 from .network import Network, Vanilla
+from .posterior import GPN
 from .posthoc import KNN, KNNLJ, Energy, GNNSafe, Mahalanobis, Odin, PostHoc
 from .prediction import MethodError, Prediction
+from .random_set import RandomSet
 from .registry import METHODS, check_declared, find_method, method_path
 from .sampling import DropEdge, MCDropout
 from .search_space import Uniform
@@ -22,6 +27,10 @@ from .storage import load_method
 from .temperature import CaGCN, Temperature
 
 __all__ = [
+    "GEBM",
+    "GPN",
+    "GRASP",
+    "JLDE",
     "KNN",
     "KNNLJ",
     "METHODS",
@@ -39,6 +48,7 @@ __all__ = [
     "Degree",
     "DropEdge",
     "Energy",
+    "Evidential",
     "FeatureSum",
     "GNNSafe",
     "Given",
@@ -52,6 +62,7 @@ __all__ = [
     "Outputs",
     "PostHoc",
     "Prediction",
+    "RandomSet",
     "Temperature",
     "Uniform",
     "Vanilla",

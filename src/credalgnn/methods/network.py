@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..graphs import Graph
 from ..nn import Classifier, Monitor, Schedule, Supervision, TrainingError, make_backbone, train
-from ..nn.backbones import NATIVE, BackboneError, BackboneFactory, Features, pyg_model, widths_of
+from ..nn.backbones import NATIVE, Adjacency, BackboneError, BackboneFactory, Features, pyg_model, widths_of
 from ..nn.training import Output, at
 from . import scores
 from .base import Method, Objective, Outputs, inputs
@@ -116,16 +116,16 @@ class Network(Method):
     def _fit(self, given: Given) -> None:
         view = given.view
         x, edges = inputs(view.graph, self.device)
-        labels = view.graph.labels[view.train].to(self.device)
-        data = Supervision(x, edges, view.train.to(self.device), labels)
+        data = self._supervision(given, x, edges)
         monitor = self._monitor(given)
         with self._own_draws():
             torch.manual_seed(self.seed)
             module = self._build(view.graph.num_features, view.num_classes)
             schedule = Schedule(self.lr, self.weight_decay, self.epochs, self.patience, self.batch_size)
             try:
+                self._begin(module, data)
                 self.history_ = train(
-                    module, data, self._loss, monitor, schedule,
+                    module, data, self._training_loss, monitor, schedule,
                     progress=given.progress, description=f"{self.name} seed {self.seed}", on_epoch=given.on_epoch,
                 )  # fmt: skip
             except TrainingError as error:
@@ -133,6 +133,18 @@ class Network(Method):
             except BackboneError as error:
                 raise MethodError(str(error)) from None
         self.module_ = module
+
+    def _supervision(self, given: Given, x: Features, edges: Adjacency) -> Supervision:
+        """What to train on: the training nodes and their labels."""
+        view = given.view
+        return Supervision(x, edges, view.train.to(self.device), view.graph.labels[view.train].to(self.device))
+
+    def _begin(self, module: Classifier, data: Supervision) -> None:
+        """What has to be done to the weights before training."""
+
+    def _training_loss(self, output: Output, labels: Tensor) -> Tensor:
+        """What training minimises, where it is not what validation nodes are judged by."""
+        return self._loss(output, labels)
 
     def _own_draws(self) -> AbstractContextManager[None]:
         """Draws inside neither depend on torch's global generators nor move them."""

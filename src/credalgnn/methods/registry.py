@@ -15,10 +15,15 @@ from .baselines import Degree, FeatureSum
 from .coverage import CredalCoverage
 from .credal import CredalDual, CredalFinal, CredalLJ
 from .credal_frozen import CredalFrozen
+from .density import GEBM, JLDE
 from .ensembles import ClassicalEnsemble, CredalEnsemble
+from .evidential import Evidential
+from .grasp import GRASP
 from .network import Vanilla
+from .posterior import GPN
 from .posthoc import KNN, KNNLJ, Energy, GNNSafe, Mahalanobis, Odin
 from .prediction import MethodError
+from .random_set import RandomSet
 from .sampling import DropEdge, MCDropout
 from .temperature import CaGCN, Temperature
 
@@ -45,6 +50,12 @@ METHODS: dict[str, type[Method]] = {
         KNNLJ,
         Temperature,
         CaGCN,
+        JLDE,
+        GEBM,
+        GRASP,
+        GPN,
+        Evidential,
+        RandomSet,
         FeatureSum,
         Degree,
     )

@@ -3,12 +3,14 @@
 from .adjacency import Adjacency
 from .backbones import GCN, GPR, SAGE, PyGBackbone, make_backbone
 from .credal import CredalHead, JointLinear, dro_loss
+from .mlp import MLP
 from .sparse import SparseMatrix
 from .training import Classifier, Monitor, Schedule, Supervision, TrainingError, train
 
 __all__ = [
     "GCN",
     "GPR",
+    "MLP",
     "SAGE",
     "Adjacency",
     "Classifier",

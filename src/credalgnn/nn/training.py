@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,10 @@ class Classifier(nn.Module):
         latents = self.backbone(x, edges)
         out: Output = self.head([x, *latents] if self.joint else latents[-1])
         return out
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """What the optimiser trains; a group may have a weight decay or a learning rate of its own."""
+        return [{"params": list(self.parameters())}]
 
     @property
     def is_deterministic(self) -> bool:
@@ -138,7 +142,8 @@ def train(
         on_epoch: Is shown each line of the curve as it comes; what it raises ends the training.
     """
     x, edges, nodes, labels = data
-    optimiser = torch.optim.Adam(model.parameters(), lr=schedule.lr, weight_decay=schedule.weight_decay, fused=True)
+    groups, decay = model.parameter_groups(), schedule.weight_decay
+    optimiser = torch.optim.Adam(groups, lr=schedule.lr, weight_decay=decay, fused=True)
     sampler = Sampler(x, edges, schedule.batch_size, model.hops) if schedule.batch_size else None
     shared = model.is_deterministic and sampler is None
 

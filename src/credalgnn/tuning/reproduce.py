@@ -22,7 +22,8 @@ from .study import Search, Studies
 ENSEMBLES = ("classical-ensemble", "credal-ensemble")
 TRAINED = ("vanilla", "credal-lj", "credal-final")
 POST_HOC = ("energy", "odin", "mahalanobis", "knn", "gnnsafe", "knn-lj")
-BESIDE = ("credal-coverage", "feature-sum", "degree")  # not in the paper, and not tuned
+BESIDE = ("credal-coverage", "feature-sum", "degree")  # the paper has none of these; they are not tuned
+EXPERIMENT = tuple(name for name in METHODS if name in {*TRAINED, *ENSEMBLES, *POST_HOC, *BESIDE})
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,7 @@ class Reproduction:
     def runs(self) -> list[Run]:
         """The runs whose figures are reported, with seeds that no search has seen; what is not tuned beside them."""
         best, runs = self.best(), []
-        for name in METHODS:
-            if name not in best and name not in BESIDE:
-                continue
+        for name in EXPERIMENT:
             config = best[name].config if name in best else {}
             below = [self._whole(best["vanilla"].config)]
             if name in ENSEMBLES:

@@ -1,0 +1,121 @@
+"""GRASP: scores spread along edges, with edges added among training nodes that known classes are near to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..graphs import Graph
+from ..nn import SparseMatrix
+from . import scores
+from .base import Outputs
+from .given import Given
+from .known_nodes import KnownNodes
+from .posthoc import Energy
+from .prediction import MethodError
+from .undirected import undirected
+
+
+@dataclass(kw_only=True, eq=False)
+class GRASP(Energy):
+    """Graph-augmented score propagation (Ma et al. 2024): energies, spread along edges of which there are more.
+
+    Spreading scores helps where edges stay inside the known, or inside the strange, nodes. So edges are added between
+    all pairs of a set G of training nodes, which are known. G is the ``share`` of them that have, for their strange
+    neighbours, most known ones, as the model's largest probability tells::
+
+        S_id, S_ood = the nodes outside training whose largest probability is above, below the ``percentile``
+        h(i) = |neighbours of i in S_id| / (|neighbours of i in S_ood| + 1)
+        e <- alpha e + (1 - alpha) D'^-1 A' e,   A' = A + 1_G 1_G^T, D' its row sums,   ``steps`` times
+
+    for ``e = -T logsumexp(logits / T)``. Edges count in both directions and once. ``1_G 1_G^T`` is never written down:
+    G adds one number, the sum of its scores.
+
+    The original chooses the trained model's epoch by the score of test nodes, and takes training and validation nodes
+    for G; here the epoch is that of the given model, and G are training nodes alone. A node without edges keeps its own
+    score, which the original sets to zero. Of nodes with equal h the first ones are taken. In a graph in which training
+    nodes are not known again, for want of node ids, no edges are added.
+
+    Args:
+        percentile: Of the largest probabilities, from below for S_ood and from above for S_id.
+        share: Of the training nodes, how many G has.
+        alpha: The share of its own score that a node keeps in a step.
+        steps: How often scores are spread.
+        temperature: T.
+        model: A fitted method that has outputs, or a template; by default a vanilla GNN with ``seed``.
+        seed: Of the model, if none is given.
+    """
+
+    percentile: float = 5.0
+    share: float = 0.5
+    alpha: float = 0.0
+    steps: int = 8
+
+    name = "grasp"
+    search_space = {
+        "percentile": (5.0, 10.0, 25.0, 50.0),
+        "share": (0.1, 0.25, 0.5, 0.75, 1.0),
+        "alpha": (0.0, 0.2, 0.5),
+        "steps": (1, 2, 4, 8),
+    }
+
+    def _check(self) -> None:
+        super()._check()
+        for name, value, good, wanted in (
+            ("percentile", self.percentile, 0.0 < self.percentile <= 50.0, "above 0 and at most 50"),
+            ("share", self.share, 0.0 <= self.share <= 1.0, "between 0 and 1"),
+            ("alpha", self.alpha, 0.0 <= self.alpha <= 1.0, "between 0 and 1"),
+            ("steps", self.steps, self.steps >= 0, "0 or more"),
+        ):
+            if not good:
+                raise MethodError(f"{name} must be {wanted}, not {value}")
+
+    def _prepare(self, given: Given) -> None:
+        self.known_ = KnownNodes.of(given.view.graph, given.view.train)
+
+    def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
+        edges = undirected(graph)
+        group = self._group(edges, self._training_nodes(graph), outputs.logits)
+        return self._spread(scores.energy(outputs.logits, self.temperature), edges, group)[nodes]
+
+    def _training_nodes(self, graph: Graph) -> Tensor:
+        """Those that are known again: in the graph that it was fitted to predict all, in another one by their ids."""
+        if self._train_nodes is not None and self.graph_ is not None and graph.content == self.graph_.content:
+            return self._train_nodes
+        numbers = self.known_.numbers_in(graph)
+        return numbers[numbers >= 0]
+
+    def _group(self, edges: SparseMatrix, train: Tensor, logits: Tensor) -> Tensor:
+        """The nodes of G."""
+        confidence = 1.0 - scores.msp(logits)
+        others = torch.ones(len(logits), dtype=torch.bool)
+        others[train] = False
+        count = int(self.share * len(train))
+        if not count or not bool(others.any()):
+            return train[:count]
+        low, high = np.percentile(confidence[others].numpy(), (self.percentile, 100.0 - self.percentile))
+        pseudo = torch.stack([others & (confidence > high), others & (confidence < low)], 1).double()
+        near = (edges @ pseudo)[train]
+        return train[(near[:, 0] / (near[:, 1] + 1.0)).argsort(descending=True, stable=True)[:count]]
+
+    def _spread(self, energies: Tensor, edges: SparseMatrix, group: Tensor) -> Tensor:
+        inside = torch.zeros_like(energies)
+        inside[group] = 1.0
+        degree = edges.starts.diff().double() + len(group) * inside
+        values = energies
+        for _ in range(self.steps):
+            sums = (edges @ values[:, None]).squeeze(1) + inside * (inside @ values)
+            values = torch.where(degree > 0, self.alpha * values + (1.0 - self.alpha) * sums / degree, values)
+        return values
+
+    def _tensors(self) -> dict[str, Tensor]:
+        content = torch.tensor(list(bytes.fromhex(self.known_.content)), dtype=torch.uint8)
+        return {"content": content, "nodes": self.known_.nodes, "codes": self.known_.codes}
+
+    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
+        content = bytes(tensors["content"].tolist()).hex()
+        self.known_ = KnownNodes(content, tensors["nodes"], tensors["codes"])
