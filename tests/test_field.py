@@ -12,8 +12,8 @@ import references
 import references_field as naive
 from credalgnn.graphs import Graph, Task, csbm
 from credalgnn.methods import GEBM, GPN, GRASP, JLDE, Evidential, Method, MethodError, RandomSet, Vanilla, load_method
-from credalgnn.methods.base import inputs
 from credalgnn.methods.evidential import dissonance
+from credalgnn.methods.inputs import inputs
 from credalgnn.methods.principal import fit_projection
 from credalgnn.methods.random_set import budgeted, class_distances, moebius
 from credalgnn.methods.undirected import undirected

@@ -3,8 +3,9 @@
 Knows nothing of how results are stored or shown.
 """
 
-from .base import Components, Method, Outputs
+from .base import Method
 from .baselines import Baseline, Degree, FeatureSum
+from .components import Components, Outputs
 from .coverage import CredalCoverage
 from .credal import CredalDual, CredalFinal, CredalLJ
 from .credal_frozen import CredalFrozen

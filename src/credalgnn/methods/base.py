@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import torch
 from torch import Tensor
 
 from ..graphs import Graph, GraphError, Task, node_numbers
-from ..nn import Adjacency, SparseMatrix
 from ..nn.backbones import Features
 from ..nn.training import Epoch
 from .calibration import Calibration, CalibrationNodes
+from .components import Components, Outputs
 from .diagnostics import CredalWarning, complaint_about, sample
 from .feature_range import FeatureRange, InputWarning
 from .given import Given, Protocol, given_of
@@ -28,43 +28,6 @@ from .prediction import MethodError, Prediction
 from .search_space import Space
 
 Objective: TypeAlias = Literal["accuracy", "nll", "auroc", "misclassification_auroc"]
-
-
-class Outputs(NamedTuple):
-    """The outputs of a fitted model.
-
-    Attributes:
-        logits: ``[N, C]``.
-        latents: ``z0 .. zL``; z0 are the features, perhaps sparse.
-    """
-
-    logits: Tensor
-    latents: list[Features]
-
-
-@dataclass(frozen=True)
-class Components:
-    """The fitted models that a method stands on; whoever fits many methods trains each of them once and shares it.
-
-    Attributes:
-        parameter: The method's parameter that takes them: one method, or a list of them where ``size`` is given.
-        kind: What is trained where none are given.
-        size: The hyper-parameter that says how many there are; None: there is one.
-    """
-
-    parameter: str
-    kind: type[Method]
-    size: str | None = None
-
-    def seeds(self, config: Mapping[str, Any], seed: int) -> list[int]:
-        """The seeds of the models below a method with this seed; no two methods of one size share any.
-
-        Args:
-            config: The method's hyper-parameters.
-            seed: Of the method.
-        """
-        count = config[self.size] if self.size else 1
-        return [seed * count + number for number in range(count)]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -431,16 +394,3 @@ def _calibration(prediction: Prediction, labels: Tensor, alike: bool) -> Calibra
         return Calibration(prediction.score, None, None, alike)
     misfit = prediction.nonconformity().gather(1, labels[:, None]).squeeze(1)
     return Calibration(prediction.score, prediction.classes, misfit, alike)
-
-
-def inputs(graph: Graph, device: str = "cpu") -> tuple[Features, Adjacency]:
-    """A graph as models want it; made once for its features and edges, so that all methods on it share operators."""
-    key = f"inputs on {device}"
-    if key not in graph.derived:
-        x: Features = graph.features
-        if graph.features.layout == torch.sparse_csr:
-            x = SparseMatrix.from_torch(graph.features)
-        weights = None if graph.edge_weight is None else graph.edge_weight.to(device)
-        graph.derived[key] = x.to(device), Adjacency(graph.edge_index.to(device), graph.num_nodes, weights)
-    made: tuple[Features, Adjacency] = graph.derived[key]
-    return made

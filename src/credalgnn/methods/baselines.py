@@ -10,8 +10,9 @@ from torch import Tensor
 
 from ..graphs import Graph
 from ..nn import SparseMatrix
-from .base import Method, inputs
+from .base import Method
 from .given import Given
+from .inputs import inputs
 from .prediction import Prediction
 
 

@@ -12,8 +12,9 @@ from torch import Tensor
 from ..graphs import Graph
 from ..nn import SparseMatrix
 from ..nn.backbones import Adjacency
-from .base import Outputs, inputs
+from .components import Outputs
 from .given import Given
+from .inputs import inputs
 from .neighbours import NeighbourBank, rows_of
 from .posthoc import KNN, PostHoc, check_positive
 from .prediction import MethodError

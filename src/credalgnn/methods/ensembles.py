@@ -12,7 +12,8 @@ from torch import Tensor
 from ..graphs import Graph
 from ..sets import HullSet
 from . import scores
-from .base import Components, Method, Objective
+from .base import Method, Objective
+from .components import Components
 from .given import Given, Protocol
 from .network import Vanilla
 from .posthoc import fitted_on

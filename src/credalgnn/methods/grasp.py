@@ -12,7 +12,7 @@ from torch import Tensor
 from ..graphs import Graph
 from ..nn import SparseMatrix
 from . import scores
-from .base import Outputs
+from .components import Outputs
 from .given import Given
 from .known_nodes import KnownNodes
 from .posthoc import Energy

@@ -17,8 +17,10 @@ from ..nn import Classifier, Monitor, Schedule, Supervision, TrainingError, make
 from ..nn.backbones import NATIVE, Adjacency, BackboneError, BackboneFactory, Features, pyg_model, widths_of
 from ..nn.training import Output, at
 from . import scores
-from .base import Method, Objective, Outputs, inputs
+from .base import Method, Objective
+from .components import Outputs
 from .given import Given, Protocol
+from .inputs import inputs
 from .prediction import MethodError, Prediction
 from .search_space import Space, Uniform
 

@@ -14,8 +14,10 @@ from ..nn.backbones import BackboneFactory, Features
 from ..nn.posterior import PosteriorClassifier, PosteriorHead, dirichlet_entropy, expected_cross_entropy
 from ..nn.training import Output, at
 from . import scores
-from .base import Objective, Outputs, inputs
+from .base import Objective
+from .components import Outputs
 from .given import Protocol
+from .inputs import inputs
 from .network import Network
 from .prediction import MethodError, Prediction
 from .search_space import Uniform

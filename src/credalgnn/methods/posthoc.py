@@ -16,8 +16,10 @@ from ..graphs import Graph
 from ..nn import SparseMatrix
 from ..nn.backbones import Features
 from . import scores
-from .base import Components, Method, Outputs, inputs
+from .base import Method
+from .components import Components, Outputs
 from .given import Given
+from .inputs import inputs
 from .neighbours import NeighbourBank, check_search, rows_of
 from .network import Vanilla
 from .prediction import MethodError, Prediction

@@ -14,8 +14,9 @@ from ..graphs import Graph
 from ..nn.backbones import Adjacency, Features
 from ..nn.training import Output
 from ..sets import IntervalSet, uncertainty
-from .base import Objective, inputs
+from .base import Objective
 from .given import Given, Protocol
+from .inputs import inputs
 from .network import NETWORK_SPACE, Network
 from .prediction import MethodError, Prediction
 

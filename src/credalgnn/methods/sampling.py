@@ -14,8 +14,8 @@ from ..graphs import Graph
 from ..nn import Classifier
 from ..nn.backbones import BackboneError, message_layers
 from ..nn.noise import EdgeDropping, dropped_units, thinned
-from .base import inputs
 from .ensembles import decomposed
+from .inputs import inputs
 from .network import NETWORK_SPACE, Vanilla
 from .prediction import MethodError, Prediction
 

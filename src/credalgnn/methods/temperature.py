@@ -15,8 +15,9 @@ from ..graphs import Graph
 from ..nn import GCN, Classifier, Monitor, Schedule, Supervision, TrainingError, train
 from ..nn.training import Output
 from . import scores
-from .base import Outputs, inputs
+from .components import Outputs
 from .given import Given
+from .inputs import inputs
 from .posthoc import PostHoc
 from .prediction import MethodError
 from .search_space import Uniform

@@ -13,7 +13,7 @@ from torch import Tensor
 from ...graphs import Graph
 from ...nn import SparseMatrix
 from ...nn.backbones import Features
-from ..base import inputs
+from ..inputs import inputs
 
 Array = NDArray[Any]
 
