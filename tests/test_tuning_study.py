@@ -89,7 +89,7 @@ def test_without_comparable_monitors_nothing_is_pruned(tmp_path: Path) -> None:
 def test_which_monitors_can_be_compared(protocol: Any, tmp_path: Path) -> None:
     studies = Studies(tmp_path, protocol, "uniform")
     can = {name: studies.search(small_task(), name, ENDLESS, 3, a_run, []).prune for name in SPACES}
-    wanted = {"credal-lj", "credal-final"} if protocol == "paper" else set()
+    wanted = {"credal-lj", "credal-final", "credal-dual"} if protocol == "paper" else set()
     assert {name for name in can if can[name]} == wanted
 
 
