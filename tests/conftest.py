@@ -35,6 +35,13 @@ ONE_THREAD = (
 )  # fmt: skip
 
 
+# These ask how credal-coverage behaves, not how well it finds strangers: a fifth of its trees will do.
+FEW_TREES = (
+    "test_contract", "test_calibration", "test_model", "test_inductive", "test_methods", "test_testing", "test_tun",
+    "test_outside", "test_own_commands", "test_storage",
+)  # fmt: skip
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
 
@@ -48,6 +55,16 @@ def _one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_trees(request: pytest.FixtureRequest) -> Iterator[None]:
+    if not request.module.__name__.startswith(FEW_TREES):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("credalgnn.methods.coverage.learners.TREES", 20)
+        yield
 
 
 @pytest.fixture(scope="module")
