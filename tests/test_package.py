@@ -232,7 +232,10 @@ def test_code_in_documents_runs(document: str, tmp_path: Path) -> None:
     assert blocks
     own = document == "README.md"
     code = "\n".join(f"exec({block!r}, {{'__name__': '__main__'}})" if own else block for block in blocks)
-    (tmp_path / "blocks.py").write_text(code)  # without a guard: processes of a benchmark do not run it again
+    few = "import credalgnn.methods.coverage.learners as learners; learners.TREES = 20"  # of 100: this asks if it runs
+    (tmp_path / "blocks.py").write_text(
+        f"{few}\n{code}"
+    )  # without a guard: processes of a benchmark do not run it again
     answer = run("blocks.py", folder=tmp_path)
     assert answer.returncode == 0, answer.stderr
 
