@@ -798,6 +798,7 @@ def test_ctrl_c(tmp_path: Path) -> None:
     assert not state(tmp_path, "failed")
 
 
+@pytest.mark.slow
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No file may grow beyond 4 KiB: the record of credal-lj cannot be written."""
 
@@ -888,6 +889,7 @@ def test_kill_nine_many_times(finished: Path, tmp_path: Path) -> None:
     as_if_nothing_had_happened(tmp_path, finished)
 
 
+@pytest.mark.slow
 def test_two_benchmarks_share_a_folder(tmp_path: Path) -> None:
     """Started at the same time: both work, each run is done once, and both end well."""
     methods = ["vanilla", "credal-lj", "energy"]

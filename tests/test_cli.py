@@ -228,6 +228,7 @@ def delete(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["bench", "tune"])
+@pytest.mark.slow
 def test_a_folder_that_vanishes_from_outside(name: str, tmp_path: Path) -> None:
     """The real command with a worker, whose folder is removed while it works."""
     out = tmp_path / "out"

@@ -668,6 +668,7 @@ print(hashlib.blake2b(Describer.of(graph, 0)(graph).tobytes()).hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_cores_change_no_bit() -> None:
     """The libraries below count the cores for themselves, unless the environment tells them."""
     found = set()

@@ -201,6 +201,7 @@ def test_settings_reach_the_method_and_what_it_stands_on(tables: tuple[Path, Pat
     assert first.method.calibration_.known.nodes.tolist() != second.method.calibration_.known.nodes.tolist()
 
 
+@pytest.mark.slow
 def test_tuning_sets_what_it_found(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     model = quick(graph_of(count=120), settings={"epochs": 5}, tune=2, out=tmp_path / "model")
@@ -593,6 +594,7 @@ def _watch_one(folder: Path, nodes: Path, edges: Path) -> None:
     watch(load_model(folder), folder, nodes, edges)
 
 
+@pytest.mark.slow
 def test_watchers_at_once_lose_no_batch(watched: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(watched, tmp_path / "model"))
     context = multiprocessing.get_context("spawn")

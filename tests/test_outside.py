@@ -141,6 +141,7 @@ def test_a_seed_that_is_not_a_network_s_is_passed_on(benched: tuple[Path, str]) 
         assert len(values["size"]) == len(values["degree"]) == 1  # without a seed
 
 
+@pytest.mark.slow
 def test_tune_and_bench_with_what_was_tuned(place: Path) -> None:
     words = ["-d", "pets.npz", "-m", "mymodels:Mine", "--ood-classes", "2", "--jobs", "2"]
     printed = credalgnn(place, "tune", *words, "--trials", "4", "--out", "tuned")

@@ -365,6 +365,7 @@ def test_a_fit_that_is_killed_leaves_no_model_and_the_same_command_works(here: P
     assert load_model("killed").predict("new/nodes.csv").calibration is not None
 
 
+@pytest.mark.slow
 def test_a_prediction_or_a_watch_that_is_killed_leaves_nothing_half_written(here: Path) -> None:
     Path("out").mkdir()
     Path("out/p.csv").write_text("of yesterday")

@@ -135,6 +135,7 @@ def test_a_lost_node_costs_only_what_it_was_doing(machine: Machine, tmp_path: Pa
     assert not list(machine.home.iterdir())  # no token, no cache
 
 
+@pytest.mark.slow
 def test_a_method_and_a_graph_from_the_working_folder(machine: Machine, tmp_path: Path) -> None:
     """Workers of the cluster were started elsewhere."""
     shutil.copy(Path(__file__).with_name("mymodels.py"), tmp_path)

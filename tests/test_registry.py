@@ -133,6 +133,7 @@ def test_bad_import_paths(name: str, message: str, module: str) -> None:
         cg.load_task(name.replace("MODULE", module), ood_classes=[0])
 
 
+@pytest.mark.slow
 def test_plug_ins(tmp_path: Path) -> None:
     """A package that announces a data set is installed in all but name: its metadata lies on the path."""
     (tmp_path / "pets.py").write_text(MODULE)
