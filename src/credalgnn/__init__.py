@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     )
     from .metrics import Evaluation, evaluate
     from .model import Model, fit, load_model
-    from .report import Results, plot_ternary, report
+    from .report import Leaderboard, Results, leaderboard, plot_ternary, report
     from .sets import (
         CredalSet,
         HullSet,
@@ -77,7 +77,7 @@ _NAMES = {
     "load_method",
     "metrics": "Evaluation evaluate",
     "model": "Model fit load_model",
-    "report": "Results plot_ternary",
+    "report": "Leaderboard Results leaderboard plot_ternary",
     "api": "benchmark tune",
 }
 _PACKAGE = {name: package for package, names in _NAMES.items() for name in names.split()}
@@ -113,6 +113,7 @@ __all__ = [
     "HullSet",
     "InputWarning",
     "IntervalSet",
+    "Leaderboard",
     "MCDropout",
     "Mahalanobis",
     "Method",
@@ -132,6 +133,7 @@ __all__ = [
     "fit",
     "interval_dominance",
     "interval_softmax",
+    "leaderboard",
     "load_graph",
     "load_method",
     "load_model",

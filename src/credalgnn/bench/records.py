@@ -7,7 +7,7 @@ says too little, how it is checked. docs/benchmark.md shows the same table.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict, get_args, get_origin, get_type_hints
@@ -157,17 +157,18 @@ def fields_of(schema: type) -> dict[str, tuple[Any, Field, bool]]:
     return table
 
 
-def wrong_field(record: Mapping[str, Any]) -> str | None:
+def wrong_field(record: Mapping[str, Any], left_out: Collection[str] = ()) -> str | None:
     """The first field that is missing or wrong, if any.
 
     Args:
         record: What claims to be a record.
+        left_out: Fields that need not be there.
     """
     if record.get("status") not in ("done", "failed"):
         return "status"
     schema = Record if record["status"] == "done" else FailedRecord
     for name, (kind, field, optional) in fields_of(schema).items():
-        if name not in record and optional:
+        if name not in record and (optional or name in left_out):
             continue
         if name not in record or not isinstance(record[name], _plain(kind)) or not field.is_valid(record[name]):
             return name

@@ -1,4 +1,4 @@
-"""``credalgnn bench`` and ``credalgnn report``: methods side by side, and tables and a page from records."""
+"""``credalgnn bench``, ``report`` and ``leaderboard``: methods side by side, tables and pages from records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def add_commands(commands: Any) -> None:
-    """Add ``bench`` and ``report``.
+    """Add ``bench``, ``report`` and ``leaderboard``.
 
     Args:
         commands: The subparsers of the command line.
@@ -59,6 +59,17 @@ def add_commands(commands: Any) -> None:
     )
     add_tables(report)
     report.set_defaults(run=_report)
+    board = commands.add_parser(
+        "leaderboard",
+        help="many methods on many graphs in one page that sorts: ranks, wins and losses; nothing is trained",
+        description="Collect the runs of folders of benchmarks, and of other leaderboards, into one: leaderboard.html, "
+        "leaderboard.md and the runs themselves (runs.jsonl.gz) go to --out, and later leaderboards can be made from "
+        "these. Of a run that several folders hold, on the same data with the same hyper-parameters, the first counts. "
+        "Example: credalgnn leaderboard docs/results/leaderboard runs/mine --out runs/leaderboard",
+    )
+    board.add_argument("folders", nargs="+", type=Path, metavar="DIR")
+    board.add_argument("--out", type=Path, required=True, metavar="DIR")
+    board.set_defaults(run=_leaderboard)
 
 
 def _bench(args: argparse.Namespace) -> int:
@@ -115,6 +126,19 @@ def _report(args: argparse.Namespace) -> int:
         print(summary_of(report(args.folders, out, scores=args.score), out, args.score))
         if beside:
             print(f"beside the paper's: {out / 'paper.md'}")
+    return 0
+
+
+def _leaderboard(args: argparse.Namespace) -> int:
+    with user_errors():
+        from ..report import leaderboard
+
+        board = leaderboard(args.folders)
+        page = board.write(args.out)
+        print(board)
+        if board.doubles:
+            print(f"\n{board.doubles} runs are in more than one folder: those of the first one count")
+        print(f"\npage, tables and runs: {page}")
     return 0
 
 

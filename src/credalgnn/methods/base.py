@@ -47,6 +47,8 @@ class Method(Parameters, ABC):
             in them.
         is_baseline: Whether it needs no model and learns nothing; such a one stands in every table.
         is_shared: Whether other methods stand on it by default, so that a benchmark keeps what it has fitted.
+        uses_unlabelled: Whether unlabelled nodes teach it something else than messages along edges do, such as what is
+            rare or what scale scores have. Leaderboards say so, since strangers may be among these nodes.
         has_outputs: Whether it has logits and latents (``outputs``), which post-hoc methods can score.
         components: The fitted models it stands on, if any.
         search_space: What ``tune`` chooses its hyper-parameters from; empty: nothing is tuned.
@@ -59,6 +61,7 @@ class Method(Parameters, ABC):
     classifies_beside: ClassVar[bool] = False
     is_baseline: ClassVar[bool] = False
     is_shared: ClassVar[bool] = False
+    uses_unlabelled: ClassVar[bool] = False
     has_outputs: ClassVar[bool] = False
     components: ClassVar[Components | None] = None
     search_space: ClassVar[Space] = {}

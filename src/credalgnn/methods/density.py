@@ -137,6 +137,7 @@ class GEBM(PostHoc):
 
     name = "gebm"
     score_names = ("energy",)
+    uses_unlabelled = True
     search_space = {
         "weight": (0.0, 0.5, 1.0, 2.0),
         "alpha": (0.2, 0.5, 0.8),

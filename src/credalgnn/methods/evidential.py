@@ -64,6 +64,7 @@ class Evidential(Network):
 
     name = "evidential"
     score_names = ("vacuity", "dissonance", "entropy")
+    uses_unlabelled = True
     search_space = {**NETWORK_SPACE, "kernel_weight": (0.0, 1e-4, 1e-3, 1e-2, 1e-1), "bandwidth": (0.5, 1.0, 2.0)}
 
     @classmethod

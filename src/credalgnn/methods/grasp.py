@@ -56,6 +56,7 @@ class GRASP(Energy):
     steps: int = 8
 
     name = "grasp"
+    uses_unlabelled = True
     search_space = {
         "percentile": (5.0, 10.0, 25.0, 50.0),
         "share": (0.1, 0.25, 0.5, 0.75, 1.0),

@@ -8,9 +8,10 @@ from types import ModuleType
 from typing import Any
 
 from .results import Results, report
+from .standings import Leaderboard, leaderboard
 from .ternary import plot_ternary
 
-__all__ = ["Results", "plot_ternary", "report"]
+__all__ = ["Leaderboard", "Results", "leaderboard", "plot_ternary", "report"]
 
 
 class _CallableModule(ModuleType):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from ..graphs import DATASETS
 from ..methods import METHODS
 from ..metrics.marks import MARKS, disqualifies
 
+Key = TypeVar("Key")
 RESAMPLES = 10_000
 SIGNIFICANT = 0.05
 _SAME = ("config", "fingerprint", "metrics", "scores")  # of a run that two folders hold
@@ -100,13 +101,17 @@ def read_runs(folders: Sequence[Path]) -> list[dict[str, Any]]:
                 )
     if not merged:
         raise RecordError(f"{', '.join(map(str, folders))}: no run has ended yet, so there is nothing to report")
-    _check_alike([record for _, record in merged.values() if record["status"] == "done"])
+    check_alike([record for _, record in merged.values() if record["status"] == "done"])
     order = {name: number for number, name in enumerate(DATASETS)}
     return sorted((record for _, record in merged.values()), key=lambda one: order.get(one["dataset"], len(order)))
 
 
-def _check_alike(records: Sequence[Mapping[str, Any]]) -> None:
-    """Runs that a table puts together must differ in their seeds only; all on one split, or each seed on its own."""
+def check_alike(records: Sequence[Mapping[str, Any]]) -> None:
+    """Runs that a table puts together must differ in their seeds only; all on one split, or each seed on its own.
+
+    Args:
+        records: Of finished runs.
+    """
     configs: dict[tuple[TaskKey, str], Any] = {}
     data: dict[tuple[TaskKey, int], str] = {}
     splits: dict[TaskKey, set[int]] = {}
@@ -198,7 +203,7 @@ def _ranked(rows: Sequence[tuple[Row, dict[Any, float]]]) -> list[Row]:
     best = max(totals, key=lambda key: totals[key], default=0)
     pairs = {key: [contest[best][seed] - contest[key][seed] for seed in common] for key in totals if key != best}
     enough = len(pairs) * 0.5 ** len(common) < SIGNIFICANT
-    corrected = holm({key: _chance(result) for key, result in pairs.items()}) if enough else {}
+    corrected = holm({key: p_value(result, "greater") for key, result in pairs.items()}) if enough else {}
     ranked = []
     for row, values in rows:
         tied = corrected.get(id(row), 0.0) >= SIGNIFICANT
@@ -208,18 +213,28 @@ def _ranked(rows: Sequence[tuple[Row, dict[Any, float]]]) -> list[Row]:
     return ranked
 
 
-def _chance(differences: Sequence[float]) -> float:
-    """The p-value of the best being no better: one-sided Wilcoxon signed-rank test over seeds."""
+def p_value(differences: Sequence[float], alternative: Literal["greater", "two-sided"]) -> float:
+    """Of differences being due to chance: Wilcoxon signed-rank test over seeds.
+
+    Args:
+        differences: One a seed.
+        alternative: ``"greater"`` asks whether they are above zero, ``"two-sided"`` whether they are not zero.
+    """
     from scipy.stats import wilcoxon
 
     if not any(differences):
         return 1.0
-    return float(wilcoxon(differences, alternative="greater", zero_method="zsplit").pvalue)
+    return float(wilcoxon(differences, alternative=alternative, zero_method="zsplit").pvalue)
 
 
-def holm(chances: Mapping[int, float]) -> dict[int, float]:
-    """p-values corrected for there being several of them (Holm)."""
-    corrected, largest = {}, 0.0
+def holm(chances: Mapping[Key, float]) -> dict[Key, float]:
+    """p-values corrected for there being several of them (Holm).
+
+    Args:
+        chances: p-values by whatever they are of.
+    """
+    corrected: dict[Key, float] = {}
+    largest = 0.0
     for number, key in enumerate(sorted(chances, key=lambda one: chances[one])):
         largest = max(largest, min(1.0, (len(chances) - number) * chances[key]))
         corrected[key] = largest

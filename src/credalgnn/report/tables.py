@@ -25,12 +25,12 @@ def terminal(rows: Sequence[Row], width: int | None = None) -> str:
     """AUROC of every score and accuracy of every method: data sets side by side, or one by one if that is too wide."""
     message = legend(rows, "*", "+")
     names = _named(rows)
-    parts = [_aligned(_overview(rows, lambda text, rank: text + _SIGNS[rank], names))]
+    parts = [aligned(_overview(rows, lambda text, rank: text + _SIGNS[rank], names))]
     if width is not None:
         message = [line for text in message for line in textwrap.wrap(text, max(width, 20))]
         if max(map(len, parts[0])) > width:
             tables = [[row for row in rows if row.task == key] for key in _tables(rows)]
-            parts = [_aligned(_overview(table, lambda text, rank: text + _SIGNS[rank], names)) for table in tables]
+            parts = [aligned(_overview(table, lambda text, rank: text + _SIGNS[rank], names)) for table in tables]
     return "\n".join([conditions(rows), "", *(line for part in parts for line in [*part, ""]), *message])
 
 
@@ -71,8 +71,8 @@ def markdown(rows: Sequence[Row]) -> str:
         shown = [metric for metric in METRICS.values() if metric.shown]
         body = [["method", "score", *(metric.label for metric in shown), "seconds", "marks"]]
         for row in chosen:
-            cells = [_cell(row.values.get(metric.key), 100.0 if metric.percent else 1.0) for metric in shown]
-            body.append([row.method, row.score, *cells, _cell(row.values.get("seconds"), 1.0), letters(row)])
+            cells = [cell(row.values.get(metric.key), 100.0 if metric.percent else 1.0) for metric in shown]
+            body.append([row.method, row.score, *cells, cell(row.values.get("seconds"), 1.0), letters(row)])
         parts += ["", f"## {task.dataset}, {task.protocol} protocol, {task.setting} setting", "", *pipes(body)]
     return "\n".join(parts) + "\n"
 
@@ -177,9 +177,9 @@ def _overview(
                 line += ["", ""]
                 continue
             marks = letters(row)
-            auroc = decorate(_cell(row.values.get("auroc"), 100.0), row.rank)
+            auroc = decorate(cell(row.values.get("auroc"), 100.0), row.rank)
             auroc += f" ({row.runs})" if row.is_short else ""
-            accuracy = _cell(row.values.get("accuracy"), 100.0) if row.headline else ""
+            accuracy = cell(row.values.get("accuracy"), 100.0) if row.headline else ""
             line += [f"{auroc} {marks}".rstrip() if marks else auroc, accuracy]
         body.append(line)
     return body
@@ -196,7 +196,7 @@ def _named(rows: Sequence[Row]) -> dict[TaskKey, str]:
     return {task: f"{task.dataset} ({message})" if message else task.dataset for task, message in extra.items()}
 
 
-def _cell(value: Summary | None, factor: float) -> str:
+def cell(value: Summary | None, factor: float) -> str:
     if value is None:
         return "-"
     digits = 1 if factor > 1 or value.mean >= 10 else 3
@@ -217,7 +217,7 @@ def _letter(mark: str, protocol: str) -> str:
     return letter if disqualifies(mark, protocol) else letter.lower()
 
 
-def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
+def aligned(table: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     lines = []
     for line in table:

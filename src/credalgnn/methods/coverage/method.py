@@ -62,6 +62,7 @@ class CredalCoverage(OnModel):
 
     name = "credal-coverage"
     score_names = ("EU", "AU", "TU", "coverage")
+    uses_unlabelled = True
     is_credal = True
 
     def _check(self) -> None:
