@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import re
 import subprocess
@@ -17,10 +18,22 @@ import pytest
 import credalgnn
 from credalgnn.cli import main
 
+ROOT = Path(__file__).parents[1]
+
 
 def run(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=folder)
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda path: path.stem)
+def test_benchmarks_find_what_they_import(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run for minutes to hours, so nobody runs them at every change; that they can begin is quickly asked."""
+    monkeypatch.syspath_prepend(str(script.parent))  # as it is for a script
+    spec = importlib.util.spec_from_file_location(f"benchmark_{script.stem}", script)
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
 def test_import_costs_little_more_than_torch() -> None:
