@@ -118,7 +118,8 @@ def _legend(standings: Standings) -> list[str]:
     return [
         f"wins, ties, losses: graphs on which it is better than {' '.join(REFERENCE)}, or not told from it, or worse "
         "(two-sided Wilcoxon over seeds, Holm over graphs, 0.05).",
-        "marked: graphs on which a mark takes it out of the ranking; it then shares the last rank.",
+        "marked: graphs on which a mark takes it out of the ranking: it shares the last rank there, and nothing else "
+        "counts these graphs.",
         f"worst lead: its lead on {' '.join(REFERENCE)} where that is least.",
     ]
 

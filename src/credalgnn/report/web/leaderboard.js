@@ -108,7 +108,7 @@ function showLegend() {
     el("p", {}, "Cells are shaded by column, from the worst to the best; bold: the best of a graph. The number after ± is the standard deviation over seeds."),
     el("p", {}, `W–T–L: graphs on which a method is better than ${data.reference}, not told from it, or worse (two-sided Wilcoxon over seeds, corrected by Holm, 0.05).`),
     ...(state.condition.rows.some((row) => row.method === "credal-coverage") ? [el("p", {}, "No record shows how a method came to be as it is: the design of credal-coverage was chosen on graphs of this table with the help of strangers among their validation nodes (docs/coverage.md).")] : []),
-    ...(ofScores() ? letters : []).map((name) => el("p", {}, `${(data.marks[name] || { letter: name }).letter}: ${(data.marks[name] || { meaning: "a mark this page does not know" }).meaning}. Such a cell is shown, and ranked last.`)));
+    ...(ofScores() ? letters : []).map((name) => el("p", {}, `${(data.marks[name] || { letter: name }).letter}: ${(data.marks[name] || { meaning: "a mark this page does not know" }).meaning}. Such a cell is shown and ranked last; wins, losses and leads leave it out.`)));
 }
 
 /* ---------- ranks ---------- */
