@@ -28,6 +28,7 @@ from sklearn.metrics import roc_auc_score
 
 import credalgnn.api as api
 from credalgnn import Graph, Prediction, Task, load_task
+from credalgnn._files import to_json
 from credalgnn.bench import node_tables
 from credalgnn.bench.engines import Engine, Processes, Result, Source, Unit
 from credalgnn.bench.folder import Folder
@@ -53,7 +54,7 @@ SCORES = {
 KEYS = {
     "format", "status", "error", "dataset", "method", "seed", "split_seed", "protocol", "setting", "fingerprint",
     "config", "versions", "class_names", "ood_names", "counts", "headline", "metrics", "scores", "curves", "marks",
-    "diagnosis", "seconds", "peak_mib", "finished",
+    "diagnosis", "seconds", "peak_mib", "finished", "predictions", "checksum",
 }  # fmt: skip
 OF_CLASSES = ["accuracy", "macro_f1", "nll", "brier", "ece"]
 OF_SETS = [
@@ -157,7 +158,7 @@ def state(folder: Path, status: str = "done") -> dict[Path, tuple[int, int, byte
 
 def plain(found: dict[tuple[str, int], Record]) -> dict[tuple[str, int], Record]:
     """Records without what differs from one machine and moment to another."""
-    changing = ("seconds", "peak_mib", "finished")
+    changing = ("seconds", "peak_mib", "finished", "checksum", "predictions")
     return {key: {name: value for name, value in one.items() if name not in changing} for key, one in found.items()}
 
 
@@ -1047,7 +1048,7 @@ def test_records_of_other_runs(
     """In the place of a run's record is one of other data, other hyper-parameters, or another run."""
     out = copied(finished, tmp_path / "out")
     place = out / "runs" / "digits" / "vanilla" / "seed-000.json"
-    place.write_text(json.dumps({**json.loads(place.read_text()), **change}))
+    place.write_bytes(to_json({**json.loads(place.read_text()), **change}))
     assert str(place) in refused(bench(out), capsys)
 
 
@@ -1059,8 +1060,8 @@ def damaged_files(folder: Path) -> Iterator[tuple[Path, bytes]]:
     yield place, b""
     yield place, b"\x00" * len(whole)
     yield place, b"[]"
-    for key in sorted(KEYS - {"error", "diagnosis"}):
-        yield place, json.dumps({name: value for name, value in json.loads(whole).items() if name != key}).encode()
+    for key in sorted(KEYS - {"error", "diagnosis", "checksum"}):
+        yield place, to_json({name: value for name, value in json.loads(whole).items() if name != key})
     yield folder / "experiment.json", (folder / "experiment.json").read_bytes()[:20]
     yield folder / "experiment.json", b"[]"
 
@@ -1112,7 +1113,7 @@ def test_a_report_of_two_folders(finished: Path, tmp_path: Path, capsys: pytest.
     place = second / "runs" / "digits" / "credal-lj" / "seed-000.json"
     changed = json.loads(place.read_text())
     changed["config"]["lr"] = 0.5
-    place.write_text(json.dumps(changed))
+    place.write_bytes(to_json(changed))
     assert "credal-lj" in refused(["report", str(first), str(second), "--out", str(out)], capsys)
 
 
