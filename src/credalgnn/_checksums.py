@@ -39,6 +39,17 @@ def seal(content: bytes) -> bytes:
     return before + checksum(content).encode() + after
 
 
+def seal_text(text: str, begin: str = "<!-- ", end: str = " -->") -> bytes:
+    """A text, and as its last line a comment with its checksum.
+
+    Args:
+        text: The text: Markdown or HTML, unless comments are told to be others.
+        begin: How a comment begins.
+        end: How it ends.
+    """
+    return seal(f"{text}{begin}{BLANK}{end}\n".encode())
+
+
 def sealed_with(content: bytes) -> str | None:
     """The checksum of a file, if it has one and no other byte has changed since it was sealed.
 

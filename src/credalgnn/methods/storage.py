@@ -81,19 +81,7 @@ def load_method(
             f"a Task is wanted, not {type(task).__name__}; for a graph, load without it and predict(graph)"
         )
     path = Path(folder)
-    try:
-        text, weights = (path / CONFIG).read_bytes(), (path / WEIGHTS).read_bytes()
-        config = json.loads(text)
-    except OSError as error:
-        raise MethodError(f"{error.filename}: cannot be read ({error.strerror}); was a method saved here?") from None
-    except ValueError:
-        raise MethodError(f"{path / CONFIG}: not a JSON file") from None
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise MethodError(f"{path / CONFIG}: not a method of format {FORMAT}, which this version reads")
-    if sealed_with(text) is None:
-        raise MethodError(f"{path / CONFIG}: damaged or edited, its checksum does not fit; save the method again")
-    if config.get("weights") != checksum(weights):
-        raise MethodError(f"{path / WEIGHTS}: damaged, or of another save than {CONFIG}; save the method again")
+    config, weights = read_files(path)
     try:
         loaded = _made(config, "", load_tensors(weights), _Options(method, backbone, device))
     except MethodError:
@@ -118,6 +106,28 @@ def load_method(
         for part in _whole(loaded):
             part.graph_, part._train_nodes = task.prediction_graph, task.split.train if same else None
     return loaded
+
+
+def read_files(path: Path) -> tuple[dict[str, Any], bytes]:
+    """What the two files of a saved method say, if neither was changed nor is of another save.
+
+    Args:
+        path: The folder.
+    """
+    try:
+        text, weights = (path / CONFIG).read_bytes(), (path / WEIGHTS).read_bytes()
+        config = json.loads(text)
+    except OSError as error:
+        raise MethodError(f"{error.filename}: cannot be read ({error.strerror}); was a method saved here?") from None
+    except ValueError:
+        raise MethodError(f"{path / CONFIG}: not a JSON file") from None
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise MethodError(f"{path / CONFIG}: not a method of format {FORMAT}, which this version reads")
+    if sealed_with(text) is None:
+        raise MethodError(f"{path / CONFIG}: damaged or edited, its checksum does not fit; save the method again")
+    if config.get("weights") != checksum(weights):
+        raise MethodError(f"{path / WEIGHTS}: damaged, or of another save than {CONFIG}; save the method again")
+    return config, weights
 
 
 def _whole(method: Method) -> Iterator[Method]:

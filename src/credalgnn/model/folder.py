@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
-from .._checksums import checksum, sealed_with
+from .._checksums import checksum, seal_text, sealed_with
 from .._files import to_json, write
 from .._version import __version__
 from ..methods import Method, MethodError, load_method
@@ -88,10 +88,42 @@ def save(model: Model, folder: Path) -> None:
         model.method.save(folder)
         write(folder / PARTS, save_tensors(tensors))
         config["sums"] = {name: checksum((folder / name).read_bytes()) for name in SUMMED}
-        write(folder / CARD, card(model, config).encode())
+        write(folder / CARD, seal_text(card(model, config)))
         write(folder / MODEL, to_json(config))
     except OSError as error:
         raise MethodError(f"{folder}: cannot be written ({error.strerror}); choose another place") from None
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """What ``model.json`` says, if neither it nor the files it vouches for were changed.
+
+    Args:
+        folder: The folder of a model.
+    """
+    place = folder / MODEL
+    again = "copy the folder again, or fit again"
+    if not folder.is_dir():
+        raise MethodError(f"{folder}: no such folder; credalgnn fit makes a model")
+    if not place.is_file():
+        raise MethodError(f"{folder}: no model in it, or one whose fit was not finished; credalgnn fit makes one")
+    try:
+        text = place.read_bytes()
+        config = json.loads(text)
+        if not isinstance(config, dict) or config.get("format") != FORMAT:
+            raise MethodError(f"{place}: not a model of format {FORMAT}, which this version reads")
+        if sealed_with(text) is None:
+            raise MethodError(f"{place}: damaged or edited, its checksum does not fit; {again}")
+        for name in SUMMED:
+            if checksum((folder / name).read_bytes()) != config["sums"][name]:
+                raise MethodError(f"{folder / name}: damaged, or of another model; {again}")
+    except OSError as error:
+        raise MethodError(f"{error.filename}: cannot be read ({error.strerror}); {again}") from None
+    except MethodError:
+        raise
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
+        raise MethodError(f"{place}: damaged ({reason}); {again}") from None
+    return config
 
 
 def load(folder: Path, method: type[Method] | str | None = None) -> Model:
@@ -103,23 +135,9 @@ def load(folder: Path, method: type[Method] | str | None = None) -> Model:
     """
     from .model import Model
 
+    config = read_config(folder)
     place = folder / MODEL
-    if not folder.is_dir():
-        raise MethodError(f"{folder}: no such folder; credalgnn fit makes a model")
-    if not place.is_file():
-        raise MethodError(f"{folder}: no model in it, or one whose fit was not finished; credalgnn fit makes one")
     try:
-        text = place.read_bytes()
-        config = json.loads(text)
-        if not isinstance(config, dict) or config.get("format") != FORMAT:
-            raise MethodError(f"{place}: not a model of format {FORMAT}, which this version reads")
-        if sealed_with(text) is None:
-            raise MethodError(
-                f"{place}: damaged or edited, its checksum does not fit; copy the folder again, or fit again"
-            )
-        for name in SUMMED:
-            if checksum((folder / name).read_bytes()) != config["sums"][name]:
-                raise MethodError(f"{folder / name}: damaged, or of another model; copy the folder again, or fit again")
         tensors = load_tensors((folder / PARTS).read_bytes())
         parts = {
             name: KnownNodes(

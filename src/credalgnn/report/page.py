@@ -62,7 +62,7 @@ def write_page(
         ],
         "marks": {name: {"meaning": mark.meaning, "advice": mark.advice} for name, mark in MARKS.items()},
     }
-    write(Path(path), document(title, data, "page.html", SCRIPTS).encode())
+    write(Path(path), document(title, data, "page.html", SCRIPTS))
 
 
 def _versions(records: Iterable[Record]) -> dict[str, list[str]]:

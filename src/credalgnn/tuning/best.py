@@ -45,7 +45,7 @@ def write_best(folder: Path, protocol: Protocol, task: Task, methods: Mapping[st
             the ``value``.
     """
     with locked(folder / ".best", wait=True):
-        tables = _read_best(folder)["best"] if (folder / BEST).exists() else {}
+        tables = read_best(folder)["best"] if (folder / BEST).exists() else {}
         table = tables.get(task.name, {})
         if table.get("fingerprint") != task.fingerprint:  # other data, or another split
             table = {"fingerprint": task.fingerprint, "methods": {}}
@@ -61,7 +61,7 @@ def earlier_config(folder: Path, task: Task, method: str) -> dict[str, Any]:
         task: On which the method was tuned.
         method: Its name.
     """
-    table = _read_best(folder)["best"].get(task.name, {}) if (folder / BEST).exists() else {}
+    table = read_best(folder)["best"].get(task.name, {}) if (folder / BEST).exists() else {}
     if table.get("fingerprint") != task.fingerprint or method not in table["methods"]:
         return {}
     return dict(table["methods"][method]["config"])
@@ -95,7 +95,7 @@ def tuned(folder: Path, task: Task, protocol: Protocol) -> dict[str, dict[str, A
         raise RecordError(
             f"{folder}: tuned in the {setting} setting, and not in the {wanted} one: tune again, or give --setting"
         )
-    content = _read_best(folder)
+    content = read_best(folder)
     if content.get("protocol") != protocol:
         raise RecordError(
             f"{folder}: tuned by the {content.get('protocol')} protocol, and not by {protocol}: what may be looked at "
@@ -115,8 +115,12 @@ def tuned(folder: Path, task: Task, protocol: Protocol) -> dict[str, dict[str, A
     return methods
 
 
-def _read_best(folder: Path) -> dict[str, Any]:
-    """The folder's ``best.json``: the protocol, and for each data set its fingerprint and methods; checked."""
+def read_best(folder: Path) -> dict[str, Any]:
+    """The folder's ``best.json``: the protocol, and for each data set its fingerprint and methods; checked.
+
+    Args:
+        folder: The experiment's folder.
+    """
     content = read_json(folder / BEST, "what tuning chose", _AGAIN)
     try:
         for table in content["best"].values():

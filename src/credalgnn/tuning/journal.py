@@ -52,7 +52,7 @@ class Journal(BaseJournalBackend):
             for line in file:
                 if not line.endswith(b"\n"):
                     return
-                before = self._checked(line, before)
+                before = self._sum(line, before)
                 position, number = position + len(line), number + 1
                 if number == len(self._begins):
                     self._begins.append((position, before))
@@ -79,16 +79,6 @@ class Journal(BaseJournalBackend):
         finally:
             self._lock.free()
 
-    @property
-    def intact(self) -> int:
-        """How many bytes at its beginning are as they were written."""
-        try:
-            for _ in self.read_logs(0):
-                pass
-        except EngineError:
-            pass
-        return self._begins[-1][0]
-
     def _take(self) -> None:
         """Take the lock. A process killed while it wrote leaves half a line: whoever comes next cuts it off."""
         self._lock.take(wait=True)
@@ -114,15 +104,36 @@ class Journal(BaseJournalBackend):
             raise self._damaged()
         return found[2].decode()
 
-    def _checked(self, line: bytes, before: str) -> str:
-        """The checksum of a line that fits the one before it."""
-        found = _LINE.fullmatch(line)
-        if found is None or checksum(before.encode() + found[1]) != found[2].decode():
+    def _sum(self, line: bytes, before: str) -> str:
+        if (found := _sum(line, before)) is None:
             raise self._damaged()
-        return found[2].decode()
+        return found
 
     def _damaged(self) -> EngineError:
         return EngineError(
             f"{self.path}: damaged, and not by a kill; bring it back from a copy, choose another --out, or keep what "
             f"is whole with credalgnn check --repair {self.path.parent}"
         )
+
+
+def intact(path: Path) -> int:
+    """How many bytes at the beginning of a journal are as they were written.
+
+    Args:
+        path: The journal.
+    """
+    position, before = 0, ""
+    with path.open("rb") as file:
+        for line in file:
+            if (found := _sum(line, before)) is None:
+                break
+            position, before = position + len(line), found
+    return position
+
+
+def _sum(line: bytes, before: str) -> str | None:
+    """The checksum of a line, if it fits the line and the checksum before it."""
+    found = _LINE.fullmatch(line)
+    if found is None or checksum(before.encode() + found[1]) != found[2].decode():
+        return None
+    return found[2].decode()
