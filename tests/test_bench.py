@@ -30,7 +30,7 @@ import credalgnn.api as api
 from credalgnn import Graph, Prediction, Task, load_task
 from credalgnn._files import to_json
 from credalgnn.bench import node_tables
-from credalgnn.bench.engines import Engine, Processes, Result, Source, Unit
+from credalgnn.bench.engines import Processes, Result, Source, Unit
 from credalgnn.bench.folder import Folder
 from credalgnn.bench.model_cache import ModelCache
 from credalgnn.bench.node_tables import columns
@@ -38,6 +38,7 @@ from credalgnn.bench.plan import Run, plan
 from credalgnn.cli import main
 from credalgnn.methods import ClassicalEnsemble, CredalEnsemble, CredalLJ, Degree, Energy, FeatureSum, Method, Vanilla
 from credalgnn.metrics.marks import MARKS
+from inline import Inline
 
 Record = dict[str, Any]
 
@@ -173,33 +174,6 @@ def copied(folder: Path, to: Path, what: Sequence[str] = ("runs", "nodes", "expe
     for name in what:
         (shutil.copytree if (folder / name).is_dir() else shutil.copy2)(folder / name, to / name)
     return to
-
-
-class Inline(Engine):
-    """Does the work in this process: what is tested with it does not depend on who does the work."""
-
-    def __init__(self, source: Source, models: Path) -> None:
-        self.source, self.models = source, models
-        self.waiting: list[Unit] = []
-
-    @property
-    def slots(self) -> int:
-        return 1
-
-    def start(self, unit: Unit) -> None:
-        self.waiting.append(unit)
-
-    def finished(self, timeout: float) -> list[Result]:
-        unit = self.waiting.pop()
-        try:
-            return [
-                Result(unit, unit.function(unit.run, self.source.task(unit.run), ModelCache(self.models), *unit.args))
-            ]
-        except Exception as error:
-            return [Result(unit, None, f"{type(error).__name__}: {error}")]
-
-    def close(self) -> None:
-        self.waiting = []
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from .methods.storage import CONFIG, WEIGHTS, read_files
 from .model.folder import CARD, MODEL, PAGE, PARTS, SUMMED, TUNING, read_config
 from .model.watching import PICTURE, STATE
 from .tuning.best import BEST, read_best
-from .tuning.storage import JOURNAL
+from .tuning.storage import JOURNAL, OWNERS
 
 SEALED = (RESULTS_PAGE, "table.md", "table.tex", "paper.md", "paper.html")  # for people, made of records
 GRAPH, RAW = "graph.npz", "raw"
@@ -99,10 +100,10 @@ class Check:
             for finding in self.findings:
                 for path in dict.fromkeys(finding.aside):
                     if path.is_file():
-                        journal = _whole_part(path) if path.name == JOURNAL else None
+                        kept = _whole_part(path) if path.name == JOURNAL else b""
                         _put_aside(path, root)
-                        if journal:
-                            write(path, journal)
+                        if kept:
+                            _keep(path, kept)
                         moved.append(path)
         return moved
 
@@ -240,6 +241,15 @@ def _whole_part(path: Path) -> bytes:
     from .tuning.journal import intact
 
     return path.read_bytes()[: intact(path)]
+
+
+def _keep(journal: Path, content: bytes) -> None:
+    """What is whole of a journal. Whoever works on a trial in it is known to be dead: nobody works in the folder."""
+    for line in content.splitlines():
+        owner = json.loads(line).get("user_attr", {}).get("owner")
+        if owner:
+            write(journal.parent / OWNERS / owner[0], b"")
+    write(journal, content)
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -14,7 +14,7 @@ from ..bench.engines import EngineError
 if TYPE_CHECKING:
     import optuna
 
-JOURNAL = "tuning.journal"
+JOURNAL, OWNERS = "tuning.journal", ".owners"
 UNSEEN = 3600.0  # seconds for which the trial of an owner who cannot be seen from here is taken to be under way
 
 
