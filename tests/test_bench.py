@@ -250,7 +250,7 @@ def test_a_finished_folder_holds_what_is_promised_and_nothing_else(finished: Pat
 def test_records_hold_what_is_promised(finished: Path, task: Task) -> None:
     for (name, seed), found in records(finished).items():
         assert set(found) == KEYS
-        assert (found["format"], found["status"], found["error"]) == (2, "done", None)
+        assert (found["format"], found["status"], found["error"]) == (3, "done", None)
         assert (found["dataset"], found["method"], found["seed"], found["split_seed"]) == ("digits", name, seed, 0)
         assert (found["protocol"], found["setting"]) == ("sealed", "transductive")
         assert found["fingerprint"] == task.fingerprint

@@ -220,6 +220,7 @@ DOCUMENTS = [
     "docs/data.md",
     "docs/extend.md",
     "docs/methods.md",
+    "docs/reliability.md",
     "docs/uncertainty.md",
 ]
 
