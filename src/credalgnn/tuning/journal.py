@@ -16,7 +16,7 @@ from typing import Any
 from optuna.storages.journal import BaseJournalBackend
 
 from .._checksums import PREFIX, checksum
-from .._files import Lock, sync_folder
+from .._files import Lock, make_folder, sync_folder
 from ..bench.engines import EngineError
 
 _LINE = re.compile(rb'(\{.*),"checksum":"(' + PREFIX.encode() + rb'[0-9a-f]{64})"\}\n')
@@ -34,6 +34,7 @@ class Journal(BaseJournalBackend):
     def __init__(self, path: Path, lock: Lock) -> None:
         self.path, self._lock = path, lock
         self._begins: list[tuple[int, str]] = [(0, "")]  # of each line, with the checksum of the line before it
+        make_folder(self.path.parent)
         self.path.touch()
         sync_folder(self.path.parent)
         self._take()
