@@ -36,8 +36,6 @@ def _check(args: argparse.Namespace) -> int:
     folder: Path = args.folder
     if not folder.exists():
         raise UserError(f"{folder}: no such folder")
-    if any(folder.glob("nodes/**/*.parquet")):
-        need("pyarrow", "credalgnn check")
     if any(folder.glob("**/tuning.journal")):
         need("optuna", "credalgnn check")
     with user_errors():
