@@ -20,6 +20,7 @@ import optuna
 import torch
 from optuna.trial import FrozenTrial
 
+from credalgnn._files import to_json
 from credalgnn.bench.engines import Engine, Result, Unit
 from credalgnn.bench.plan import Run
 from credalgnn.graphs import Split, Task, csbm
@@ -163,7 +164,7 @@ def as_found(**configs: Point) -> dict[str, dict[str, Any]]:
 def tuned_by_hand(folder: Path, task: Task, **configs: Point) -> Path:
     """A folder as ``tune`` leaves it behind, under the sealed protocol."""
     folder.mkdir(exist_ok=True)
-    (folder / "experiment.json").write_text('{"kind": "tune"}')
+    (folder / "experiment.json").write_bytes(to_json({"kind": "tune"}))
     write_best(folder, "sealed", task, as_found(**configs))
     return folder
 

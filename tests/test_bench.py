@@ -28,8 +28,9 @@ from sklearn.metrics import roc_auc_score
 
 import credalgnn.api as api
 from credalgnn import Graph, Prediction, Task, load_task
+from credalgnn._files import to_json
 from credalgnn.bench import node_tables
-from credalgnn.bench.engines import Engine, Processes, Result, Source, Unit
+from credalgnn.bench.engines import Processes, Result, Source, Unit
 from credalgnn.bench.folder import Folder
 from credalgnn.bench.model_cache import ModelCache
 from credalgnn.bench.node_tables import columns
@@ -37,6 +38,7 @@ from credalgnn.bench.plan import Run, plan
 from credalgnn.cli import main
 from credalgnn.methods import ClassicalEnsemble, CredalEnsemble, CredalLJ, Degree, Energy, FeatureSum, Method, Vanilla
 from credalgnn.metrics.marks import MARKS
+from inline import Inline
 
 Record = dict[str, Any]
 
@@ -53,7 +55,7 @@ SCORES = {
 KEYS = {
     "format", "status", "error", "dataset", "method", "seed", "split_seed", "protocol", "setting", "fingerprint",
     "config", "versions", "class_names", "ood_names", "counts", "headline", "metrics", "scores", "curves", "marks",
-    "diagnosis", "seconds", "peak_mib", "finished",
+    "diagnosis", "seconds", "peak_mib", "finished", "predictions", "checksum",
 }  # fmt: skip
 OF_CLASSES = ["accuracy", "macro_f1", "nll", "brier", "ece"]
 OF_SETS = [
@@ -157,7 +159,7 @@ def state(folder: Path, status: str = "done") -> dict[Path, tuple[int, int, byte
 
 def plain(found: dict[tuple[str, int], Record]) -> dict[tuple[str, int], Record]:
     """Records without what differs from one machine and moment to another."""
-    changing = ("seconds", "peak_mib", "finished")
+    changing = ("seconds", "peak_mib", "finished", "checksum", "predictions")
     return {key: {name: value for name, value in one.items() if name not in changing} for key, one in found.items()}
 
 
@@ -172,33 +174,6 @@ def copied(folder: Path, to: Path, what: Sequence[str] = ("runs", "nodes", "expe
     for name in what:
         (shutil.copytree if (folder / name).is_dir() else shutil.copy2)(folder / name, to / name)
     return to
-
-
-class Inline(Engine):
-    """Does the work in this process: what is tested with it does not depend on who does the work."""
-
-    def __init__(self, source: Source, models: Path) -> None:
-        self.source, self.models = source, models
-        self.waiting: list[Unit] = []
-
-    @property
-    def slots(self) -> int:
-        return 1
-
-    def start(self, unit: Unit) -> None:
-        self.waiting.append(unit)
-
-    def finished(self, timeout: float) -> list[Result]:
-        unit = self.waiting.pop()
-        try:
-            return [
-                Result(unit, unit.function(unit.run, self.source.task(unit.run), ModelCache(self.models), *unit.args))
-            ]
-        except Exception as error:
-            return [Result(unit, None, f"{type(error).__name__}: {error}")]
-
-    def close(self) -> None:
-        self.waiting = []
 
 
 @pytest.fixture
@@ -275,7 +250,7 @@ def test_a_finished_folder_holds_what_is_promised_and_nothing_else(finished: Pat
 def test_records_hold_what_is_promised(finished: Path, task: Task) -> None:
     for (name, seed), found in records(finished).items():
         assert set(found) == KEYS
-        assert (found["format"], found["status"], found["error"]) == (2, "done", None)
+        assert (found["format"], found["status"], found["error"]) == (3, "done", None)
         assert (found["dataset"], found["method"], found["seed"], found["split_seed"]) == ("digits", name, seed, 0)
         assert (found["protocol"], found["setting"]) == ("sealed", "transductive")
         assert found["fingerprint"] == task.fingerprint
@@ -1047,7 +1022,7 @@ def test_records_of_other_runs(
     """In the place of a run's record is one of other data, other hyper-parameters, or another run."""
     out = copied(finished, tmp_path / "out")
     place = out / "runs" / "digits" / "vanilla" / "seed-000.json"
-    place.write_text(json.dumps({**json.loads(place.read_text()), **change}))
+    place.write_bytes(to_json({**json.loads(place.read_text()), **change}))
     assert str(place) in refused(bench(out), capsys)
 
 
@@ -1059,8 +1034,8 @@ def damaged_files(folder: Path) -> Iterator[tuple[Path, bytes]]:
     yield place, b""
     yield place, b"\x00" * len(whole)
     yield place, b"[]"
-    for key in sorted(KEYS - {"error", "diagnosis"}):
-        yield place, json.dumps({name: value for name, value in json.loads(whole).items() if name != key}).encode()
+    for key in sorted(KEYS - {"error", "diagnosis", "checksum"}):
+        yield place, to_json({name: value for name, value in json.loads(whole).items() if name != key})
     yield folder / "experiment.json", (folder / "experiment.json").read_bytes()[:20]
     yield folder / "experiment.json", b"[]"
 
@@ -1112,7 +1087,7 @@ def test_a_report_of_two_folders(finished: Path, tmp_path: Path, capsys: pytest.
     place = second / "runs" / "digits" / "credal-lj" / "seed-000.json"
     changed = json.loads(place.read_text())
     changed["config"]["lr"] = 0.5
-    place.write_text(json.dumps(changed))
+    place.write_bytes(to_json(changed))
     assert "credal-lj" in refused(["report", str(first), str(second), "--out", str(out)], capsys)
 
 

@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from credalgnn import HullSet, IntervalSet, Task, load_task
+from credalgnn._files import to_json
 from credalgnn.graphs import csbm
 from credalgnn.methods import METHODS, MethodError, Prediction, Vanilla, load_method
 from credalgnn.testing import check_method, check_prediction
@@ -440,7 +441,7 @@ def test_configuration_that_does_not_fit_the_weights(old: Any, new: Any, small: 
     path = tmp_path / "broken" / "method.json"
     changed = edited(json.loads(path.read_text()), old, new)
     assert changed != json.loads(path.read_text())
-    path.write_text(json.dumps(changed))
+    path.write_bytes(to_json(changed))
     with pytest.raises(MethodError):
         load_method(tmp_path / "broken", small.task).predict()
     assert "antigravity" not in sys.modules
@@ -488,7 +489,7 @@ def test_a_damaged_configuration_is_refused_or_harmless(name: str, small: Fitted
                 del inner[place[-1]]
             else:
                 inner[place[-1]] = new
-            path.write_text(json.dumps(document))
+            path.write_bytes(to_json(document, allow_nan=True))
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # torch's, for a layer of no classes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -29,6 +28,8 @@ from sklearn.preprocessing import normalize
 from torch import Tensor
 
 import references as ref
+from credalgnn._checksums import checksum
+from credalgnn._files import to_json
 from credalgnn.graphs import Graph, Split, Task, csbm, load_task
 from credalgnn.methods import (
     METHODS,
@@ -782,8 +783,8 @@ def rewritten(source: Path, target: Path, change: Any) -> None:
     content = save({name: tensor.contiguous() for name, tensor in tensors.items()})
     (target / "model.safetensors").write_bytes(content)
     config = json.loads((target / "method.json").read_text())
-    config["weights"] = hashlib.blake2b(content, digest_size=16).hexdigest()
-    (target / "method.json").write_text(json.dumps(config))
+    config["weights"] = checksum(content)
+    (target / "method.json").write_bytes(to_json(config, allow_nan=True))
 
 
 def test_tensors_that_are_missing_or_of_another_kind_are_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -45,7 +46,7 @@ def test_errors_name_the_file_and_not_its_part(tmp_path: Path) -> None:
 
 
 def test_json_refuses_what_no_other_program_reads() -> None:
-    assert to_json({"a": 1}) == b'{\n "a": 1\n}\n'
+    assert set(json.loads(to_json({"a": 1}))) == {"a", "checksum"}
     with pytest.raises(ValueError, match="not JSON compliant"):
         to_json({"a": float("nan")})
 

@@ -233,6 +233,7 @@ DOCUMENTS = [
     "docs/data.md",
     "docs/extend.md",
     "docs/methods.md",
+    "docs/reliability.md",
     "docs/uncertainty.md",
 ]
 

@@ -16,6 +16,9 @@ from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from credalgnn import CredalLJ, IntervalSet, Task
 from credalgnn import benchmark as benchmark_runs
+from credalgnn._files import to_json, write
+from credalgnn.bench.folder import Folder
+from credalgnn.bench.records import FORMAT
 from credalgnn.graphs import csbm
 from credalgnn.metrics.marks import MARKS
 from credalgnn.report.page import write_page
@@ -150,12 +153,13 @@ def record_of(
         "diagnosis": DIAGNOSIS if method == "credal-coverage" else None,
         "seconds": {"fit": 1.25, "predict": 0.1},
         "peak_mib": 512.0,
+        "predictions": None,
     }
 
 
 def about(dataset: str, method: str, seed: int) -> dict[str, Any]:
     return {
-        "format": 2,
+        "format": FORMAT,
         "dataset": dataset,
         "method": method,
         "seed": seed,
@@ -203,16 +207,12 @@ def benchmark(
             if predictions and seed == 0:
                 table = {"node": node, "split": split, "label": label, "class": truth, "ood": label < 0}
                 table |= {"prediction": pa.nulls(size, pa.int64())} | columns
-                place = folder / "nodes" / dataset / method / "seed-000.parquet"
-                place.parent.mkdir(parents=True, exist_ok=True)
-                pq.write_table(pa.table(table), place)
-                run = folder / "runs" / dataset / method / "seed-000.json"
-                run.parent.mkdir(parents=True, exist_ok=True)
-                run.write_text(json.dumps(record))
+                place = Folder(folder).predictions(dataset, method, 0)
+                record["predictions"] = Folder(folder).write_nodes(place, table)
+                write(Folder(folder).record(dataset, method, 0), to_json(record))
     if predictions:
         graph = {"node": node, "degree": degree, "homophily": alike, "neighbours": near}
-        table = pa.table(graph | {"neighbour_classes": near_classes})
-        pq.write_table(table, folder / "nodes" / dataset / "graph.parquet")
+        Folder(folder).write_nodes(Folder(folder).graph(dataset), graph | {"neighbour_classes": near_classes})
     return records
 
 
@@ -506,12 +506,20 @@ def test_a_node_opens_by_mouse_for_methods_of_every_kind(page: Page) -> None:
         assert page.driver.switch_to.active_element == page.one("#node-box tbody tr button")
 
 
+def replace_predictions(path: Path, columns: dict[str, Any]) -> None:
+    """Other predictions of a run, for which its record vouches."""
+    _, dataset, method, _ = path.parts[-4:]
+    folder = Folder(path.parents[3])
+    run = folder.record(dataset, method, 0)
+    run.write_bytes(to_json({**json.loads(run.read_text()), "predictions": folder.write_nodes(path, columns)}))
+
+
 def test_hostile_text_is_only_text(browser: Page, tmp_path: Path) -> None:
     names = [HOSTILE, "ok", "'; alert(3); //"]
     methods = ["credal-coverage", "vanilla"]
     records = benchmark(tmp_path, "<b onclick=alert(4)>bold", names, [f"8{HOSTILE}"], methods, 1, 60)
     reasons = tmp_path / "nodes" / "<b onclick=alert(4)>bold" / "credal-coverage" / "seed-000.parquet"
-    pq.write_table(pa.table(pq.read_table(reasons).to_pydict() | {"why": [HOSTILE] * 60}), reasons)
+    replace_predictions(reasons, pq.read_table(reasons).to_pydict() | {"why": [HOSTILE] * 60})
     records[0]["diagnosis"] = {HOSTILE: 0.5}
     bare = benchmark(tmp_path, HOSTILE, names, ["x"], ["vanilla"], 1, 60, predictions=False)
     failed = {**about("d", "odin", 0), "status": "failed", "error": f"{HOSTILE}\u2029{{{{script}}}}"}
@@ -636,7 +644,7 @@ def test_closed_intervals_look_closed(browser: Page, tmp_path: Path) -> None:
     for k in range(3):
         columns[f"lower_{k}"] = [p - 1e-12 for p in columns[f"p_{k}"]]
         columns[f"upper_{k}"] = [p + 1e-12 for p in columns[f"p_{k}"]]
-    pq.write_table(pa.table(columns), path)
+    replace_predictions(path, columns)
     write_page(records, [tmp_path], tmp_path / "x.html")
     browser.open(tmp_path / "x.html")
     assert "this method has not noticed" in browser.one("#meet .card.ood").text
@@ -740,7 +748,7 @@ def test_a_method_without_predictions_says_so(browser: Page, tmp_path: Path) -> 
     """Predictions count only if they are of the very run that is reported."""
     records = benchmark(tmp_path, "digits", list("0123"), ["8"], FEW)
     stale = tmp_path / "runs" / "digits" / "energy" / "seed-000.json"
-    stale.write_text(json.dumps({**json.loads(stale.read_text()), "config": {"hidden": 8}}))
+    stale.write_bytes(to_json({**json.loads(stale.read_text()), "config": {"hidden": 8}}))
     (tmp_path / "nodes" / "digits" / "graph.parquet").unlink()
     write_page(records, [tmp_path], tmp_path / "x.html")
     browser.open(tmp_path / "x.html")

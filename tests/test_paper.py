@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -12,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from credalgnn.bench.records import read_record
+from credalgnn._checksums import seal_text
+from credalgnn._files import to_json
+from credalgnn.bench.records import FORMAT, read_record
 from credalgnn.methods import METHODS
 from credalgnn.report.paper import Pair, beside_paper, pairs, paper_results, write_beside
 from credalgnn.report.summary import make_rows, read_runs
@@ -104,7 +105,7 @@ def put_record(
 ) -> None:  # fmt: skip
     """A record as a run leaves it behind, with nothing in it that no table needs."""
     record: dict[str, Any] = {
-        "format": 2, "status": "done" if error is None else "failed", "error": error, "dataset": dataset,
+        "format": FORMAT, "status": "done" if error is None else "failed", "error": error, "dataset": dataset,
         "method": method, "seed": seed, "split_seed": 0, "protocol": "paper", "setting": "transductive",
         "fingerprint": "00",
         "config": {"lr": 0.012345678, "hidden": 64}, "versions": {"credalgnn": "0"},
@@ -117,12 +118,12 @@ def put_record(
             "curves": {"roc": {}, "rejection": {}, "histogram": {}, "training": []},
             "scores": {name: {"auroc": value} for name, value in aurocs.items()},
             "seconds": {"fit": 1.0, "predict": 0.1}, "class_names": ["a"], "ood_names": ["b"], "counts": counts,
-            "peak_mib": 1.0,
+            "peak_mib": 1.0, "predictions": None,
         }  # fmt: skip
     path = folder / "runs" / dataset / method / f"seed-{seed:03d}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(record))
-    (folder / "experiment.json").write_text("{}")
+    path.write_bytes(to_json(record))
+    (folder / "experiment.json").write_bytes(to_json({}))
     read_record(path)
 
 
@@ -203,7 +204,7 @@ def test_the_tables_side_by_side(chameleon: Path) -> None:
 
 def test_the_page_of_the_tables(chameleon: Path) -> None:
     write_beside([chameleon], chameleon)
-    assert (chameleon / "paper.md").read_text() == beside_paper([chameleon])
+    assert (chameleon / "paper.md").read_bytes() == seal_text(beside_paper([chameleon]))
     page = (chameleon / "paper.html").read_text()
     row = page.split("appendix")[1].split("credal-lj<td>EU")[1].split("<tr>")[0]
     values = [cell.strip() for cell in re.findall(r"<td[^>]*>([^<]*)", row)]

@@ -6,7 +6,6 @@ import copy
 import csv
 import io
 import itertools
-import json
 import math
 import random
 import re
@@ -20,7 +19,8 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credalgnn.bench.records import RecordError
+from credalgnn._files import to_json
+from credalgnn.bench.records import FORMAT, RecordError
 from credalgnn.methods import METHODS
 from credalgnn.metrics.marks import MARKS, disqualifies
 from credalgnn.report.summary import Row, Summary, TaskKey, make_rows, read_runs, summarise
@@ -38,7 +38,7 @@ def record(method: str, seed: int, auroc: float | Mapping[str, float] = 0.5, **c
     found = dict.fromkeys(names, auroc) if isinstance(auroc, float) else dict(auroc)
     trivial = method in ("degree", "feature-sum")
     made: Record = {
-        "format": 2, "status": "done", "error": None, "dataset": "digits", "method": method, "seed": seed,
+        "format": FORMAT, "status": "done", "error": None, "dataset": "digits", "method": method, "seed": seed,
         "split_seed": 0, "protocol": "sealed", "setting": "transductive", "fingerprint": "ab12",
         "config": {"lr": 0.01},
         "versions": {"credalgnn": "0.1.0", "python": "3.11.7", "torch": "2.5", "numpy": "2.0"},
@@ -57,7 +57,7 @@ def record(method: str, seed: int, auroc: float | Mapping[str, float] = 0.5, **c
             "histogram": {name: {"edges": list(range(31)), "id": [1] * 30, "ood": [2] * 30} for name in found},
             "training": [],
         },
-        "marks": [], "seconds": {"fit": 1.0 + seed, "predict": 0.1}, "peak_mib": 512.0,
+        "marks": [], "seconds": {"fit": 1.0 + seed, "predict": 0.1}, "peak_mib": 512.0, "predictions": None,
         "finished": "2026-01-01T00:00:00+00:00",
     }  # fmt: skip
     return {**made, **changes}
@@ -465,9 +465,9 @@ def folder_of(path: Path, records: Sequence[Record]) -> Path:
     for one in records:
         place = path / "runs" / one["dataset"] / one["method"] / f"seed-{one['seed']:03d}.json"
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(json.dumps(one))
+        place.write_bytes(to_json(one))
     path.mkdir(exist_ok=True)
-    (path / "experiment.json").write_text(json.dumps({"format": 2, "kind": "bench", "protocol": "sealed"}))
+    (path / "experiment.json").write_bytes(to_json({"format": FORMAT, "kind": "bench", "protocol": "sealed"}))
     return path
 
 
@@ -558,12 +558,12 @@ def test_folders_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
 def damage(change: Callable[[Record], object]) -> bytes:
     made = record("energy", 0)
     change(made)
-    return json.dumps(made).encode()
+    return to_json(made, allow_nan=True)
 
 
 DAMAGED = {
     "empty": b"",
-    "cut off": json.dumps(record("energy", 0)).encode()[:200],
+    "cut off": to_json(record("energy", 0))[:200],
     "not text": b"\xff\xfe\x00\x01",
     "a list": b"[1, 2]",
     "no score": damage(lambda made: made.pop("scores")),
@@ -621,9 +621,9 @@ def test_a_diagnosis_is_read_and_may_be_missing(tmp_path: Path, found: dict[str,
 
 
 def test_a_record_of_another_format_is_not_called_damaged(tmp_path: Path) -> None:
-    for number in (1, 3):
+    for number in (1, FORMAT + 1):
         folder = folder_of(tmp_path / str(number), [record("energy", 0, format=number)])
-        with pytest.raises(RecordError, match=f"another version of credalgnn .format {number}, and 2") as caught:
+        with pytest.raises(RecordError, match=f"another version of credalgnn .format {number}, and {FORMAT}") as caught:
             read_runs([folder])
         assert "delete" not in str(caught.value)
 
@@ -902,7 +902,7 @@ def test_tables_are_written_into_a_folder(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
     assert sorted(path.name for path in folder.iterdir()) == ["table.csv", "table.md", "table.tex"]
     for name, make in (("table.md", markdown), ("table.csv", tidy), ("table.tex", latex)):
-        assert (folder / name).read_text() == make(rows)
+        assert (folder / name).read_text().partition("% sha256:")[0].partition("<!-- sha256:")[0] == make(rows)
 
 
 def test_records_are_left_alone() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from credalgnn._files import to_json
 from credalgnn.bench.records import RecordError
 from credalgnn.tuning.best import tuned, write_best
 from searches import as_found, small_task, tuned_by_hand
@@ -28,7 +30,7 @@ def test_what_is_written_can_be_used(tmp_path: Path) -> None:
         tuned(tmp_path / "nowhere", small_task(), "sealed")
     with pytest.raises(RecordError, match="tuned in the transductive setting, and not in the inductive one"):
         tuned(folder, replace(small_task(), inductive=True), "sealed")
-    (folder / "experiment.json").write_text('{"kind": "reproduce"}')
+    (folder / "experiment.json").write_bytes(to_json({"kind": "reproduce"}))
     with pytest.raises(RecordError, match="not of credalgnn tune"):
         tuned(folder, small_task(), "sealed")
 
@@ -50,6 +52,10 @@ def test_what_is_tuned_on_other_data_takes_the_place_of_what_was(tmp_path: Path)
 )  # fmt: skip
 def test_a_damaged_best_is_refused(content: str, tmp_path: Path) -> None:
     folder = tuned_by_hand(tmp_path / "out", small_task())
-    (folder / "best.json").write_text(content.replace("FINGERPRINT", small_task().fingerprint))
-    with pytest.raises(RecordError):
-        tuned(folder, small_task(), "sealed")
+    for sealed in (False, True):
+        text = content.replace("FINGERPRINT", small_task().fingerprint).encode()
+        if sealed and text.startswith(b"{"):
+            text = to_json(json.loads(text))
+        (folder / "best.json").write_bytes(text)
+        with pytest.raises(RecordError):
+            tuned(folder, small_task(), "sealed")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from credalgnn._files import to_json
 from credalgnn.bench.plan import Run, plan
 from credalgnn.graphs import Task
 from credalgnn.methods import MethodError
@@ -111,7 +112,7 @@ def test_methods_stand_on_the_vanilla_that_was_found(tmp_path: Path) -> None:
 
 
 def test_methods_stand_on_the_vanilla_that_an_earlier_command_found(tmp_path: Path) -> None:
-    (tmp_path / "experiment.json").write_text('{"kind": "tune"}')
+    (tmp_path / "experiment.json").write_bytes(to_json({"kind": "tune"}))
     studies = Studies(tmp_path, "sealed", "log")
     first = Tuning("small", small_task(), studies, ["vanilla"], 3)
     assert search_all([first], studies, Instant(), None, lambda ended: None)

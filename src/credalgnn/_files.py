@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ._checksums import BLANK, seal
+
 
 @contextmanager
 def atomic(path: Path) -> Iterator[BinaryIO]:
@@ -19,20 +21,15 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
     Args:
         path: Where the file is to be; what is there already stays until the new file is complete.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with part.open("wb") as file:
+        with part.open("w+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
-        with suppress(OSError):  # the name, too, where the file system can
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+        sync_folder(path.parent)
     except OSError as error:
         if error.errno is not None and error.filename in (None, str(part)):
             error.filename = str(path)  # not that of the part
@@ -40,6 +37,32 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
         raise
     finally:
         part.unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it, so that they are on the disk when this returns.
+
+    Args:
+        path: The folder; it may be there already.
+    """
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        sync_folder(folder.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk, where the file system can.
+
+    Args:
+        folder: The folder.
+    """
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def write(path: Path, content: bytes) -> None:
@@ -53,13 +76,15 @@ def write(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def to_json(value: Mapping[str, Any]) -> bytes:
-    """A value as people can read it, too; what is not a number is refused.
+def to_json(value: Mapping[str, Any], allow_nan: bool = False) -> bytes:
+    """A value as people can read it, too, with a ``checksum`` as its last field.
 
     Args:
         value: What ``json`` can write.
+        allow_nan: Whether what is not a number may be in it, as Python alone reads it.
     """
-    return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
+    fields = {name: entry for name, entry in value.items() if name != "checksum"}
+    return seal((json.dumps({**fields, "checksum": BLANK}, indent=1, allow_nan=allow_nan) + "\n").encode())
 
 
 class Lock:

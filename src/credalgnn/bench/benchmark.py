@@ -89,9 +89,13 @@ def _run_all(
 ) -> Outcome:
     outcome = Outcome()
     todo: deque[Run] = deque()
+
+    def is_done(run: Run, record: Mapping[str, Any]) -> bool:
+        return _is_done(record) and (not keep_nodes(run) or folder.has_predictions(run, record))
+
     for run in runs:  # a damaged record is found before any work is done
         record = folder.read(run, tasks[run.dataset, run.split_seed].fingerprint)
-        if _is_done(record) and (folder.has_predictions(run) or not keep_nodes(run)):
+        if record is not None and is_done(run, record):
             outcome.done += 1
         else:
             todo.append(run)
@@ -116,7 +120,7 @@ def _run_all(
                 elsewhere.append(run)
                 continue
             record = folder.read(run, tasks[run.dataset, run.split_seed].fingerprint)
-            if record is not None and _is_done(record) and (folder.has_predictions(run) or not keep_nodes(run)):
+            if record is not None and is_done(run, record):
                 lock.free()  # somebody else has done it meanwhile
                 ended(run, record)
                 continue

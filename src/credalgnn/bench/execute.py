@@ -90,6 +90,7 @@ def execute(
         "diagnosis": None if method.diagnosis is None else dict(method.diagnosis),
         "seconds": {"fit": round(seconds, 3), "predict": round(predicted, 3)},
         "peak_mib": round(measure_peak(), 1),
+        "predictions": None,
     }
     return record, columns(prediction, task, method) if keep_nodes else None
 

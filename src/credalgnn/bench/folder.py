@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .._checksums import BLANK, seal, sealed_with
 from .._files import Lock, locked, to_json, write
 from .._version import __version__
 from .node_tables import Columns
@@ -19,6 +20,7 @@ from .plan import Run
 from .records import FORMAT, REMEDY, RecordError, read_json, read_record
 
 EXPERIMENT, PAGE = "experiment.json", "report.html"
+DAMAGED = "damaged"  # where ``credalgnn check --repair`` puts what cannot be used
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Folder:
         try:
             path.mkdir(parents=True, exist_ok=True)
             others = [file for file in path.iterdir() if not file.name.startswith(".") and file.name != EXPERIMENT]
-            if others and not (path / EXPERIMENT).exists():
+            if others and not (path / EXPERIMENT).exists() and not (path / DAMAGED / EXPERIMENT).exists():
                 raise RecordError(f"{path} is not empty and holds no experiment: choose another --out")
             with locked(path / ".experiment.lock", wait=True):
                 if not (path / EXPERIMENT).exists():
@@ -83,9 +85,9 @@ class Folder:
         """The table of facts of a graph about the nodes that something is predicted for, Parquet."""
         return self.path / "nodes" / dataset / "graph.parquet"
 
-    def has_predictions(self, run: Run) -> bool:
-        """Whether there are predictions per node of a run."""
-        return self.predictions(run.dataset, run.method, run.seed).exists()
+    def has_predictions(self, run: Run, record: Mapping[str, Any]) -> bool:
+        """Whether there are predictions per node of a run, which its record vouches for."""
+        return record["predictions"] is not None and self.predictions(run.dataset, run.method, run.seed).exists()
 
     def claim(self, run: Run) -> Lock:
         """The lock that whoever executes a run holds."""
@@ -114,19 +116,23 @@ class Folder:
     def write(self, run: Run, record: Mapping[str, Any], nodes: Columns | None = None) -> None:
         """Keep the result of a run: predictions first, so that a record never promises more than there is."""
         if nodes is not None:
-            self.write_nodes(self.predictions(run.dataset, run.method, run.seed), nodes)
+            kept = self.write_nodes(self.predictions(run.dataset, run.method, run.seed), nodes)
+            record = {**record, "predictions": kept}
         write(self.record(run.dataset, run.method, run.seed), to_json(record))
 
-    def write_nodes(self, path: Path, nodes: Columns) -> None:
-        """Write a table of nodes as Parquet."""
+    def write_nodes(self, path: Path, nodes: Columns) -> str:
+        """Write a table of nodes as Parquet; returns its checksum."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         buffer = io.BytesIO()
         types = {"prediction": pa.int64(), "homophily": pa.float64(), "why": pa.string()}
-        table = {key: pa.array(values, types.get(key)) for key, values in nodes.items()}
-        pq.write_table(pa.table(table), buffer, compression="zstd")
-        write(path, buffer.getvalue())
+        table = pa.table({key: pa.array(values, types.get(key)) for key, values in nodes.items()})
+        table = table.replace_schema_metadata({"checksum": BLANK})
+        pq.write_table(table, buffer, compression="zstd")
+        sealed = seal(buffer.getvalue())
+        write(path, sealed)
+        return sealed_with(sealed) or ""
 
     @contextmanager
     def occupied(self) -> Iterator[Callable[[], None]]:
@@ -145,6 +151,25 @@ class Folder:
                     part.unlink(missing_ok=True)
 
             yield tidy
+
+
+def read_nodes(path: Path, checksum: str | None = None) -> bytes:
+    """The Parquet file of a table of nodes; one that is damaged, or not the one that is wanted, is refused.
+
+    Args:
+        path: The file.
+        checksum: That of the table that a record names; None for any.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
+    found = sealed_with(content)
+    if found is None:
+        raise RecordError(f"{path}: damaged, its checksum does not fit; {REMEDY}")
+    if checksum not in (None, found):
+        raise RecordError(f"{path}: not the predictions that the record of this run names; {REMEDY}")
+    return content
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:

@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._files import locked, write
+from .._files import locked, to_json, write
 from .._version import __version__
 from ..graphs import Task
 from ..methods import Method, MethodError, load_method
 from ..methods.given import Protocol
 from .plan import Run
+from .records import read_json
+
+SECONDS = "seconds.json"  # what the fit of a model took
 
 
 class Fitted(NamedTuple):
@@ -56,11 +59,11 @@ class ModelCache:
                 return None
             try:
                 kept = load_method(path, task, method=kind, device=config.get("device", "cpu"))
-                return Fitted(kept, float((path / "seconds").read_text()))
-            except (MethodError, OSError, ValueError):  # not there yet, or not whole
+                return Fitted(kept, float(read_json(path / SECONDS, "a time")["seconds"]))
+            except (MethodError, OSError, ValueError, LookupError, TypeError):  # not there yet, or not whole
                 begin = time.perf_counter()
                 made = kind(**config).fit(task, protocol=protocol, progress=False)
                 seconds = time.perf_counter() - begin
                 made.save(path)
-                write(path / "seconds", str(seconds).encode())
+                write(path / SECONDS, to_json({"seconds": seconds}))
                 return Fitted(made, seconds)

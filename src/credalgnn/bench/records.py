@@ -12,11 +12,15 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict, get_args, get_origin, get_type_hints
 
+from .._checksums import sealed_with
+from ..metrics import METRICS
 from ..metrics.evaluation import BINS, REJECTION_STEPS, ROC_GRID
+from ..metrics.registry import ROUNDING
 from .plan import SETTINGS
 
-FORMAT = 2
+FORMAT = 3
 REMEDY = "delete it, and the command that made it makes it again"
+EDITED = "edited"  # the field, and the mark, of a record that a person has changed on purpose
 
 
 class RecordError(ValueError):
@@ -34,26 +38,40 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 1e300
 
 
-def _is_list(values: Any, length: int) -> bool:
-    """Whether this is a list of so many finite numbers; some may be missing."""
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 62
+
+
+def _is_list(values: Any, length: int, low: float = -1e300, high: float = 1e300) -> bool:
+    """Whether this is a list of so many finite numbers in a range; some may be missing."""
     return (
         isinstance(values, list)
         and len(values) == length
-        and all(value is None or _is_number(value) for value in values)
+        and all(value is None or (_is_number(value) and low <= value <= high) for value in values)
     )
 
 
-def _is_table(values: Any) -> bool:
-    """Whether this holds finite numbers, or nothing, under its names."""
-    return isinstance(values, dict) and _is_list(list(values.values()), len(values))
+def _is_table(values: Any, low: float = -1e300) -> bool:
+    """Whether this holds finite numbers that are not too low, and nothing is missing."""
+    return (
+        isinstance(values, dict) and _is_list(list(values.values()), len(values), low) and None not in values.values()
+    )
 
 
-def _is_full_table(values: Any) -> bool:
-    return _is_table(values) and None not in values.values()
+def _are_metrics(values: Any) -> bool:
+    """Whether this holds finite numbers, or nothing, under its names, each in the range of the metric of that name."""
+    return isinstance(values, dict) and all(
+        value is None or (_is_number(value) and (name not in METRICS or METRICS[name].can_be(value)))
+        for name, value in values.items()
+    )
 
 
 def _are_scores(scores: dict[str, Any]) -> bool:
-    return all(_is_table(metrics) and "auroc" in metrics for metrics in scores.values())
+    return all(_are_metrics(metrics) and "auroc" in metrics for metrics in scores.values())
+
+
+def _are_seconds(values: dict[str, Any]) -> bool:
+    return _is_table(values, low=0.0) and "fit" in values
 
 
 def _are_texts(values: list[Any]) -> bool:
@@ -68,17 +86,17 @@ def _are_curves(curves: dict[str, Any]) -> bool:
     if not isinstance(curves.get("training"), list):
         return False
     return (
-        all(_is_list(curve, len(ROC_GRID)) or curve == [] for curve in roc.values())
-        and all(_is_list(curve, REJECTION_STEPS) for curve in rejection.values())
+        all(_is_list(curve, len(ROC_GRID), 0.0, 1.0 + ROUNDING) or curve == [] for curve in roc.values())
+        and all(_is_list(curve, REJECTION_STEPS, 0.0, 1.0 + ROUNDING) for curve in rejection.values())
         and all(
             isinstance(histogram, dict)
             and _is_list(histogram.get("edges"), BINS + 1)
             and None not in histogram["edges"]
-            and _is_list(histogram.get("id"), BINS)
-            and _is_list(histogram.get("ood"), BINS)
+            and _is_list(histogram.get("id"), BINS, 0)
+            and _is_list(histogram.get("ood"), BINS, 0)
             for histogram in histograms.values()
         )
-        and all(_is_list(line, 3) and type(line[0]) is int for line in curves["training"])
+        and all(_is_list(line, 3) and _is_count(line[0]) for line in curves["training"])
     )
 
 
@@ -88,14 +106,21 @@ class About(TypedDict):
     format: Annotated[int, Field("version of this schema", lambda value: value == FORMAT)]
     dataset: Annotated[str, Field("name of the data set")]
     method: Annotated[str, Field("name of the method")]
-    seed: Annotated[int, Field("of the run")]
-    split_seed: Annotated[int, Field("public split, or seed of a random one")]
+    seed: Annotated[int, Field("of the run", _is_count)]
+    split_seed: Annotated[int, Field("public split, or seed of a random one", _is_count)]
     protocol: Annotated[str, Field("what was allowed to be looked at: `sealed` or `paper`")]
     setting: Annotated[str, Field("`transductive` or `inductive`", lambda value: value in SETTINGS)]
     fingerprint: Annotated[str, Field("hash of the task: graph, classes left out, split, labels, shifts")]
     config: Annotated[dict[str, Any], Field("every hyper-parameter, those of the models it stands on among them")]
     versions: Annotated[dict[str, Any], Field("of credalgnn, Python, torch and NumPy")]
     finished: Annotated[str, Field("when, in UTC")]
+    checksum: NotRequired[Annotated[str, Field("of all else in the file: [reliability](reliability.md)")]]
+    edited: NotRequired[
+        Annotated[
+            str,
+            Field("why a person has changed the record, which then has no `checksum`", lambda why: bool(why.strip())),
+        ]
+    ]
     source: NotRequired[
         Annotated[
             dict[str, str],
@@ -121,25 +146,27 @@ class Record(About):
     error: Annotated[None, Field("nothing")]
     class_names: Annotated[list[str], Field("of the ID classes", _are_texts)]
     ood_names: Annotated[list[str], Field("of the classes left out", _are_texts)]
-    counts: Annotated[dict[str, int], Field("of the nodes of each part", _is_full_table)]
+    counts: Annotated[
+        dict[str, int], Field("of the nodes of each part", lambda value: all(map(_is_count, value.values())))
+    ]
     headline: Annotated[str, Field("the score that was fixed beforehand to be judged by")]
-    metrics: Annotated[dict[str, float | None], Field("of the prediction", _is_table)]
+    metrics: Annotated[dict[str, float | None], Field("of the prediction", _are_metrics)]
     scores: Annotated[dict[str, dict[str, float | None]], Field("metrics of each score", _are_scores)]
     curves: Annotated[dict[str, Any], Field("`roc`, `rejection`, `histogram` by score; `training`", _are_curves)]
     marks: Annotated[list[str], Field("what the diagnostics say", _are_texts)]
     diagnosis: NotRequired[
         Annotated[
             dict[str, float] | None,
-            Field(
-                "what `fit` found out about the method, or null", lambda value: value is None or _is_full_table(value)
-            ),
+            Field("what `fit` found out about the method, or null", lambda value: value is None or _is_table(value)),
         ]
     ]
-    seconds: Annotated[
-        dict[str, float],
-        Field("`fit` with all it stands on, `predict`", lambda value: _is_full_table(value) and "fit" in value),
+    seconds: Annotated[dict[str, float], Field("`fit` with all it stands on, `predict`", _are_seconds)]
+    peak_mib: Annotated[
+        float, Field("largest resident memory of the process, MiB", lambda value: _is_number(value) and value >= 0)
     ]
-    peak_mib: Annotated[float, Field("largest resident memory of the process, MiB", _is_number)]
+    predictions: Annotated[
+        str | None, Field("checksum of the table of what was predicted for each node, if it is kept")
+    ]
 
 
 def fields_of(schema: type) -> dict[str, tuple[Any, Field, bool]]:
@@ -190,34 +217,45 @@ def _plain(kind: Any) -> tuple[type, ...]:
 def read_record(path: Path) -> dict[str, Any]:
     """A record, checked; the message of the error names the file and the remedy.
 
+    One that a person has changed bears the mark ``edited``.
+
     Args:
         path: The file.
     """
-    record = read_json(path, "a record")
-    if isinstance(record.get("format"), int) and record["format"] != FORMAT:
-        raise RecordError(
-            f"{path}: of another version of credalgnn (format {record['format']}, and {FORMAT} is read here): use that "
-            "one, or choose another --out"
-        )
+    record = read_json(path, "a record", may_be_edited=True)
     if (wrong := wrong_field(record)) is not None:
         raise RecordError(f"{path}: damaged record ({wrong} is missing or wrong); {REMEDY}")
+    if EDITED in record and record["status"] == "done" and EDITED not in record["marks"]:
+        record["marks"].append(EDITED)
     return record
 
 
-def read_json(path: Path, what: str, remedy: str = REMEDY) -> dict[str, Any]:
-    """A JSON object from a file.
+def read_json(path: Path, what: str, remedy: str = REMEDY, may_be_edited: bool = False) -> dict[str, Any]:
+    """A JSON object from a file that ``to_json`` made for this format, and whose checksum says that it is still that.
 
     Args:
         path: The file.
         what: What it should be, for the error.
         remedy: What to do about it, for the error.
+        may_be_edited: Whether a person may have changed it, and has said so in its field ``edited``.
     """
     try:
-        content = json.loads(path.read_bytes())
+        raw = path.read_bytes()
+        content = json.loads(raw)
     except OSError as error:
         raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
     except ValueError as error:
         raise RecordError(f"{path}: damaged, not {what} ({error}); {remedy}") from None
     if not isinstance(content, dict):
         raise RecordError(f"{path}: damaged, not {what}; {remedy}")
-    return content
+    if isinstance(content.get("format"), int) and content["format"] != FORMAT:
+        raise RecordError(
+            f"{path}: of another version of credalgnn (format {content['format']}, and {FORMAT} is read here): use "
+            "that one, or choose another --out"
+        )
+    if may_be_edited and EDITED in content and "checksum" not in content:
+        return content
+    if sealed_with(raw) is None:
+        edited = f'; if you have changed it on purpose, replace its checksum by "{EDITED}": "why"' * may_be_edited
+        raise RecordError(f"{path}: damaged or edited, its checksum does not fit; {remedy}{edited}")
+    return {name: value for name, value in content.items() if name != "checksum"}

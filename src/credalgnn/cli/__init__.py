@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from .._names import suggestion
 from .._version import __version__
-from . import bench, data, own, search, sets
+from . import bench, check, data, own, search, sets
 from .errors import UserError
 
 RESUMABLE = "what was finished is kept, and the same command goes on"  # unless a command says something else
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _Parser(prog="credalgnn", description="Graph neural networks that know what they do not know.")
     parser.add_argument("--version", action="version", version=f"credalgnn {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (own, bench, search, data, sets):
+    for module in (own, bench, search, check, data, sets):
         module.add_commands(commands)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

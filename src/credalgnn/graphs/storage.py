@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 import zipfile
 import zlib
 from pathlib import Path
@@ -12,11 +13,26 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .._checksums import BLANK, is_sealed_zip, seal_zip
 from .._files import atomic
 from .errors import GraphError
 from .graph import Graph
 
-FORMAT = 1  # of saved files
+FORMAT = 2  # of saved files
+FOREIGN = 1  # of files that other programs make: the same arrays, without a checksum
+
+# What the readers of damaged npz files raise.
+UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    ValueError,
+    LookupError,
+    OverflowError,
+    EOFError,
+    RuntimeError,
+    OSError,
+)
 
 
 def to_arrays(graph: Graph) -> dict[str, NDArray[Any]]:
@@ -80,35 +96,53 @@ def content(graph: Graph) -> str:
 
 
 def write_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    """Write an npz file, so that a reader sees all of it or nothing.
+    """Write an npz file with a checksum, so that a reader sees all of it or nothing.
 
     Args:
         path: Where to.
         arrays: What ``to_arrays`` gave, and perhaps more.
     """
     with atomic(path) as file:
-        np.savez(file, format=np.array(FORMAT), **arrays)  # type: ignore[arg-type]
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.comment = BLANK.encode()
+            for name, array in {"format": np.array(FORMAT), **arrays}.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+        seal_zip(file)
 
 
-def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+def read_arrays(path: Path, sealed: bool = False) -> dict[str, NDArray[Any]]:
     """The arrays of a saved graph; never a pickle.
 
     Args:
         path: The file.
+        sealed: Refuse also what other programs have made, without a checksum.
     """
     if not path.is_file():
         raise GraphError(f"{path}: no such file")
     try:
         with path.open("rb") as stream:
-            file = np.load(stream, allow_pickle=False)
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise ValueError("it holds a single array")
-            arrays = dict(file.items())
-    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError) as error:
-        raise GraphError(f"{path}: not a saved graph ({error})") from None
-    if int(arrays.pop("format", np.array(0))) != FORMAT or "edge_index" not in arrays:
+            is_sealed = is_sealed_zip(stream)
+            with zipfile.ZipFile(stream) as archive:
+                arrays = {member.filename.removesuffix(".npy"): _read(archive, member) for member in archive.infolist()}
+        version = int(arrays.pop("format", np.array(0)))
+    except UNREADABLE as error:
+        raise GraphError(f"{path}: not a saved graph, or damaged ({error})") from None
+    if version not in (FORMAT, FOREIGN) or "edge_index" not in arrays:
         raise GraphError(f"{path}: not a graph saved by this version; save it again")
+    if not is_sealed and (sealed or version == FORMAT):
+        remedy = "" if sealed else "; save the graph again"
+        raise GraphError(f"{path}: damaged or changed, its checksum does not fit{remedy}")
     return arrays
+
+
+def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    """An array, read to the end of its file: there its sum is checked."""
+    with archive.open(member) as file:
+        array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+        if file.read(1):
+            raise ValueError(f"{member.filename} has more in it than its header says")
+    return array
 
 
 def from_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> Graph:

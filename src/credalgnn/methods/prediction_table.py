@@ -125,7 +125,7 @@ def write_table(table: pyarrow.Table, path: str | os.PathLike[str]) -> None:
             if place.suffix.lower() == ".csv":
                 pyarrow.csv.write_csv(table, file)
             else:
-                pyarrow.parquet.write_table(table, file)
+                pyarrow.parquet.write_table(table, file, write_page_checksum=True)
     except OSError as error:
         raise MethodError(f"{place}: cannot be written ({error.strerror}); choose another place") from None
 

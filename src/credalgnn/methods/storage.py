@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -15,7 +14,8 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from .._files import write
+from .._checksums import checksum, sealed_with
+from .._files import to_json, write
 from .._version import __version__
 from ..graphs import Task
 from ..nn.backbones import BackboneFactory
@@ -26,29 +26,29 @@ from .feature_range import FeatureRange
 from .prediction import MethodError
 from .registry import find_method, known_method, method_path
 
-FORMAT = 2
+FORMAT = 3
 WEIGHTS, CONFIG = "model.safetensors", "method.json"
 _CALIBRATION = "calibration."  # prefix of what is known of the calibration nodes
 _RANGE = "features."  # prefix of the range that features had in training
 
 
 def save(method: Method, folder: str | os.PathLike[str]) -> None:
-    """Write a fitted method. Each file is written whole or not at all; a sum in the second vouches for the first."""
+    """Write a fitted method. Each file is written whole or not at all; the second vouches for the first and itself."""
     if not method.is_fitted:
         raise MethodError(f"{type(method).__name__} is not fitted, so there is nothing to save: call fit(task) first")
     tensors: dict[str, Tensor] = {}
     config = {"format": FORMAT, "credalgnn": __version__, **_described(method, "", tensors)}
     weights = save_tensors({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()})
-    config["weights"] = hashlib.blake2b(weights, digest_size=16).hexdigest()
+    config["weights"] = checksum(weights)
     path = Path(folder)
     try:
-        text = json.dumps(config, indent=1)
+        described = to_json(config, allow_nan=True)  # a training curve may have gaps
     except TypeError as error:
         raise MethodError(
             f"{type(method).__name__} cannot be saved ({error}): use hyper-parameters that JSON can hold"
         ) from None
     try:
-        for name, content in ((WEIGHTS, weights), (CONFIG, text.encode())):
+        for name, content in ((WEIGHTS, weights), (CONFIG, described)):
             write(path / name, content)
     except OSError as error:
         raise MethodError(f"{path}: cannot be written ({error.strerror})") from None
@@ -81,16 +81,7 @@ def load_method(
             f"a Task is wanted, not {type(task).__name__}; for a graph, load without it and predict(graph)"
         )
     path = Path(folder)
-    try:
-        config, weights = json.loads((path / CONFIG).read_bytes()), (path / WEIGHTS).read_bytes()
-    except OSError as error:
-        raise MethodError(f"{error.filename}: cannot be read ({error.strerror}); was a method saved here?") from None
-    except ValueError:
-        raise MethodError(f"{path / CONFIG}: not a JSON file") from None
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise MethodError(f"{path / CONFIG}: not a method of format {FORMAT}, which this version reads")
-    if config.get("weights") != hashlib.blake2b(weights, digest_size=16).hexdigest():
-        raise MethodError(f"{path / WEIGHTS}: damaged, or of another save than {CONFIG}; save the method again")
+    config, weights = read_files(path)
     try:
         loaded = _made(config, "", load_tensors(weights), _Options(method, backbone, device))
     except MethodError:
@@ -115,6 +106,28 @@ def load_method(
         for part in _whole(loaded):
             part.graph_, part._train_nodes = task.prediction_graph, task.split.train if same else None
     return loaded
+
+
+def read_files(path: Path) -> tuple[dict[str, Any], bytes]:
+    """What the two files of a saved method say, if neither was changed nor is of another save.
+
+    Args:
+        path: The folder.
+    """
+    try:
+        text, weights = (path / CONFIG).read_bytes(), (path / WEIGHTS).read_bytes()
+        config = json.loads(text)
+    except OSError as error:
+        raise MethodError(f"{error.filename}: cannot be read ({error.strerror}); was a method saved here?") from None
+    except ValueError:
+        raise MethodError(f"{path / CONFIG}: not a JSON file") from None
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise MethodError(f"{path / CONFIG}: not a method of format {FORMAT}, which this version reads")
+    if sealed_with(text) is None:
+        raise MethodError(f"{path / CONFIG}: damaged or edited, its checksum does not fit; save the method again")
+    if config.get("weights") != checksum(weights):
+        raise MethodError(f"{path / WEIGHTS}: damaged, or of another save than {CONFIG}; save the method again")
+    return config, weights
 
 
 def _whole(method: Method) -> Iterator[Method]:

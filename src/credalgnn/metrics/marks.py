@@ -54,6 +54,11 @@ MARKS = {
         "they are one score, perhaps with its sign changed; ask who chose the sign before taking the better of the two",
         disqualifies=("paper",),
     ),
+    "edited": Mark(
+        "E",
+        "was measured otherwise: a person has changed its record",
+        "the record says why (`edited`); delete it, and the benchmark measures the run again",
+    ),
 }
 
 

@@ -5,6 +5,7 @@ Records hold metrics by their keys; tables, the page and docs/benchmark.md read 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,7 @@ from ..sets import CredalSet, e_admissibility, interval_dominance, maximality, u
 
 Array: TypeAlias = NDArray[Any]
 CALIBRATION_BINS = 15
+ROUNDING = 1e-9  # of means over many nodes
 RULES: dict[str, Callable[[CredalSet], Tensor]] = {
     "interval_dominance": interval_dominance,
     "maximality": maximality,
@@ -119,6 +121,7 @@ class Metric(Generic[Nodes]):
         better: 1 if larger is better, -1 if smaller is, 0 if neither.
         percent: Shown in per cent.
         shown: Whether tables and the page have a column for it.
+        highest: The largest value that it can have; the least is 0.
     """
 
     key: str
@@ -128,6 +131,15 @@ class Metric(Generic[Nodes]):
     better: Literal[-1, 0, 1] = 1
     percent: bool = True
     shown: bool = True
+    highest: float = 1.0
+
+    def can_be(self, value: float) -> bool:
+        """Whether the metric can have this value, but for rounding.
+
+        Args:
+            value: A number.
+        """
+        return -ROUNDING <= value <= self.highest + ROUNDING
 
 
 def _share(yes: Tensor) -> float:
@@ -229,8 +241,14 @@ OF_SCORES: tuple[Metric[ScoredNodes], ...] = (
 OF_CLASSES: tuple[Metric[ClassifiedNodes], ...] = (
     Metric("accuracy", "accuracy", "of ID nodes; equals the paper's micro F1", lambda nodes: nodes.right.mean().item()),
     Metric("macro_f1", "macro F1", "mean over the classes of F1, ID nodes", _macro_f1),
-    Metric("nll", "NLL", "negative log-likelihood of the true class in nats, ID nodes", _nll, better=-1, percent=False),
-    Metric("brier", "Brier", "squared error of the probabilities, ID nodes", _brier, better=-1, percent=False),
+    Metric(
+        "nll", "NLL", "negative log-likelihood of the true class in nats, ID nodes", _nll,
+        better=-1, percent=False, highest=math.inf,
+    ),
+    Metric(
+        "brier", "Brier", "squared error of the probabilities, ID nodes", _brier,
+        better=-1, percent=False, highest=2.0,
+    ),
     Metric("ece", "ECE", f"expected calibration error, {CALIBRATION_BINS} bins, ID nodes", _ece, better=-1),
 )  # fmt: skip
 
@@ -265,7 +283,7 @@ OF_CREDAL_SETS: tuple[Metric[CredalNodes], ...] = (
             Metric(
                 f"size_{rule}", f"classes ({rule})",
                 "mean number of classes that the rule leaves in question, ID nodes",
-                _size(rule), better=-1, percent=False, shown=False,
+                _size(rule), better=-1, percent=False, shown=False, highest=math.inf,
             ),
             Metric(
                 f"coverage_{rule}", f"coverage ({rule})", "share of ID nodes whose class the rule leaves in question",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -17,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
+from .._checksums import checksum, seal_text, sealed_with
 from .._files import to_json, write
 from .._version import __version__
 from ..methods import Method, MethodError, load_method
@@ -29,9 +29,10 @@ from .summary import in_words
 if TYPE_CHECKING:
     from .model import Model
 
-FORMAT = 1
+FORMAT = 2
 MODEL, PARTS, CARD, PAGE, TUNING = "model.json", "parts.safetensors", "README.md", "report.html", "tuning"
-SUMMED = (WEIGHTS, CONFIG, PARTS)  # the sums of these are in model.json
+SUMMED = (WEIGHTS, CONFIG, PARTS)  # the checksums of these are in model.json
+DAMAGED = "damaged"  # where ``credalgnn check --repair`` puts what cannot be used
 _PART = re.compile(rf"\.({'|'.join(map(re.escape, (*SUMMED, MODEL, CARD, PAGE)))})\.\d+\.part")  # of a killed process
 
 
@@ -50,7 +51,7 @@ def check_free(folder: Path) -> None:
         raise MethodError(f"{place} is a file, so {folder} cannot be made: name another folder")
     if not os.access(place, os.W_OK | os.X_OK):
         raise MethodError(f"{place}: no permission to write there; name another folder")
-    ours = {*SUMMED, PAGE, TUNING}
+    ours = {*SUMMED, PAGE, TUNING, DAMAGED}
     there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if PARTS in there:
         ours.add(CARD)  # without the parts, a README.md is somebody else's
@@ -86,11 +87,43 @@ def save(model: Model, folder: Path) -> None:
                 path.unlink()
         model.method.save(folder)
         write(folder / PARTS, save_tensors(tensors))
-        config["sums"] = {name: _sum((folder / name).read_bytes()) for name in SUMMED}
-        write(folder / CARD, card(model, config).encode())
+        config["sums"] = {name: checksum((folder / name).read_bytes()) for name in SUMMED}
+        write(folder / CARD, seal_text(card(model, config)))
         write(folder / MODEL, to_json(config))
     except OSError as error:
         raise MethodError(f"{folder}: cannot be written ({error.strerror}); choose another place") from None
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """What ``model.json`` says, if neither it nor the files it vouches for were changed.
+
+    Args:
+        folder: The folder of a model.
+    """
+    place = folder / MODEL
+    again = "copy the folder again, or fit again"
+    if not folder.is_dir():
+        raise MethodError(f"{folder}: no such folder; credalgnn fit makes a model")
+    if not place.is_file():
+        raise MethodError(f"{folder}: no model in it, or one whose fit was not finished; credalgnn fit makes one")
+    try:
+        text = place.read_bytes()
+        config = json.loads(text)
+        if not isinstance(config, dict) or config.get("format") != FORMAT:
+            raise MethodError(f"{place}: not a model of format {FORMAT}, which this version reads")
+        if sealed_with(text) is None:
+            raise MethodError(f"{place}: damaged or edited, its checksum does not fit; {again}")
+        for name in SUMMED:
+            if checksum((folder / name).read_bytes()) != config["sums"][name]:
+                raise MethodError(f"{folder / name}: damaged, or of another model; {again}")
+    except OSError as error:
+        raise MethodError(f"{error.filename}: cannot be read ({error.strerror}); {again}") from None
+    except MethodError:
+        raise
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
+        raise MethodError(f"{place}: damaged ({reason}); {again}") from None
+    return config
 
 
 def load(folder: Path, method: type[Method] | str | None = None) -> Model:
@@ -102,18 +135,9 @@ def load(folder: Path, method: type[Method] | str | None = None) -> Model:
     """
     from .model import Model
 
+    config = read_config(folder)
     place = folder / MODEL
-    if not folder.is_dir():
-        raise MethodError(f"{folder}: no such folder; credalgnn fit makes a model")
-    if not place.is_file():
-        raise MethodError(f"{folder}: no model in it, or one whose fit was not finished; credalgnn fit makes one")
     try:
-        config = json.loads(place.read_bytes())
-        if not isinstance(config, dict) or config.get("format") != FORMAT:
-            raise MethodError(f"{place}: not a model of format {FORMAT}, which this version reads")
-        for name in SUMMED:
-            if _sum((folder / name).read_bytes()) != config["sums"][name]:
-                raise MethodError(f"{folder / name}: damaged, or of another model; copy the folder again, or fit again")
         tensors = load_tensors((folder / PARTS).read_bytes())
         parts = {
             name: KnownNodes(
@@ -132,7 +156,3 @@ def load(folder: Path, method: type[Method] | str | None = None) -> Model:
         reason = f"{type(e).__name__}: {' '.join(str(e).split())[:100]}"
         raise MethodError(f"{place}: damaged ({reason}); copy the folder again, or fit again") from None
     return Model(load_method(folder, method=method), parts, reader, summary)
-
-
-def _sum(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=16).hexdigest()

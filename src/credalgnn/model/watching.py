@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
+from .._checksums import BLANK, seal, sealed_with
 from .._files import Lock, write
 from ..conformal import ExchangeabilityTest, p_values
 from ..graphs import Graph
@@ -194,6 +195,8 @@ def _read(
         except ValueError as error:
             raise MethodError(str(error)) from None
     try:
+        if sealed_with(place.read_bytes()) is None:
+            raise ValueError("damaged or edited, its checksum does not fit")
         with safe_open(place, "np") as file:
             stored = json.loads(file.metadata()["watch"])
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
@@ -215,7 +218,7 @@ def _write(folder: Path, test: ExchangeabilityTest, history: Sequence[WatchRepor
     stored = {"test": values, "batches": [asdict(report) for report in history]}
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     try:
-        write(folder / STATE, save_tensors(tensors, {"watch": json.dumps(stored)}))
+        write(folder / STATE, seal(save_tensors(tensors, {"watch": json.dumps(stored), "checksum": BLANK})))
         write(folder / PICTURE, picture(history).encode())
     except OSError as error:
         raise MethodError(f"{folder}: cannot be written ({error.strerror})") from None

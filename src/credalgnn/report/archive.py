@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .._checksums import checksum
 from .._files import write
 from ..bench.records import FORMAT, RecordError, wrong_field
 from ..metrics import METRICS
 
 ARCHIVE = "runs.jsonl.gz"
-LEFT_OUT = ("curves", "diagnosis", "peak_mib")  # most of a record, and nothing that a table shows
+LEFT_OUT = ("curves", "diagnosis", "peak_mib", "predictions")  # most of a record, and nothing that a table shows
 DIGITS = 6
 
 
 def write_archive(records: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Write finished runs as lines of JSON; the first line says how many there are and has their SHA-256.
+    """Write finished runs as lines of JSON; the first line says how many there are and has their checksum.
 
     Numbers keep six digits, and of the metrics there are those that tables show. The same runs give the same bytes.
 
@@ -30,7 +30,7 @@ def write_archive(records: Sequence[Mapping[str, Any]], path: Path) -> None:
     """
     lines = [json.dumps(_slim(record), sort_keys=True) + "\n" for record in records if record["status"] == "done"]
     content = "".join(lines).encode()
-    head = {"format": FORMAT, "runs": len(lines), "sha256": hashlib.sha256(content).hexdigest()}
+    head = {"format": FORMAT, "runs": len(lines), "checksum": checksum(content)}
     write(path, gzip.compress((json.dumps(head) + "\n").encode() + content, mtime=0))
 
 
@@ -52,7 +52,7 @@ def read_archive(path: Path) -> list[dict[str, Any]]:
         raise RecordError(f"{path}: damaged ({error}); {remedy}") from None
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise RecordError(f"{path}: of another version of credalgnn (runs of format {FORMAT} are read here)")
-    if about.get("sha256") != hashlib.sha256(content).hexdigest():
+    if about.get("checksum") != checksum(content):
         raise RecordError(f"{path}: damaged (its content is not what its first line says); {remedy}")
     for number, record in enumerate(records, 2):
         wrong = wrong_field(record, LEFT_OUT) if isinstance(record, dict) else "record"

@@ -15,11 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._checksums import seal_text
+
 
 def document(
     title: str, data: Mapping[str, Any], template: str, scripts: Sequence[str], styles: Sequence[str] = ("page.css",)
-) -> str:
+) -> bytes:
     """A template of ``web`` with everything in it. Its policy allows this very script and style, and nothing else.
+
+    The last line is a comment with the checksum of the page.
 
     Args:
         title: The title of the page; any text.
@@ -37,7 +41,8 @@ def document(
         "script-hash": _hash(script),
         "data": _json(data),
     }
-    return re.sub(r"\{\{([a-z-]+)\}\}", lambda result: parts[result[1]], _read(template))
+    page = re.sub(r"\{\{([a-z-]+)\}\}", lambda result: parts[result[1]], _read(template))
+    return seal_text(page)
 
 
 def _read(name: str) -> str:

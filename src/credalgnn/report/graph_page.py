@@ -100,7 +100,7 @@ def write_graph_page(page: GraphPage, path: Path, most: int = 3000) -> None:
         "typical": {kind: place[node] for kind, node in found.typical().items() if node in place},
         "nodes": _nodes(page, found, beside, chosen, names),
     }
-    write(Path(path), document(page.title, data, "graph.html", SCRIPTS, ("page.css", "graph.css")).encode())
+    write(Path(path), document(page.title, data, "graph.html", SCRIPTS, ("page.css", "graph.css")))
 
 
 def _plain(value: Any) -> Any:

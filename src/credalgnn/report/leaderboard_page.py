@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .._checksums import seal_text
 from .._files import write
 from ..metrics import MARKS, METRICS
 from .archive import ARCHIVE, write_archive
@@ -29,10 +30,9 @@ def write_leaderboard(board: Leaderboard, out: Path) -> Path:
         The page.
     """
     write_archive(board.records, out / ARCHIVE)
-    write(out / TABLES, as_markdown(board).encode())
+    write(out / TABLES, seal_text(as_markdown(board)))
     scripts, styles = ("common.js", "charts.js", "leaderboard.js"), ("page.css", "leaderboard.css")
-    page = document(TITLE, page_data(board), "leaderboard.html", scripts, styles)
-    write(out / PAGE, page.encode())
+    write(out / PAGE, document(TITLE, page_data(board), "leaderboard.html", scripts, styles))
     return out / PAGE
 
 

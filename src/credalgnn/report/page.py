@@ -5,7 +5,6 @@ Python picks and rounds what the page needs; the scripts in ``web`` show it. All
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._files import write
-from ..bench.folder import Folder
-from ..bench.records import RecordError
+from ..bench.folder import Folder, read_nodes
+from ..bench.records import RecordError, read_record
 from ..metrics import MARKS, METRICS
 from .document import distinct_numbers, document, numbers
 from .summary import Row, TaskKey, make_rows
@@ -63,7 +62,7 @@ def write_page(
         ],
         "marks": {name: {"meaning": mark.meaning, "advice": mark.advice} for name, mark in MARKS.items()},
     }
-    write(Path(path), document(title, data, "page.html", SCRIPTS).encode())
+    write(Path(path), document(title, data, "page.html", SCRIPTS))
 
 
 def _versions(records: Iterable[Record]) -> dict[str, list[str]]:
@@ -186,14 +185,14 @@ def _nodes(dataset: str, done: Sequence[Record], folders: Sequence[Path]) -> dic
         return {"missing": "Predictions per node cannot be read without pyarrow: pip install 'credalgnn[tables]'."}
     result: dict[tuple[int, int, str], list[tuple[Path, Record]]] = {}
     for record in done:
-        if (folder := _folder_of(record, folders)) is not None:
+        if (found := _folder_of(record, folders)) is not None:
             task = (record["seed"], record["split_seed"], record["fingerprint"])
-            result.setdefault(task, []).append((folder, record))
+            result.setdefault(task, []).append(found)
     if not result:
         return {"missing": "There are no predictions per node: run the benchmark with --predictions first."}
     runs = result[max(result, key=lambda task: (len(result[task]), -task[0], -task[1]))]
     run, classes = runs[0][1], len(runs[0][1]["class_names"])
-    tables = {record["method"]: _read(_parquet(folder, record), record["headline"]) for folder, record in runs}
+    tables = {record["method"]: _read(_parquet(folder, record), record) for folder, record in runs}
     first = next(iter(tables.values()))
     tables = {name: table for name, table in tables.items() if np.array_equal(table.node, first.node)}
     top, picked, sample = _choose(list(tables.values()), max(NODES // 4, NODES * MANY // max(MANY, classes)))
@@ -218,15 +217,15 @@ def _parquet(folder: Path, record: Record) -> Path:
     return Folder(folder).predictions(record["dataset"], record["method"], record["seed"])
 
 
-def _folder_of(record: Record, folders: Iterable[Path]) -> Path | None:
-    """The folder that holds predictions of this very run."""
+def _folder_of(record: Record, folders: Iterable[Path]) -> tuple[Path, Record] | None:
+    """The folder that holds predictions of this very run, and its record there, which vouches for them."""
     for folder in folders:
         run = Folder(folder).record(record["dataset"], record["method"], record["seed"])
         if _parquet(folder, record).is_file() and run.is_file():
-            there = json.loads(run.read_text(encoding="utf-8"))
+            there = read_record(run)
             same = ("protocol", "setting", "split_seed", "fingerprint", "config")
-            if all(there.get(name) == record[name] for name in same):
-                return folder
+            if there.get("predictions") and all(there[name] == record[name] for name in same):
+                return folder, there
     return None
 
 
@@ -292,16 +291,19 @@ def _whole(path: Path) -> Iterator[None]:
         raise RecordError(f"{path}: damaged ({message:.120}); delete it, and the benchmark makes it again") from None
 
 
-def _read(path: Path, headline: str) -> _Table:
+def _read(path: Path, record: Record) -> _Table:
+    """The predictions of a run that its record names."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
+    headline, content = record["headline"], read_nodes(path, record["predictions"])
     with _whole(path):
-        there = pq.read_schema(path).names
+        there = pq.read_schema(pa.BufferReader(content)).names
         lacking = {"node", "split", "ood", "label", "class", "prediction", f"score_{headline}"}.difference(there)
         if lacking:
             raise RecordError(f"{path}: without {min(lacking)}, so of another run; delete it, and it is made again")
         names = [name for name in there if not re.fullmatch(r"(p|lower|upper)_\d+|class|split|why", name)]
-        table = pq.read_table(path, columns=names, filters=[("split", "=", "test")]).sort_by("node")
+        table = pq.read_table(pa.BufferReader(content), columns=names, filters=[("split", "=", "test")]).sort_by("node")
     column = {name: table[name].to_numpy() for name in names if name != "prediction"}
     prediction = None if table["prediction"].null_count else table["prediction"].to_numpy().astype(np.int64)
     scores = {name.removeprefix("score_"): column[name].astype(float) for name in names if name.startswith("score_")}
@@ -311,11 +313,14 @@ def _read(path: Path, headline: str) -> _Table:
 
 def _columns(path: Path, names: Sequence[str], nodes: NDArray[np.int64]) -> dict[str, list[Any]]:
     """Columns of a Parquet file, as far as it has them, for the given nodes; None for a node that is not in it."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
+    content = read_nodes(path)
     with _whole(path):
-        there = [name for name in names if name in pq.read_schema(path).names]
-        table = pq.read_table(path, columns=["node", *there], filters=[("node", "in", nodes.tolist())])
+        there = [name for name in names if name in pq.read_schema(pa.BufferReader(content)).names]
+        wanted = [("node", "in", nodes.tolist())]
+        table = pq.read_table(pa.BufferReader(content), columns=["node", *there], filters=wanted)
     place = {node: i for i, node in enumerate(table["node"].to_pylist())}
     result = {name: table[name].to_pylist() for name in there}
     rows = [place.get(int(node)) for node in nodes]

@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from .._checksums import seal_text
 from .._files import write
 from ..bench.folder import EXPERIMENT
 from ..bench.records import RecordError, read_json
@@ -114,8 +115,8 @@ def write_beside(folders: Sequence[Path], out: Path) -> str:
     records = read_runs(folders)
     rows = make_rows(records)
     text = _markdown(records, rows, _scale(folders[0]))
-    write(out / "paper.md", text.encode())
-    write(out / "paper.html", _page(rows).encode())
+    write(out / "paper.md", seal_text(text))
+    write(out / "paper.html", seal_text(_page(rows)))
     return text
 
 

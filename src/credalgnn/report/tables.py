@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from .._checksums import seal_text
 from .._files import write
 from ..metrics import METRICS
 from ..metrics.marks import MARKS, disqualifies
@@ -17,8 +18,9 @@ from .summary import Row, Summary, TaskKey
 
 def write_tables(rows: Sequence[Row], folder: Path) -> None:
     """``table.md``, ``table.csv`` and ``table.tex`` in a folder."""
-    for name, make in (("table.md", markdown), ("table.csv", tidy), ("table.tex", latex)):
-        write(folder / name, make(rows).encode())
+    write(folder / "table.md", seal_text(markdown(rows)))
+    write(folder / "table.csv", tidy(rows).encode())
+    write(folder / "table.tex", seal_text(latex(rows), "% ", ""))
 
 
 def terminal(rows: Sequence[Row], width: int | None = None) -> str:

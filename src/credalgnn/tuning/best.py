@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 from .._files import locked, to_json, write
 from ..bench.folder import EXPERIMENT
 from ..bench.plan import SETTINGS
-from ..bench.records import RecordError, read_json
+from ..bench.records import FORMAT, RecordError, read_json
 from ..graphs import Task
 from ..methods import Method
 from ..methods.given import Protocol
 
 BEST = "best.json"
+_AGAIN = "delete it, and credalgnn tune makes it again"
 
 
 class Best(NamedTuple):
@@ -44,12 +45,12 @@ def write_best(folder: Path, protocol: Protocol, task: Task, methods: Mapping[st
             the ``value``.
     """
     with locked(folder / ".best", wait=True):
-        tables = _read_best(folder)["best"] if (folder / BEST).exists() else {}
+        tables = read_best(folder)["best"] if (folder / BEST).exists() else {}
         table = tables.get(task.name, {})
         if table.get("fingerprint") != task.fingerprint:  # other data, or another split
             table = {"fingerprint": task.fingerprint, "methods": {}}
         table["methods"].update(methods)
-        write(folder / BEST, to_json({"protocol": protocol, "best": {**tables, task.name: table}}))
+        write(folder / BEST, to_json({"format": FORMAT, "protocol": protocol, "best": {**tables, task.name: table}}))
 
 
 def earlier_config(folder: Path, task: Task, method: str) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def earlier_config(folder: Path, task: Task, method: str) -> dict[str, Any]:
         task: On which the method was tuned.
         method: Its name.
     """
-    table = _read_best(folder)["best"].get(task.name, {}) if (folder / BEST).exists() else {}
+    table = read_best(folder)["best"].get(task.name, {}) if (folder / BEST).exists() else {}
     if table.get("fingerprint") != task.fingerprint or method not in table["methods"]:
         return {}
     return dict(table["methods"][method]["config"])
@@ -94,7 +95,7 @@ def tuned(folder: Path, task: Task, protocol: Protocol) -> dict[str, dict[str, A
         raise RecordError(
             f"{folder}: tuned in the {setting} setting, and not in the {wanted} one: tune again, or give --setting"
         )
-    content = _read_best(folder)
+    content = read_best(folder)
     if content.get("protocol") != protocol:
         raise RecordError(
             f"{folder}: tuned by the {content.get('protocol')} protocol, and not by {protocol}: what may be looked at "
@@ -105,7 +106,7 @@ def tuned(folder: Path, task: Task, protocol: Protocol) -> dict[str, dict[str, A
         raise RecordError(f"{folder}: nothing was tuned for {dataset}, only for {', '.join(tables)}")
     methods = dict(tables[dataset]["methods"])
     if not all(isinstance(entry.get("components"), dict) for entry in methods.values()):
-        raise RecordError(f"{folder / BEST}: damaged; delete it, and credalgnn tune makes it again")
+        raise RecordError(f"{folder / BEST}: damaged; {_AGAIN}")
     if tables[dataset]["fingerprint"] != task.fingerprint:
         raise RecordError(
             f"{folder}: {dataset} was tuned on other data or another split, whose validation nodes may be test nodes "
@@ -114,9 +115,13 @@ def tuned(folder: Path, task: Task, protocol: Protocol) -> dict[str, dict[str, A
     return methods
 
 
-def _read_best(folder: Path) -> dict[str, Any]:
-    """The folder's ``best.json``: the protocol, and for each data set its fingerprint and methods; checked."""
-    content = read_json(folder / BEST, "what tuning chose")
+def read_best(folder: Path) -> dict[str, Any]:
+    """The folder's ``best.json``: the protocol, and for each data set its fingerprint and methods; checked.
+
+    Args:
+        folder: The experiment's folder.
+    """
+    content = read_json(folder / BEST, "what tuning chose", _AGAIN)
     try:
         for table in content["best"].values():
             if not isinstance(table["fingerprint"], str):
@@ -124,7 +129,7 @@ def _read_best(folder: Path) -> dict[str, Any]:
             if not all(isinstance(entry["config"], dict) for entry in table["methods"].values()):
                 raise TypeError
     except (LookupError, TypeError, ValueError, AttributeError):
-        raise RecordError(f"{folder / BEST}: damaged; delete it, and credalgnn tune makes it again") from None
+        raise RecordError(f"{folder / BEST}: damaged; {_AGAIN}") from None
     return content
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 import uuid
 from datetime import datetime, timedelta
@@ -16,7 +14,7 @@ from ..bench.engines import EngineError
 if TYPE_CHECKING:
     import optuna
 
-JOURNAL = "tuning.journal"
+JOURNAL, OWNERS = "tuning.journal", ".owners"
 UNSEEN = 3600.0  # seconds for which the trial of an owner who cannot be seen from here is taken to be under way
 
 
@@ -70,7 +68,6 @@ def open_storage(folder: Path, url: str | None = None) -> optuna.storages.BaseSt
         EngineError: The database cannot be opened, or the journal is damaged.
     """
     import optuna
-    from optuna.storages.journal import JournalFileBackend
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     if url is not None:
@@ -79,40 +76,12 @@ def open_storage(folder: Path, url: str | None = None) -> optuna.storages.BaseSt
         except Exception as error:  # whatever the driver of the database raises
             message = " ".join(str(error).split())
             raise EngineError(f"--storage {url}: cannot be opened ({message:.200})") from None
+    from .journal import Journal  # here, as it needs Optuna
+
     path = folder / JOURNAL
-    lock = _JournalLock(path, Lock(folder / ".journal"))
-    lock.acquire()
-    lines = path.read_bytes().splitlines() if path.exists() else []  # while nobody writes
-    lock.release()
     try:
-        for line in lines:
-            json.loads(line)
-        return optuna.storages.JournalStorage(JournalFileBackend(str(path), lock))  # type: ignore[arg-type]
+        return optuna.storages.JournalStorage(Journal(path, Lock(folder / ".journal")))
     except (ValueError, LookupError, TypeError, AttributeError):
         raise EngineError(
             f"{path}: damaged, and not by a kill; bring it back from a copy, or choose another --out"
         ) from None
-
-
-class _JournalLock:
-    """A lock for Optuna's journal that does not outlive its holder; Optuna's own waits 30 seconds for a dead one.
-
-    A process killed while it wrote leaves half a line, past which the journal cannot be read: whoever takes the lock
-    next cuts it off.
-    """
-
-    def __init__(self, journal: Path, lock: Lock) -> None:
-        self._journal, self._lock = journal, lock
-
-    def acquire(self) -> bool:
-        held = self._lock.take(wait=True)
-        if self._journal.exists() and self._journal.stat().st_size:
-            with self._journal.open("rb") as file:
-                file.seek(-1, os.SEEK_END)
-                whole = file.read(1) == b"\n"
-            if not whole:
-                os.truncate(self._journal, self._journal.read_bytes().rfind(b"\n") + 1)
-        return held
-
-    def release(self) -> None:
-        self._lock.free()

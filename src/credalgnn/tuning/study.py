@@ -30,7 +30,7 @@ from ..methods.search_space import Space
 from .best import Best
 from .objective import CHECKS, try_point
 from .space import Scale, draw, points, size
-from .storage import JOURNAL, Owners, open_storage
+from .storage import JOURNAL, OWNERS, Owners, open_storage
 
 if TYPE_CHECKING:
     import optuna
@@ -283,7 +283,7 @@ class Studies:
     url: str | None = None
 
     def __post_init__(self) -> None:
-        self.storage, self.owners = open_storage(self.folder, self.url), Owners(self.folder / ".owners")
+        self.storage, self.owners = open_storage(self.folder, self.url), Owners(self.folder / OWNERS)
 
     def search(
         self, task: Task, method: str, space: Space, trials: int, plan: Callable[[dict[str, Any], int], Run], base: Any

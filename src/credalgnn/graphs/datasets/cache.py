@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..._checksums import is_sealed_zip
 from ..errors import GraphError
 from ..graph import Graph
 from ..split import Split
@@ -58,12 +59,12 @@ def load_files(dataset: Dataset, mirror: Folder, data_root: Folder) -> Loaded:
     path = folder / "graph.npz"
     if path.is_file():
         try:
-            arrays = read_arrays(path)
+            arrays = read_arrays(path, sealed=True)
             arrays.pop("summary", None)
             roles = arrays.pop("roles", None)
             return Loaded(from_arrays(arrays, path), None if roles is None else _splits(roles))
         except GraphError as error:
-            print(f"{error}; it is made anew", file=sys.stderr)
+            print(f"{error}; it is made anew from the raw files", file=sys.stderr)
     given = mirror_of(mirror)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -123,6 +124,8 @@ def cached_summary(name: str, data_root: Folder) -> Summary | None:
         return None
     try:
         with path.open("rb") as stream:
+            if not is_sealed_zip(stream):
+                return None
             nodes, edges, classes, homophily = np.load(stream, allow_pickle=False)["summary"]
     except (*UNREADABLE, OSError):
         return None

@@ -1,0 +1,297 @@
+"""What lies in a folder, verified: results, models, saved methods, trials and cached graphs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ._checksums import sealed_with
+from ._files import Lock, make_folder, sync_folder, write
+from .bench.engines import EngineError
+from .bench.folder import DAMAGED, EXPERIMENT, Folder, read_nodes
+from .bench.folder import PAGE as RESULTS_PAGE
+from .bench.model_cache import SECONDS
+from .bench.records import EDITED, RecordError, read_json, read_record
+from .graphs import DATASETS, GraphError
+from .graphs.storage import from_arrays, read_arrays
+from .methods import MethodError
+from .methods.storage import CONFIG, WEIGHTS, read_files
+from .model.folder import CARD, MODEL, PAGE, PARTS, SUMMED, TUNING, read_config
+from .model.watching import PICTURE, STATE
+from .report.archive import ARCHIVE, read_archive
+from .report.leaderboard_page import PAGE as BOARD_PAGE
+from .report.leaderboard_page import TABLES as BOARD_TABLES
+from .tuning.best import BEST, read_best
+from .tuning.storage import JOURNAL, OWNERS
+
+SEALED = (RESULTS_PAGE, "table.md", "table.tex", "paper.md", "paper.html")  # for people, made of records
+GRAPH, RAW = "graph.npz", "raw"
+
+
+class NothingToCheck(ValueError):
+    """A place holds nothing that this package writes."""
+
+
+class Finding(NamedTuple):
+    """What is wrong with a file.
+
+    Args:
+        kind: ``damaged``, ``missing`` or ``foreign``; or ``edited``, which is not wrong.
+        path: The file.
+        reason: In a few words.
+        aside: What a repair puts aside.
+    """
+
+    kind: str
+    path: Path
+    reason: str = ""
+    aside: tuple[Path, ...] = ()
+
+
+@dataclass
+class Check:
+    """The check of a folder, or of the file of a saved graph.
+
+    Args:
+        folder: The place.
+    """
+
+    folder: Path
+    findings: list[Finding] = field(default_factory=list)
+    checked: int = 0
+    _known: set[Path] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        kinds: dict[str, Callable[[Path], None]] = {
+            MODEL: self._model, PARTS: self._model, EXPERIMENT: self._results, "runs": self._results,
+            CONFIG: self._method, WEIGHTS: self._method, GRAPH: self._cached, ARCHIVE: self._leaderboard,
+        }  # fmt: skip
+        if self.folder.is_file() and self.folder.suffix == ".npz":
+            self._graph(self.folder)
+            return
+        found = next((check for name, check in kinds.items() if (self.folder / name).exists()), None)
+        if found is None and any(self.folder.glob(f"*/{GRAPH}")):
+            found = self._cache
+        if found is None:
+            raise NothingToCheck(
+                f"{self.folder}: no results, model, saved method or cache of graphs here; name a folder that holds one"
+            )
+        found(self.folder)
+        for path in _files(self.folder):
+            if path not in self._known:
+                self.findings.append(Finding("foreign", path, "not written by credalgnn"))
+
+    @property
+    def wrong(self) -> list[Finding]:
+        """All findings but those of records that were edited."""
+        return [finding for finding in self.findings if finding.kind != EDITED]
+
+    def repair(self) -> list[Path]:
+        """Put damaged files aside, into the folder ``damaged``; returns them. Of a journal what is whole stays.
+
+        Raises:
+            EngineError: Somebody works in the folder.
+        """
+        moved = []
+        root = self.folder if self.folder.is_dir() else self.folder.parent
+        with _alone(root):
+            for finding in self.findings:
+                for path in dict.fromkeys(finding.aside):
+                    if path.is_file():
+                        kept = _whole_part(path) if path.name == JOURNAL else b""
+                        _put_aside(path, root)
+                        if kept:
+                            _keep(path, kept)
+                        moved.append(path)
+        return moved
+
+    def _look(self, path: Path, read: Callable[[Path], Any], aside: tuple[Path, ...] | None = None) -> Any:
+        """What a file holds, if it is there and whole; else None, and a finding."""
+        self._known.add(path)
+        self.checked += 1
+        if not path.is_file():
+            self.findings.append(Finding("missing", path, "", aside or ()))
+            return None
+        try:
+            return read(path)
+        except (RecordError, MethodError, GraphError, EngineError, OSError) as error:
+            reason = " ".join(str(error).split()).removeprefix(f"{path}: ").partition(";")[0]  # the remedy is said once
+            self.findings.append(Finding("damaged", path, reason, (path,) if aside is None else aside))
+        return None
+
+    def _text(self, path: Path) -> None:
+        """A page or a table for people, which is made again from what it shows."""
+        self._look(path, _sealed)
+
+    def _results(self, folder: Path) -> None:
+        """The folder of a benchmark, a search or a reproduction."""
+        place = Folder(folder)
+        self._look(place.experiment, lambda path: read_json(path, "an experiment's description"))
+        records = {}
+        for path in sorted(folder.glob("runs/*/*/seed-*.json")):
+            nodes = folder / "nodes" / path.relative_to(folder / "runs").with_suffix(".parquet")
+            record = self._look(path, lambda path: _placed(path, place), (path, nodes))
+            records[nodes] = record
+            if record is None:
+                self._known.add(nodes)
+            elif EDITED in record:
+                self.findings.append(Finding(EDITED, path, record[EDITED]))
+        self._nodes(folder, records)
+        if (folder / JOURNAL).exists():
+            self._look(folder / JOURNAL, _journal)
+        if (folder / BEST).exists():
+            self._look(folder / BEST, lambda path: read_best(path.parent))
+        for path in folder.glob("models/*"):
+            if (path / CONFIG).exists():  # else it is being trained
+                self._method(path)
+                self._look(path / SECONDS, lambda path: read_json(path, "a time"))
+            self._known.add(path / "lock")
+        for name in SEALED:
+            if (folder / name).exists():
+                self._text(folder / name)
+        self._known.add(folder / "table.csv")  # has no place for a checksum
+
+    def _leaderboard(self, folder: Path) -> None:
+        """The folder of a leaderboard: runs, and the page and tables that are made of them."""
+        self._look(folder / ARCHIVE, read_archive)
+        for name in (BOARD_PAGE, BOARD_TABLES):
+            self._text(folder / name)
+
+    def _nodes(self, folder: Path, records: Mapping[Path, Mapping[str, Any] | None]) -> None:
+        """Predictions per node: those that records name, and facts of the graphs beside them."""
+        for path, record in records.items():
+            if record is not None and record.get("predictions"):
+                self._look(path, lambda path, record=record: read_nodes(path, record["predictions"]))  # type: ignore[misc]
+                graph = Folder(folder).graph(record["dataset"])
+                if graph not in self._known:
+                    self._look(graph, read_nodes)
+        for path in folder.glob("nodes/*/*/seed-*.parquet"):
+            if path not in self._known:
+                self._known.add(path)
+                self.findings.append(Finding("foreign", path, "predictions that no record names"))
+        for path in folder.glob("nodes/*/graph.parquet"):
+            if path not in self._known:
+                self._look(path, read_nodes)
+
+    def _method(self, folder: Path) -> None:
+        """A saved method: two files that vouch for each other."""
+        both = (folder / CONFIG, folder / WEIGHTS)
+        for path in both:
+            self._look(path, lambda path: None, both)
+        if all(path.is_file() for path in both):
+            self._look(folder / CONFIG, lambda path: read_files(path.parent), both)
+            self.checked -= 1  # it was counted above
+
+    def _model(self, folder: Path) -> None:
+        """The folder of a model; what is left of one is no model, so all of it is put aside together."""
+        names = (MODEL, *SUMMED, CARD, PAGE, STATE, PICTURE)
+        whole = tuple(folder / name for name in names)
+        for name in (MODEL, *SUMMED):
+            self._look(folder / name, lambda path: None, whole)
+        if all((folder / name).is_file() for name in (MODEL, *SUMMED)):
+            self._look(folder / MODEL, lambda path: (read_config(path.parent), read_files(path.parent)), whole)
+            self.checked -= 1  # it was counted above
+        self._text(folder / CARD)
+        for name in (PAGE, STATE):
+            if (folder / name).exists():
+                self._text(folder / name)
+        self._known.add(folder / PICTURE)
+        if (folder / TUNING).is_dir():
+            self._results(folder / TUNING)
+
+    def _graph(self, path: Path) -> None:
+        self._look(path, lambda path: from_arrays(read_arrays(path), path))
+
+    def _cached(self, folder: Path) -> None:
+        """A cached graph, which has a checksum in any case."""
+        self._look(folder / GRAPH, lambda path: from_arrays(read_arrays(path, sealed=True), path))
+
+    def _cache(self, folder: Path) -> None:
+        """Cached graphs, and the raw files that they are made of, as far as their sums are known."""
+        for path in sorted(folder.glob(f"*/{GRAPH}")):
+            self._cached(path.parent)
+        files = {name: file for dataset in DATASETS.values() for name, file in dataset.files.items()}
+        for path in _files(folder / RAW):
+            file = files.get(str(path.relative_to(folder / RAW)))
+            self._known.add(path)
+            if file is not None:
+                self._look(path, file.check)
+        for path in folder.glob("*/work-*/**/*"):  # of who reads raw files now, or was killed
+            self._known.add(path)
+
+
+def _placed(path: Path, folder: Folder) -> dict[str, Any]:
+    """A record that lies where its run belongs."""
+    record = read_record(path)
+    if folder.record(record["dataset"], record["method"], record["seed"]) != path:
+        raise RecordError(f"misplaced, it is {record['dataset']} {record['method']} seed {record['seed']}")
+    return record
+
+
+def _sealed(path: Path) -> None:
+    if sealed_with(path.read_bytes()) is None:
+        raise RecordError("damaged or edited, its checksum does not fit")
+
+
+def _journal(path: Path) -> None:
+    whole = _whole_part(path)
+    rest = path.read_bytes()[len(whole) :]
+    if b"\n" in rest:  # and not half a line, which a kill leaves
+        raise RecordError(f"damaged after {whole.count(10)} whole lines")
+
+
+def _whole_part(path: Path) -> bytes:
+    """The lines at the beginning of a journal that are as they were written."""
+    from .tuning.journal import intact
+
+    return path.read_bytes()[: intact(path)]
+
+
+def _keep(journal: Path, content: bytes) -> None:
+    """What is whole of a journal. Whoever works on a trial in it is known to be dead: nobody works in the folder."""
+    for line in content.splitlines():
+        owner = json.loads(line).get("user_attr", {}).get("owner")
+        if owner:
+            write(journal.parent / OWNERS / owner[0], b"")
+    write(journal, content)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """All files below a folder but locks, half-written ones, and what was put aside."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != DAMAGED)
+        for name in sorted(names):
+            if not name.startswith("."):
+                yield Path(place, name)
+
+
+def _put_aside(path: Path, root: Path) -> None:
+    target = root / DAMAGED / path.relative_to(root)
+    number = 1
+    while target.exists():  # put aside before, and damaged again
+        number += 1
+        target = root / DAMAGED / path.relative_to(root).with_name(f"{path.name}.{number}")
+    make_folder(target.parent)
+    path.replace(target)
+    for folder in (target.parent, path.parent):
+        sync_folder(folder)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """While no command works in the folder of an experiment."""
+    lock = Lock(folder / ".lock")
+    if not (folder / ".lock").exists():  # not of an experiment
+        yield
+        return
+    if not lock.take():
+        raise EngineError(f"{folder}: another command works here; repair when it has ended")
+    try:
+        yield
+    finally:
+        lock.free()
