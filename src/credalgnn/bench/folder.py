@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._files import Lock, locked, to_json, write
+from .._files import Lock, find_link, locked, to_json, write
 from .._version import __version__
 from .node_tables import Columns
 from .plan import Run
@@ -50,6 +50,11 @@ class Folder:
         wanted = json.loads(json.dumps({"format": FORMAT, "credalgnn": __version__, **identity}))
         try:
             path.mkdir(parents=True, exist_ok=True)
+            if (link := find_link(path)) is not None:
+                raise RecordError(
+                    f"{link}: a link, which would lead writes elsewhere; put what it points to in its place, or choose "
+                    "another --out"
+                )
             others = [file for file in path.iterdir() if not file.name.startswith(".") and file.name != EXPERIMENT]
             if others and not (path / EXPERIMENT).exists():
                 raise RecordError(f"{path} is not empty and holds no experiment: choose another --out")

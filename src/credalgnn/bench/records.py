@@ -6,12 +6,13 @@ says too little, how it is checked. docs/benchmark.md shows the same table.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict, get_args, get_origin, get_type_hints
 
+from .._reading import Unreadable, parse_json, read_bytes
+from ..methods.given import Protocol
 from ..metrics.evaluation import BINS, REJECTION_STEPS, ROC_GRID
 from .plan import SETTINGS
 
@@ -90,7 +91,9 @@ class About(TypedDict):
     method: Annotated[str, Field("name of the method")]
     seed: Annotated[int, Field("of the run")]
     split_seed: Annotated[int, Field("public split, or seed of a random one")]
-    protocol: Annotated[str, Field("what was allowed to be looked at: `sealed` or `paper`")]
+    protocol: Annotated[
+        str, Field("what was allowed to be looked at: `sealed` or `paper`", lambda value: value in get_args(Protocol))
+    ]
     setting: Annotated[str, Field("`transductive` or `inductive`", lambda value: value in SETTINGS)]
     fingerprint: Annotated[str, Field("hash of the task: graph, classes left out, split, labels, shifts")]
     config: Annotated[dict[str, Any], Field("every hyper-parameter, those of the models it stands on among them")]
@@ -212,10 +215,10 @@ def read_json(path: Path, what: str, remedy: str = REMEDY) -> dict[str, Any]:
         remedy: What to do about it, for the error.
     """
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(read_bytes(path))
     except OSError as error:
         raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
+    except Unreadable as error:
         raise RecordError(f"{path}: damaged, not {what} ({error}); {remedy}") from None
     if not isinstance(content, dict):
         raise RecordError(f"{path}: damaged, not {what}; {remedy}")

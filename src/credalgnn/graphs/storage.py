@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from .._files import atomic
+from .._reading import Unreadable, read_npz
 from .errors import GraphError
 from .graph import Graph
 
@@ -99,14 +98,10 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     if not path.is_file():
         raise GraphError(f"{path}: no such file")
     try:
-        with path.open("rb") as stream:
-            file = np.load(stream, allow_pickle=False)
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise ValueError("it holds a single array")
-            arrays = dict(file.items())
-    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError) as error:
+        arrays = read_npz(path)
+    except (Unreadable, OSError) as error:
         raise GraphError(f"{path}: not a saved graph ({error})") from None
-    if int(arrays.pop("format", np.array(0))) != FORMAT or "edge_index" not in arrays:
+    if not np.array_equal(arrays.pop("format", np.array(0)), FORMAT) or "edge_index" not in arrays:
         raise GraphError(f"{path}: not a graph saved by this version; save it again")
     return arrays
 

@@ -10,15 +10,16 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from .._files import write
+from .._reading import Unreadable, parse_json, parse_tensors, read_bytes
+from .._texts import one_line
 from .._version import __version__
 from ..graphs import Task
 from ..nn.backbones import BackboneFactory
+from ..nn.building import at_most
 from ..nn.training import Epoch
 from .base import Method
 from .calibration import CalibrationNodes
@@ -82,17 +83,19 @@ def load_method(
         )
     path = Path(folder)
     try:
-        config, weights = json.loads((path / CONFIG).read_bytes()), (path / WEIGHTS).read_bytes()
+        config, weights = parse_json(read_bytes(path / CONFIG)), read_bytes(path / WEIGHTS)
     except OSError as error:
         raise MethodError(f"{error.filename}: cannot be read ({error.strerror}); was a method saved here?") from None
-    except ValueError:
-        raise MethodError(f"{path / CONFIG}: not a JSON file") from None
+    except Unreadable as error:
+        raise MethodError(f"{path / CONFIG}: cannot be read ({error}); save the method again") from None
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise MethodError(f"{path / CONFIG}: not a method of format {FORMAT}, which this version reads")
     if config.get("weights") != hashlib.blake2b(weights, digest_size=16).hexdigest():
         raise MethodError(f"{path / WEIGHTS}: damaged, or of another save than {CONFIG}; save the method again")
     try:
-        loaded = _made(config, "", load_tensors(weights), _Options(method, backbone, device))
+        tensors = parse_tensors(weights)
+        with at_most(2 * sum(tensor.numel() for tensor in tensors.values())):
+            loaded = _made(config, "", tensors, _Options(method, backbone, device))
     except MethodError:
         raise
     except (
@@ -102,9 +105,12 @@ def load_method(
         AttributeError,
         RuntimeError,
         ArithmeticError,
-        SafetensorError,
+        AssertionError,
+        MemoryError,
+        RecursionError,
     ) as error:
-        raise MethodError(f"{path / CONFIG}: does not describe a method ({error})") from None
+        reason = f"{one_line(str(error)):.200}"
+        raise MethodError(f"{path / CONFIG}: does not describe a method ({reason}); save it again") from None
     if task is not None:
         same = loaded.fingerprint == task.fingerprint
         if not same and not any_task:
@@ -180,6 +186,9 @@ def _made(config: Mapping[str, Any], prefix: str, tensors: Mapping[str, Tensor],
     parts = config.get("parts", {})
     own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
     method.feature_range_ = FeatureRange(own.pop(f"{_RANGE}low"), own.pop(f"{_RANGE}high"))
+    for bound in (method.feature_range_.low, method.feature_range_.high):
+        if bound.shape != (method.num_features,) or not bound.is_floating_point():
+            raise ValueError(f"the range of {method.num_features} features is stored as {list(bound.shape)}")
     held = {name: own.pop(name) for name in list(own) if name.startswith(_CALIBRATION)}
     if held:
         tensors_of = {name.removeprefix(_CALIBRATION): tensor for name, tensor in held.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 import re
@@ -13,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
-from .._files import to_json, write
+from .._files import find_link, to_json, write
+from .._reading import parse_json, read_bytes, read_tensors
 from .._version import __version__
 from ..methods import Method, MethodError, load_method
 from ..methods.known_nodes import KnownNodes
@@ -50,6 +48,8 @@ def check_free(folder: Path) -> None:
         raise MethodError(f"{place} is a file, so {folder} cannot be made: name another folder")
     if not os.access(place, os.W_OK | os.X_OK):
         raise MethodError(f"{place}: no permission to write there; name another folder")
+    if (link := find_link(folder)) is not None:
+        raise MethodError(f"{link}: a link, which would lead writes elsewhere; remove it, or name another folder")
     ours = {*SUMMED, PAGE, TUNING}
     there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if PARTS in there:
@@ -108,13 +108,13 @@ def load(folder: Path, method: type[Method] | str | None = None) -> Model:
     if not place.is_file():
         raise MethodError(f"{folder}: no model in it, or one whose fit was not finished; credalgnn fit makes one")
     try:
-        config = json.loads(place.read_bytes())
+        config = parse_json(read_bytes(place))
         if not isinstance(config, dict) or config.get("format") != FORMAT:
             raise MethodError(f"{place}: not a model of format {FORMAT}, which this version reads")
         for name in SUMMED:
-            if _sum((folder / name).read_bytes()) != config["sums"][name]:
+            if _sum(read_bytes(folder / name)) != config["sums"][name]:
                 raise MethodError(f"{folder / name}: damaged, or of another model; copy the folder again, or fit again")
-        tensors = load_tensors((folder / PARTS).read_bytes())
+        tensors = read_tensors(folder / PARTS)[0]
         parts = {
             name: KnownNodes(
                 bytes(tensors[f"{name}.content"].tolist()).hex(), tensors[f"{name}.nodes"], tensors[f"{name}.codes"]
@@ -128,7 +128,7 @@ def load(folder: Path, method: type[Method] | str | None = None) -> Model:
         raise MethodError(f"{error.filename}: cannot be read ({error.strerror}); copy the folder again") from None
     except MethodError:
         raise
-    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, SafetensorError) as e:
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as e:
         reason = f"{type(e).__name__}: {' '.join(str(e).split())[:100]}"
         raise MethodError(f"{place}: damaged ({reason}); copy the folder again, or fit again") from None
     return Model(load_method(folder, method=method), parts, reader, summary)

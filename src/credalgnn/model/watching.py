@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from .._files import Lock, write
+from .._reading import parse_json, read_tensors
 from ..conformal import ExchangeabilityTest, p_values
 from ..graphs import Graph
 from ..methods import Method, MethodError
@@ -194,12 +194,12 @@ def _read(
         except ValueError as error:
             raise MethodError(str(error)) from None
     try:
-        with safe_open(place, "np") as file:
-            stored = json.loads(file.metadata()["watch"])
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        tensors, about = read_tensors(place)
+        stored = parse_json(about["watch"].encode())
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         test = ExchangeabilityTest.from_state(stored["test"], arrays)
         history = [WatchReport(**report) for report in stored["batches"]]
-    except (SafetensorError, ValueError, LookupError, TypeError, OSError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OSError) as error:
         raise MethodError(f"{place}: cannot be read ({error}); --reset begins anew") from None
     if false_alarms is not None and false_alarms != test.false_alarms:
         raise MethodError(

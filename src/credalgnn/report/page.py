@@ -5,10 +5,8 @@ Python picks and rounds what the page needs; the scripts in ``web`` show it. All
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +15,8 @@ from numpy.typing import NDArray
 
 from .._files import write
 from ..bench.folder import Folder
-from ..bench.records import RecordError
+from ..bench.node_tables import column_names, read_columns
+from ..bench.records import RecordError, read_json
 from ..metrics import MARKS, METRICS
 from .document import distinct_numbers, document, numbers
 from .summary import Row, TaskKey, make_rows
@@ -223,7 +222,7 @@ def _folder_of(record: Record, folders: Iterable[Path]) -> Path | None:
     for folder in folders:
         run = Folder(folder).record(record["dataset"], record["method"], record["seed"])
         if _parquet(folder, record).is_file() and run.is_file():
-            there = json.loads(run.read_text(encoding="utf-8"))
+            there = read_json(run, "a record")
             same = ("protocol", "setting", "split_seed", "fingerprint", "config")
             if all(there.get(name) == record[name] for name in same):
                 return folder
@@ -280,42 +279,31 @@ def _predictions(
     return result
 
 
-@contextmanager
-def _whole(path: Path) -> Iterator[None]:
-    """A Parquet file that cannot be read is named, with the remedy."""
-    import pyarrow as pa
-
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        message = " ".join(str(error).split())
-        raise RecordError(f"{path}: damaged ({message:.120}); delete it, and the benchmark makes it again") from None
-
-
 def _read(path: Path, headline: str) -> _Table:
-    import pyarrow.parquet as pq
+    import pyarrow.compute as pc
 
-    with _whole(path):
-        there = pq.read_schema(path).names
-        lacking = {"node", "split", "ood", "label", "class", "prediction", f"score_{headline}"}.difference(there)
-        if lacking:
-            raise RecordError(f"{path}: without {min(lacking)}, so of another run; delete it, and it is made again")
-        names = [name for name in there if not re.fullmatch(r"(p|lower|upper)_\d+|class|split|why", name)]
-        table = pq.read_table(path, columns=names, filters=[("split", "=", "test")]).sort_by("node")
-    column = {name: table[name].to_numpy() for name in names if name != "prediction"}
+    there = column_names(path)
+    lacking = {"node", "split", "ood", "label", "class", "prediction", f"score_{headline}"}.difference(there)
+    if lacking:
+        raise RecordError(f"{path}: without {min(lacking)}, so of another run; delete it, and it is made again")
+    names = [name for name in there if not re.fullmatch(r"(p|lower|upper)_\d+|class|why", name)]
+    table = read_columns(path, names)
+    table = table.filter(pc.equal(table["split"], "test")).drop_columns("split").sort_by("node")
+    column = {name: table[name].to_numpy() for name in table.column_names if name != "prediction"}
     prediction = None if table["prediction"].null_count else table["prediction"].to_numpy().astype(np.int64)
     scores = {name.removeprefix("score_"): column[name].astype(float) for name in names if name.startswith("score_")}
-    ood, credal = column["ood"].astype(bool), "lower_0" in there and prediction is not None
-    return _Table(path, headline, column["node"], ood, column["label"], prediction, scores, credal)
+    credal = "lower_0" in there and prediction is not None
+    return _Table(path, headline, column["node"], column["ood"], column["label"], prediction, scores, credal)
 
 
 def _columns(path: Path, names: Sequence[str], nodes: NDArray[np.int64]) -> dict[str, list[Any]]:
     """Columns of a Parquet file, as far as it has them, for the given nodes; None for a node that is not in it."""
-    import pyarrow.parquet as pq
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    with _whole(path):
-        there = [name for name in names if name in pq.read_schema(path).names]
-        table = pq.read_table(path, columns=["node", *there], filters=[("node", "in", nodes.tolist())])
+    there = [name for name in names if name in column_names(path)]
+    table = read_columns(path, ["node", *there])
+    table = table.filter(pc.is_in(table["node"], pa.array(nodes, table["node"].type)))
     place = {node: i for i, node in enumerate(table["node"].to_pylist())}
     result = {name: table[name].to_pylist() for name in there}
     rows = [place.get(int(node)) for node in nodes]

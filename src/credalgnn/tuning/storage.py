@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 import os
 import time
 import uuid
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._files import Lock
+from .._reading import open_file, parse_json, read_bytes
+from .._texts import one_line, without_credentials
 from ..bench.engines import EngineError
 
 if TYPE_CHECKING:
@@ -77,21 +79,46 @@ def open_storage(folder: Path, url: str | None = None) -> optuna.storages.BaseSt
         try:
             return optuna.storages.RDBStorage(url)
         except Exception as error:  # whatever the driver of the database raises
-            message = " ".join(str(error).split())
-            raise EngineError(f"--storage {url}: cannot be opened ({message:.200})") from None
+            place, message = without_credentials(url), without_credentials(one_line(str(error)), url)
+            raise EngineError(f"--storage {place}: cannot be opened ({message:.200})") from None
     path = folder / JOURNAL
     lock = _JournalLock(path, Lock(folder / ".journal"))
     lock.acquire()
-    lines = path.read_bytes().splitlines() if path.exists() else []  # while nobody writes
-    lock.release()
     try:
+        lines = read_bytes(path).splitlines() if path.exists() else []  # while nobody writes
+        lock.release()
         for line in lines:
-            json.loads(line)
-        return optuna.storages.JournalStorage(JournalFileBackend(str(path), lock))  # type: ignore[arg-type]
-    except (ValueError, LookupError, TypeError, AttributeError):
+            parse_json(line)
+        storage = optuna.storages.JournalStorage(JournalFileBackend(str(path), lock))  # type: ignore[arg-type]
+        for study in storage.get_all_studies():
+            for trial in storage.get_all_trials(study._study_id, deepcopy=False):
+                _check_trial(trial)
+        return storage
+    except OSError:
+        raise
+    except Exception as error:  # whatever Optuna makes of operations that do not belong together
+        reason = one_line(str(error)) or type(error).__name__
         raise EngineError(
-            f"{path}: damaged, and not by a kill; bring it back from a copy, or choose another --out"
+            f"{path}: damaged, and not by a kill ({reason:.100}); bring it back from a copy, or choose another --out"
         ) from None
+    finally:
+        lock.release()
+
+
+def _check_trial(trial: optuna.trial.FrozenTrial) -> None:
+    """Refuse a trial whose notes are not what ``study.py`` writes there."""
+    notes = trial.user_attrs
+    seed, owner, seen = notes.get("seed", 0), notes.get("owner", ["", 0.0]), notes.get("seen", {})
+    numbers = [*(trial.values or [0.0]), owner[1], *seen.values()]
+    if (
+        not isinstance(seed, int)
+        or not isinstance(owner[0], str)
+        or not all(isinstance(number, int | float) for number in numbers)
+        or not all(epoch.isdigit() for epoch in seen)
+        or not math.isfinite(math.fsum(trial.values or []))
+        or not isinstance(trial.system_attrs.get("fixed_params", {}), dict)
+    ):
+        raise ValueError(f"trial {trial.number} has notes of another kind")
 
 
 class _JournalLock:
@@ -107,11 +134,11 @@ class _JournalLock:
     def acquire(self) -> bool:
         held = self._lock.take(wait=True)
         if self._journal.exists() and self._journal.stat().st_size:
-            with self._journal.open("rb") as file:
+            with open_file(self._journal) as file:
                 file.seek(-1, os.SEEK_END)
                 whole = file.read(1) == b"\n"
             if not whole:
-                os.truncate(self._journal, self._journal.read_bytes().rfind(b"\n") + 1)
+                os.truncate(self._journal, read_bytes(self._journal).rfind(b"\n") + 1)
         return held
 
     def release(self) -> None:

@@ -18,6 +18,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..._reading import read_npz
+from ..._texts import one_line
 from ..errors import GraphError
 from ..graph import Graph
 from ..split import Split
@@ -63,7 +65,7 @@ def load_files(dataset: Dataset, mirror: Folder, data_root: Folder) -> Loaded:
             roles = arrays.pop("roles", None)
             return Loaded(from_arrays(arrays, path), None if roles is None else _splits(roles))
         except GraphError as error:
-            print(f"{error}; it is made anew", file=sys.stderr)
+            print(f"{one_line(str(error))}; it is made anew", file=sys.stderr)
     given = mirror_of(mirror)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -122,8 +124,7 @@ def cached_summary(name: str, data_root: Folder) -> Summary | None:
     if not path.is_file():
         return None
     try:
-        with path.open("rb") as stream:
-            nodes, edges, classes, homophily = np.load(stream, allow_pickle=False)["summary"]
+        nodes, edges, classes, homophily = read_npz(path, ["summary"])["summary"]
     except (*UNREADABLE, OSError):
         return None
     return Summary(int(nodes), int(edges), int(classes), float(homophily))
