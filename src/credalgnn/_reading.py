@@ -69,6 +69,29 @@ def open_file(path: Path) -> io.BufferedReader:
     return file
 
 
+class Bounded(io.RawIOBase):
+    """A stream of what a file unpacks to, which ends with an error where that is more than the file justifies.
+
+    Args:
+        stream: What is unpacked.
+        path: The file.
+    """
+
+    def __init__(self, stream: Any, path: Path) -> None:
+        super().__init__()
+        self._stream, self._left = stream, most_unpacked(path.stat().st_size)
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        block: bytes = self._stream.read(size)
+        self._left -= len(block)
+        if self._left < 0:
+            raise Unreadable("it unpacks to far more than its size; if that is right, unpack it first")
+        return block
+
+
 def read_bytes(path: Path) -> bytes:
     """All of a file.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 from collections import Counter
@@ -10,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._reading import Unreadable, most_unpacked, read_parquet
+from .._reading import Bounded, Unreadable, read_parquet
+from .._texts import one_line
 from .errors import GraphError
 
 DELIMITERS = ",;|\t"
@@ -68,7 +68,7 @@ def read_table(value: Any, role: str, text: Sequence[str], delimiter: str | None
     except (Unreadable, pa.ArrowException, OSError, EOFError) as error:
         if "UTF8" in str(error):
             raise _not_utf8(path) from None
-        raise GraphError(f"{path}: cannot be read ({error})") from None
+        raise GraphError(f"{path}: cannot be read ({one_line(str(error)):.200})") from None
     raise GraphError(f"{path}: a {', '.join(TEXT)} or {PARQUET[0]} file is wanted")
 
 
@@ -119,31 +119,13 @@ def _text_table(path: Path, text: Sequence[str], delimiter: str | None) -> Any:
         raise GraphError(f"delimiter must be a single character, not {separator!r}")
     with pa.input_stream(path, compression=packed) as stream:
         table = pyarrow.csv.read_csv(
-            pa.PythonFile(_Unpacked(stream, most_unpacked(path.stat().st_size)), "r") if packed else stream,
+            Bounded(stream, path) if packed else stream,
             parse_options=pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=b'"' in start),
             convert_options=pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(text, pa.string())),
         )
     if any(pa.types.is_binary(column.type) for column in table.columns):  # what is not UTF-8 is read as bytes
         raise _not_utf8(path)
     return table
-
-
-class _Unpacked(io.RawIOBase):
-    """A stream that ends with an error where it holds more than it may."""
-
-    def __init__(self, stream: Any, most: int) -> None:
-        super().__init__()
-        self._stream, self._left = stream, most
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        block: bytes = self._stream.read(size)
-        self._left -= len(block)
-        if self._left < 0:
-            raise Unreadable("it unpacks to far more than its size; if that is right, unpack it: gunzip")
-        return block
 
 
 def _delimiter(header: str) -> str:

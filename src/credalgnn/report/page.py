@@ -317,7 +317,12 @@ def _graph(
     for folder in folders:
         path = Folder(folder).graph(dataset)
         if path.is_file():
-            result = _columns(path, ["degree", "homophily", "neighbours", "neighbour_classes"], nodes)
+            wanted = ["degree", "homophily", "neighbours", "neighbour_classes"]
+            if lacking := {"node", *wanted}.difference(column_names(path)):
+                raise RecordError(
+                    f"{path}: damaged (without {min(lacking)}); delete it, and the benchmark makes it again"
+                )
+            result = _columns(path, wanted, nodes)
             classes = [[names.setdefault(one, len(names)) for one in row or []] for row in result["neighbour_classes"]]
             return {
                 "degree": result["degree"],

@@ -42,6 +42,8 @@ UNREADABLE = (
     RuntimeError,
     AttributeError,
     TypeError,
+    AssertionError,
+    MemoryError,
     zipfile.BadZipFile,
     zlib.error,
 )
@@ -107,8 +109,9 @@ def _read(dataset: Dataset, work: Path) -> Loaded:
         return Loaded(made) if isinstance(made, Graph) else made
     places = [(work / file).resolve() for file in dataset.files]
     names = ", ".join(place.name for place in places)
+    said = f"{one_line(str(reason)):.200}"
     raise GraphError(
-        f"{dataset.name}: one of {names} in {places[0].parent} cannot be read ({reason}); replace it, or remove it to "
+        f"{dataset.name}: one of {names} in {places[0].parent} cannot be read ({said}); replace it, or remove it to "
         "fetch it"
     )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..._files import write
-from ..._reading import open_file
+from ..._reading import most_unpacked, open_file
 from ..._texts import without_credentials
 from ..errors import GraphError
 from .download import DownloadError, fetch
@@ -93,6 +93,8 @@ def _download(name: str, file: File, files: Mapping[str, File], root: Path) -> N
             inside = next((entry for entry in content.namelist() if entry.endswith(f"raw/{local.name}")), None)
             if inside is None:
                 raise zipfile.BadZipFile(f"it has no raw/{local.name}")
+            if content.getinfo(inside).file_size > most_unpacked(archive.stat().st_size):
+                raise zipfile.BadZipFile("it unpacks to far more than its size")
             write(local, content.read(inside))
         if all((root / other).is_file() for other in files):
             archive.unlink(missing_ok=True)
