@@ -57,15 +57,6 @@ class Kind(NamedTuple):
     mend: Callable[[Path], None] = lambda folder: None
 
 
-class Counts(NamedTuple):
-    """What became of the damaged files of a kind."""
-
-    same: int
-    valid: int
-    refused: int
-    other: list[str]
-
-
 # Damage ---------------------------------------------------------------------------------------------------------------
 
 
@@ -572,9 +563,7 @@ def kinds() -> dict[str, Kind]:
         "graph.safetensors": Kind(_safetensors, _source("graph.safetensors"), other_tensors),
         "raw: allx of Planetoid": _raw("cora", write_planetoid, cora + "allx"),
         "raw: graph of Planetoid": _raw("cora", write_planetoid, cora + "graph"),
-        "raw: npz of gnn-benchmark": _raw(
-            "computers", write_gnn_benchmark, "Computers/raw/amazon_electronics_computers.npz"
-        ),
+        "raw: npz of gnn-benchmark": _raw("computers", write_gnn_benchmark, computers),
         "raw: npz of heterophilous": _raw(
             "roman-empire", lambda root: write_heterophilous(root, "roman_empire"), "roman_empire/raw/roman_empire.npz"
         ),
@@ -590,8 +579,8 @@ def kinds() -> dict[str, Kind]:
 # Running --------------------------------------------------------------------------------------------------------------
 
 
-def work(name: str, count: int, place: Path) -> None:
-    """Read so many damaged files of a kind in this process; what became of them goes to stdout as JSON."""
+def work(name: str, count: int, place: Path) -> dict[str, Any]:
+    """Read so many damaged files of a kind in this process; what became of them."""
     import torch
 
     from credalgnn.bench.engines import EngineError
@@ -603,13 +592,13 @@ def work(name: str, count: int, place: Path) -> None:
     warnings.simplefilter("ignore")
     kind = kinds()[name]
     whole, folder = place / "whole", place / "folder"
-    whole.mkdir()
+    whole.mkdir(parents=True)
     target = kind.make(whole).relative_to(whole)
     content = (whole / target).read_bytes()
     shutil.copytree(whole, folder)
     expected = repr(kind.read(folder))
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY,) * 2)
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.RLIM_INFINITY))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     counts: dict[str, Any] = {"same": 0, "valid": 0, "refused": 0, "other": []}
     for number in range(count):
@@ -639,8 +628,7 @@ def work(name: str, count: int, place: Path) -> None:
             counts["other"].append(f"{number}: {type(error).__name__}: {str(error)[:150]} @ {lines}")
         faulthandler.cancel_dump_traceback_later()
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
-    counts["grown"] = grown
-    print(json.dumps(counts))
+    return {**counts, "grown": grown}
 
 
 def run(name: str, count: int, material: Path) -> dict[str, Any]:
@@ -665,7 +653,7 @@ def main() -> None:
     parser.add_argument("--place", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.work:
-        work(args.work, args.files, args.place)
+        print(json.dumps(work(args.work, args.files, args.place)))
         return
     print(
         "| file | files | as before | changed, and valid | one line | other | memory grew, MiB |\n|---|" + "---:|" * 6

@@ -67,8 +67,8 @@ class Folder:
         for name in sorted({*wanted, *there}):
             if wanted.get(name) != there.get(name):
                 raise RecordError(
-                    f"{path} holds another experiment, with {name} {json.dumps(there.get(name))} and not "
-                    f"{json.dumps(wanted.get(name))}: choose another --out"
+                    f"{path} holds another experiment, with {name:.40} {json.dumps(there.get(name)):.80} and not "
+                    f"{json.dumps(wanted.get(name)):.80}: choose another --out"
                 )
         return cls(path)
 

@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -198,7 +198,7 @@ def _read(
         stored = parse_json(about["watch"].encode())
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         test = ExchangeabilityTest.from_state(stored["test"], arrays)
-        history = [WatchReport(**report) for report in stored["batches"]]
+        history = [_report(**report) for report in stored["batches"]]
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OSError) as error:
         raise MethodError(f"{place}: cannot be read ({error}); --reset begins anew") from None
     if false_alarms is not None and false_alarms != test.false_alarms:
@@ -207,6 +207,18 @@ def _read(
             "is, or begin anew with --reset"
         )
     return test, history
+
+
+_TYPES = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}
+
+
+def _report(**values: Any) -> WatchReport:
+    """A report as it was written; one with values of other types is refused."""
+    report = WatchReport(**values)
+    for field in fields(WatchReport):
+        if type(getattr(report, field.name)) not in _TYPES[str(field.type)]:
+            raise ValueError(f"{field.name} of a batch is {getattr(report, field.name)!r:.40}")
+    return report
 
 
 def _write(folder: Path, test: ExchangeabilityTest, history: Sequence[WatchReport]) -> None:
