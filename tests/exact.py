@@ -1,4 +1,4 @@
-"""Entropies of credal sets of any dtype against enumeration: how many are further from the truth than rounding explains.
+"""Entropies of credal sets of any dtype against enumeration: how many are further off than rounding explains.
 
 What a set of a narrow dtype is, is the float64 set of the same numbers, scaled where their sums miss 1 by rounding.
 """

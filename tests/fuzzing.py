@@ -148,7 +148,7 @@ def _other_array(array: np.ndarray[Any, Any], rng: random.Random) -> np.ndarray[
         return np.array([{"a": 1}], dtype=object)
     if what == 5 and array.dtype.kind in "iuf" and array.size:
         changed = array.copy()
-        changed.reshape(-1)[rng.randrange(array.size)] = rng.choice((-1, 100, 127, 0))
+        changed.reshape(-1)[rng.randrange(array.size)] = rng.choice((-1 if array.dtype.kind != "u" else 1, 100, 127, 0))
         return changed
     if what == 6 and array.dtype.kind == "f" and array.size:
         changed = array.copy()

@@ -6,6 +6,7 @@ is at most ``RATIO`` times its size, or ``ALWAYS`` bytes; arrays that are stored
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import math
@@ -69,27 +70,19 @@ def open_file(path: Path) -> io.BufferedReader:
     return file
 
 
-class Bounded(io.RawIOBase):
-    """A stream of what a file unpacks to, which ends with an error where that is more than the file justifies.
+def check_gzip(path: Path) -> None:
+    """Refuse a gzip file that unpacks to more than its size justifies; it is unpacked once for that, and not kept.
 
     Args:
-        stream: What is unpacked.
         path: The file.
     """
-
-    def __init__(self, stream: Any, path: Path) -> None:
-        super().__init__()
-        self._stream, self._left = stream, most_unpacked(path.stat().st_size)
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        block: bytes = self._stream.read(size)
-        self._left -= len(block)
-        if self._left < 0:
-            raise Unreadable("it unpacks to far more than its size; if that is right, unpack it first")
-        return block
+    check_regular(path)
+    left = most_unpacked(path.stat().st_size)
+    with gzip.open(path) as stream:
+        while left >= 0 and (block := stream.read(BLOCK)):
+            left -= len(block)
+    if left < 0:
+        raise Unreadable("it unpacks to far more than its size; if that is right, unpack it first")
 
 
 def read_bytes(path: Path) -> bytes:
@@ -152,7 +145,7 @@ def read_npz(path: Path, names: Sequence[str] | None = None, optional: Sequence[
         try:
             with zipfile.ZipFile(file) as archive:
                 return _arrays(archive, size, names, optional)
-        except (Unreadable, OSError):
+        except Unreadable:
             raise
         except MemoryError:
             raise Unreadable("too large for the memory of this machine") from None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._reading import Bounded, Unreadable, read_parquet
+from .._reading import Unreadable, check_gzip, read_parquet
 from .._texts import one_line
 from .errors import GraphError
 
@@ -65,7 +66,7 @@ def read_table(value: Any, role: str, text: Sequence[str], delimiter: str | None
             return _once(NamedTable(read_parquet(path), str(path), True))
         if path.name.lower().endswith(TEXT):
             return _once(NamedTable(_text_table(path, text, delimiter), str(path), False))
-    except (Unreadable, pa.ArrowException, OSError, EOFError) as error:
+    except (Unreadable, pa.ArrowException, OSError, EOFError, zlib.error) as error:
         if "UTF8" in str(error):
             raise _not_utf8(path) from None
         raise GraphError(f"{path}: cannot be read ({one_line(str(error)):.200})") from None
@@ -104,6 +105,8 @@ def _text_table(path: Path, text: Sequence[str], delimiter: str | None) -> Any:
     import pyarrow.csv
 
     packed = "gzip" if path.name.lower().endswith(".gz") else None
+    if packed:
+        check_gzip(path)
     with pa.input_stream(path, compression=packed) as stream:
         start = stream.read(1 << 16)
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -119,7 +122,7 @@ def _text_table(path: Path, text: Sequence[str], delimiter: str | None) -> Any:
         raise GraphError(f"delimiter must be a single character, not {separator!r}")
     with pa.input_stream(path, compression=packed) as stream:
         table = pyarrow.csv.read_csv(
-            Bounded(stream, path) if packed else stream,
+            stream,
             parse_options=pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=b'"' in start),
             convert_options=pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(text, pa.string())),
         )
@@ -144,7 +147,7 @@ def _once(named: NamedTable) -> NamedTable:
     counts = Counter(named.table.column_names)
     twice = [column for column, count in counts.items() if count > 1]
     if twice:
-        raise GraphError(f"{named.name}: the column {twice[0]!r} stands twice")
+        raise GraphError(f"{named.name}: the column {twice[0]!r:.60} stands twice")
     return named
 
 

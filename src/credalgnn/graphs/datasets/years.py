@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._reading import Bounded, check_regular, most_unpacked
+from ..._reading import check_gzip, check_regular, most_unpacked
 from ..errors import GraphError
 from ..graph import Graph
 from .base import Dataset, Summary
@@ -118,17 +118,16 @@ def _check_packed(path: Path) -> None:
 def _read_csv(path: Path) -> NDArray[Any]:
     """A gzipped CSV of numbers without a header, [rows, columns]."""
     try:
-        import pyarrow as pa
+        check_gzip(path)
         import pyarrow.csv
 
         options = pyarrow.csv.ReadOptions(autogenerate_column_names=True)
-        with pa.input_stream(path, compression="gzip") as stream:
-            table = pyarrow.csv.read_csv(Bounded(stream, path), read_options=options)
+        table = pyarrow.csv.read_csv(path, read_options=options)
         return np.stack([column.to_numpy() for column in table.columns], 1)
     except ImportError:
         with gzip.open(path, "rt") as file:
             return np.loadtxt(file, delimiter=",", ndmin=2)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, zlib.error) as error:
         raise GraphError(f"{path}: cannot be read ({error}); remove it and load again") from None
 
 
