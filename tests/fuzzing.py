@@ -21,7 +21,7 @@ import sys
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ import numpy as np
 FILES = 1000  # of each kind
 SECONDS = 20  # that one file may take
 MEMORY = 1 << 30  # bytes of address space that readers may take above what they have when they begin
+GROWTH = 256  # MiB that memory may grow by while they are read: what any file may unpack to
 TOKENS = [
     b"[" * 3000, b'{"a":' * 3000, b"-" * 3000, b"\xef\xbb\xbf", b"\xff\xfe", b"\x00" * 40, b"\xff" * 8, b"NaN", b"9e99",
     b"9" * 400, b"-1", b"null", b'"\\ud800"', b"\\ud800", b"<script>", b"\x1b[2J", b"\r\n", b"\n", b",", b'"', b"\x7f",
@@ -429,7 +430,7 @@ def _sum_model(folder: Path) -> None:
             content = (folder / "model" / name).read_bytes()
             config["sums"][name] = hashlib.blake2b(content, digest_size=16).hexdigest()
         place.write_text(json.dumps(config))
-    except (ValueError, TypeError, LookupError, AttributeError):
+    except (ValueError, TypeError, LookupError, AttributeError, OSError):
         pass
 
 
@@ -603,7 +604,7 @@ def work(name: str, count: int, place: Path) -> dict[str, Any]:
     counts: dict[str, Any] = {"same": 0, "valid": 0, "refused": 0, "other": []}
     for number in range(count):
         rng = random.Random(f"{name} {number}")
-        (place / "number").write_text(str(number))
+        (place.parent / "last").write_text(f"{name} {number}")
         shutil.rmtree(folder)
         shutil.rmtree(place / "out", ignore_errors=True)
         shutil.copytree(whole, folder)
@@ -631,45 +632,50 @@ def work(name: str, count: int, place: Path) -> dict[str, Any]:
     return {**counts, "grown": grown}
 
 
-def run(name: str, count: int, material: Path) -> dict[str, Any]:
-    """The same in a process of its own; one that dies has met something else than an answer or a line."""
+def run(names: Sequence[str], count: int, material: Path) -> dict[str, dict[str, Any]]:
+    """The same for some kinds in a process of its own; one that dies has met something else than an answer or a line.
+
+    Args:
+        names: Of the kinds.
+        count: How many files of each.
+        material: A folder for what files are made of, which others may share.
+    """
     with tempfile.TemporaryDirectory() as place:
         environment = {**os.environ, "FUZZ_MATERIAL": str(material), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, __file__, "--work", name, "--files", str(count), "--place", place]
+        command = [sys.executable, __file__, "--files", str(count), "--place", place, "--kinds", *names]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         if done.returncode == 0:
-            counts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-            return counts
-        number = (Path(place) / "number").read_text() if (Path(place) / "number").exists() else "none"
-        died = f"{number}: the process died ({done.returncode}): {done.stderr[-1500:]}"
-        return {"same": 0, "valid": 0, "refused": 0, "other": [died], "grown": 0}
+            found: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+            return found
+        last = (Path(place) / "last").read_text() if (Path(place) / "last").exists() else "none"
+        died = f"{last}: the process died ({done.returncode}): {done.stderr[-1500:]}"
+        return {name: {"same": 0, "valid": 0, "refused": 0, "other": [died], "grown": 0} for name in names}
+
+
+HEAD = ("file", "files", "as before", "changed, and valid", "one line", "other", "memory grew by MiB")
+
+
+def row(name: str, count: int, counts: dict[str, Any]) -> str:
+    """A row of the table."""
+    numbers = [count, counts["same"], counts["valid"], counts["refused"], len(counts["other"]), counts["grown"]]
+    return f"| {name} | {' | '.join(f'{number:,}' for number in numbers)} |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Damaged files of every kind, and what the readers say to them.")
     parser.add_argument("--files", type=int, default=FILES, help="of each kind")
-    parser.add_argument("--kinds", nargs="*", help="only these")
-    parser.add_argument("--work", help=argparse.SUPPRESS)
-    parser.add_argument("--place", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--kinds", nargs="+", default=list(kinds()), help="only these")
+    parser.add_argument("--place", type=Path, help=argparse.SUPPRESS)  # where the process of some kinds works
     args = parser.parse_args()
-    if args.work:
-        print(json.dumps(work(args.work, args.files, args.place)))
+    if args.place is not None:
+        found = {name: work(name, args.files, args.place / str(n)) for n, name in enumerate(args.kinds)}
+        print(json.dumps(found))
         return
-    print(
-        "| file | files | as before | changed, and valid | one line | other | memory grew, MiB |\n|---|" + "---:|" * 6
-    )
+    print(f"| {' | '.join(HEAD)} |\n|---|{'---:|' * (len(HEAD) - 1)}")
     with tempfile.TemporaryDirectory() as material:
-        for name in args.kinds or kinds():
-            counts = run(name, args.files, Path(material))
-            shown = [
-                args.files,
-                counts["same"],
-                counts["valid"],
-                counts["refused"],
-                len(counts["other"]),
-                counts["grown"],
-            ]
-            print(f"| {name} | {' | '.join(f'{number:,}' for number in shown)} |", flush=True)
+        for name in args.kinds:
+            counts = run([name], args.files, Path(material))[name]
+            print(row(name, args.files, counts), flush=True)
             for other in counts["other"][:8]:
                 print(f"  {other}", file=sys.stderr, flush=True)
 

@@ -268,38 +268,51 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Ta
     import pyarrow.parquet as pq
 
     check_regular(path)
+    size = path.stat().st_size
+    most = most_unpacked(size)
     try:
         with pq.ParquetFile(path) as file:
-            most, parts = most_unpacked(path.stat().st_size), file.metadata
-            wanted = None if columns is None else set(columns)
-            longest = 0
-            total = 0.0
-            for group in range(parts.num_row_groups):
-                for number in range(parts.num_columns):
-                    chunk = parts.row_group(group).column(number)
-                    if wanted is None or chunk.path_in_schema.split(".")[0] in wanted:
-                        total += chunk.num_values * _WIDTHS.get(chunk.physical_type, 16)
-                        if chunk.physical_type == "BYTE_ARRAY":
-                            longest = max(longest, chunk.num_values * chunk.total_uncompressed_size)
-            if total > most:
-                raise Unreadable(f"its {path.stat().st_size:,} bytes claim to hold {total:,.0f}")
+            # Not the metadata of single columns: pyarrow ends the process where a damaged file has wrong ones.
+            leaves = [file.schema.column(number) for number in range(len(file.schema))]
+            groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+            wanted = [leaf for leaf in leaves if columns is None or leaf.path.split(".")[0] in columns]
+            claimed = sum(_WIDTHS.get(leaf.physical_type, leaf.length) for leaf in wanted) * file.metadata.num_rows
+            longest = max((group.num_rows * group.total_byte_size for group in groups), default=0)
             texts = [field.name for field in file.schema_arrow if pa.types.is_string(field.type)]
-        if longest > most:
+        if claimed > most:
+            raise Unreadable(f"its {size:,} bytes claim to hold {claimed:,}")
+        if longest > most and texts:  # one text may stand in every row
             table = pq.ParquetFile(path, read_dictionary=texts).read(columns)
             if sum(_decoded_size(table[name]) for name in table.column_names) > most:
-                raise Unreadable(f"its {path.stat().st_size:,} bytes hold more than {most:,} bytes of text")
+                raise Unreadable(f"its {size:,} bytes hold more than {most:,} bytes of text")
             types = {name: pa.string() for name in texts}
             schema = pa.schema([pa.field(field.name, types.get(field.name, field.type)) for field in table.schema])
             table = table.cast(schema)
+        elif any(leaf.max_repetition_level for leaf in wanted):  # lists, of any length
+            table = _in_batches(pq.ParquetFile(path), columns, most)
         else:
             table = pq.ParquetFile(path).read(columns)
         table.validate(full=True)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:
         raise Unreadable(f"no Parquet table: {' '.join(str(error).split()):.100}") from None
     return table
 
 
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
+
+
+def _in_batches(file: Any, columns: Sequence[str] | None, most: int) -> pyarrow.Table:
+    """A Parquet table, unless it takes more than so many bytes."""
+    import pyarrow as pa
+
+    batches = []
+    for batch in file.iter_batches(8192, columns=columns):
+        batches.append(batch)
+        most -= batch.nbytes
+        if most < 0:
+            raise Unreadable("its lists are far longer than its size justifies")
+    fields = [field for field in file.schema_arrow if columns is None or field.name in columns]
+    return pa.Table.from_batches(batches, None if batches else pa.schema(fields))
 
 
 def _decoded_size(column: Any) -> int:

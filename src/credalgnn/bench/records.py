@@ -11,7 +11,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict, get_args, get_origin, get_type_hints
 
-from .._reading import Unreadable, parse_json, read_bytes
+from .._files import to_json
+from .._reading import parse_json, read_bytes
 from ..methods.given import Protocol
 from ..metrics.evaluation import BINS, REJECTION_STEPS, ROC_GRID
 from .plan import SETTINGS
@@ -216,9 +217,10 @@ def read_json(path: Path, what: str, remedy: str = REMEDY) -> dict[str, Any]:
     """
     try:
         content = parse_json(read_bytes(path))
+        to_json({"": content})  # finite numbers only: a page has no others
     except OSError as error:
         raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
-    except Unreadable as error:
+    except ValueError as error:
         raise RecordError(f"{path}: damaged, not {what} ({error}); {remedy}") from None
     if not isinstance(content, dict):
         raise RecordError(f"{path}: damaged, not {what}; {remedy}")

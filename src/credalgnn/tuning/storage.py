@@ -83,8 +83,8 @@ def open_storage(folder: Path, url: str | None = None) -> optuna.storages.BaseSt
             raise EngineError(f"--storage {place}: cannot be opened ({message:.200})") from None
     path = folder / JOURNAL
     lock = _JournalLock(path, Lock(folder / ".journal"))
-    lock.acquire()
     try:
+        lock.acquire()
         lines = read_bytes(path).splitlines() if path.exists() else []  # while nobody writes
         lock.release()
         for line in lines:
