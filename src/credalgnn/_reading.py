@@ -142,6 +142,8 @@ def read_npz(path: Path, names: Sequence[str] | None = None, optional: Sequence[
     """
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
+        if file.peek(6)[:6] == b"\x93NUMPY":
+            raise Unreadable("it holds a single array, and not an archive of them: numpy.savez")
         try:
             with zipfile.ZipFile(file) as archive:
                 return _arrays(archive, size, names, optional)
