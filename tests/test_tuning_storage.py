@@ -83,7 +83,7 @@ def test_a_database_does_as_well(tmp_path: Path, undisturbed: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["nonsense", "", "nosuchdb://host/trials", "sqlite:////no/such/folder/trials.db", "mysql://nobody@:x/y"]
+    "url", ["nonsense", "", "nosuchdb://host/trials", "sqlite:////no/such/folder/trials.db", "mysql://host:x/y"]
 )
 def test_a_storage_that_cannot_be_opened_is_an_engine_error(url: str, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="--storage") as caught:

@@ -87,6 +87,19 @@ def to_json(value: Mapping[str, Any], allow_nan: bool = False) -> bytes:
     return seal((json.dumps({**fields, "checksum": BLANK}, indent=1, allow_nan=allow_nan) + "\n").encode())
 
 
+def find_link(folder: Path) -> Path | None:
+    """A link below a folder, if there is one: what is written there would be written elsewhere.
+
+    Args:
+        folder: The folder, which may be a link itself.
+    """
+    for place, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            if os.path.islink(path := os.path.join(place, name)):
+                return Path(path)
+    return None
+
+
 class Lock:
     """A lock on a file between processes; the system lets go of it when its holder dies, however that happens.
 
@@ -114,7 +127,7 @@ class Lock:
         if handle is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Readable, as network file systems want it for a shared lock.
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
             fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:

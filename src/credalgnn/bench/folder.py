@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from .._checksums import BLANK, seal, sealed_with
-from .._files import Lock, locked, to_json, write
+from .._files import Lock, find_link, locked, to_json, write
+from .._reading import Unreadable, read_bytes
 from .._version import __version__
 from .node_tables import Columns
 from .plan import Run
@@ -52,6 +53,11 @@ class Folder:
         wanted = json.loads(json.dumps({"format": FORMAT, "credalgnn": __version__, **identity}))
         try:
             path.mkdir(parents=True, exist_ok=True)
+            if (link := find_link(path)) is not None:
+                raise RecordError(
+                    f"{link}: a link, which would lead writes elsewhere; put what it points to in its place, or choose "
+                    "another --out"
+                )
             others = [file for file in path.iterdir() if not file.name.startswith(".") and file.name != EXPERIMENT]
             if others and not (path / EXPERIMENT).exists() and not (path / DAMAGED / EXPERIMENT).exists():
                 raise RecordError(f"{path} is not empty and holds no experiment: choose another --out")
@@ -64,8 +70,8 @@ class Folder:
         for name in sorted({*wanted, *there}):
             if wanted.get(name) != there.get(name):
                 raise RecordError(
-                    f"{path} holds another experiment, with {name} {json.dumps(there.get(name))} and not "
-                    f"{json.dumps(wanted.get(name))}: choose another --out"
+                    f"{path} holds another experiment, with {name:.40} {json.dumps(there.get(name)):.80} and not "
+                    f"{json.dumps(wanted.get(name)):.80}: choose another --out"
                 )
         return cls(path)
 
@@ -161,9 +167,11 @@ def read_nodes(path: Path, checksum: str | None = None) -> bytes:
         checksum: That of the table that a record names; None for any.
     """
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except OSError as error:
         raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
+    except Unreadable as error:
+        raise RecordError(f"{path}: {error}; {REMEDY}") from None
     found = sealed_with(content)
     if found is None:
         raise RecordError(f"{path}: damaged, its checksum does not fit; {REMEDY}")

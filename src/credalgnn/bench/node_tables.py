@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .._reading import Unreadable, check_regular, read_parquet
 from ..graphs import Task
 from ..methods import Method, Prediction
 from ..metrics.evaluation import rows_of_part
+from .records import RecordError
+
+if TYPE_CHECKING:
+    import pyarrow
 
 Columns: TypeAlias = dict[str, NDArray[Any] | list[Any]]
 
@@ -69,3 +77,71 @@ def graph_columns(tasks: Sequence[Task]) -> Columns:
         "neighbours": near,
         "neighbour_classes": [[names[labels[v]] for v in row] for row in near],
     }
+
+
+# The types of columns, numbers at the end of names aside; these may miss values, and no others.
+_TYPES = {
+    "integer": ("node", "label", "prediction", "degree"),
+    "floating": ("score", "p", "lower", "upper", "homophily"),
+    "boolean": ("ood",),
+    "string": ("split", "class", "why"),
+}
+_LISTS = {"neighbours": "integer", "neighbour_classes": "string"}
+_NULLABLE = ("prediction", "homophily", "why")
+
+
+def column_names(path: Path) -> list[str]:
+    """The names of the columns of a table of nodes.
+
+    Args:
+        path: The Parquet file.
+    """
+    import pyarrow.parquet as pq
+
+    with _whole(path):
+        check_regular(path)
+        return list(pq.read_schema(path).names)
+
+
+def read_columns(path: Path, names: Sequence[str]) -> pyarrow.Table:
+    """Columns of a table of nodes, each of the type that it was written with, and complete.
+
+    Args:
+        path: The Parquet file.
+        names: Of the columns; all must be there.
+    """
+    with _whole(path):
+        table = read_parquet(path, names)
+        for name in names:
+            for part, is_right in _parts(name, table[name]):
+                if not is_right(part.type) or (part.null_count and name not in _NULLABLE):
+                    raise Unreadable(f"{name} is {part.type}{', and misses values' if part.null_count else ''}")
+        return table
+
+
+def _parts(name: str, column: Any) -> Iterator[tuple[Any, Callable[[Any], bool]]]:
+    """What has to be checked of a column: itself and, if it holds lists, what is in them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    stem = re.sub(r"^(score)_.*|^(p|lower|upper)_\d+$", lambda found: found[1] or found[2], name)
+    if name in _LISTS:
+        yield column, pa.types.is_list
+        if pa.types.is_list(column.type):
+            yield pc.list_flatten(column), getattr(pa.types, f"is_{_LISTS[name]}")
+        return
+    kind = next((kind for kind, stems in _TYPES.items() if stem in stems), None)
+    if kind is not None:
+        yield column, getattr(pa.types, f"is_{kind}")
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """A Parquet file that cannot be read is named, with the remedy."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (Unreadable, pa.ArrowException, LookupError, OSError) as error:
+        message = " ".join(str(error).split())
+        raise RecordError(f"{path}: damaged ({message:.120}); delete it, and the benchmark makes it again") from None

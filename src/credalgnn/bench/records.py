@@ -6,13 +6,15 @@ says too little, how it is checked. docs/benchmark.md shows the same table.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict, get_args, get_origin, get_type_hints
 
 from .._checksums import sealed_with
+from .._files import to_json
+from .._reading import parse_json, read_bytes
+from ..methods.given import Protocol
 from ..metrics import METRICS
 from ..metrics.evaluation import BINS, REJECTION_STEPS, ROC_GRID
 from ..metrics.registry import ROUNDING
@@ -108,7 +110,9 @@ class About(TypedDict):
     method: Annotated[str, Field("name of the method")]
     seed: Annotated[int, Field("of the run", _is_count)]
     split_seed: Annotated[int, Field("public split, or seed of a random one", _is_count)]
-    protocol: Annotated[str, Field("what was allowed to be looked at: `sealed` or `paper`")]
+    protocol: Annotated[
+        str, Field("what was allowed to be looked at: `sealed` or `paper`", lambda value: value in get_args(Protocol))
+    ]
     setting: Annotated[str, Field("`transductive` or `inductive`", lambda value: value in SETTINGS)]
     fingerprint: Annotated[str, Field("hash of the task: graph, classes left out, split, labels, shifts")]
     config: Annotated[dict[str, Any], Field("every hyper-parameter, those of the models it stands on among them")]
@@ -240,8 +244,9 @@ def read_json(path: Path, what: str, remedy: str = REMEDY, may_be_edited: bool =
         may_be_edited: Whether a person may have changed it, and has said so in its field ``edited``.
     """
     try:
-        raw = path.read_bytes()
-        content = json.loads(raw)
+        raw = read_bytes(path)
+        content = parse_json(raw)
+        to_json({"": content})  # finite numbers only: a page has no others
     except OSError as error:
         raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
     except ValueError as error:

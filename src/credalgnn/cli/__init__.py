@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from .._names import suggestion
+from .._texts import one_line
 from .._version import __version__
 from . import bench, check, data, own, search, sets
 from .errors import UserError
@@ -46,7 +47,7 @@ class _Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"unknown {value!r}: {suggestion(str(value), action.choices)}")
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"credalgnn: {message} (see {self.prog} --help)\n")
+        self.exit(2, f"credalgnn: {one_line(message)} (see {self.prog} --help)\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(args.run(args) or 0)
     except UserError as error:
-        print(f"credalgnn: {error}", file=sys.stderr)
+        print(f"credalgnn: {one_line(str(error))}", file=sys.stderr)
         return error.code
     except KeyboardInterrupt:
         print(f"credalgnn: stopped; {getattr(args, 'stopped', RESUMABLE)}", file=sys.stderr)

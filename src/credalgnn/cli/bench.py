@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._texts import printable
 from .common import add_work_options, check_setting, classes_of, count, need, settings_of, user_errors, work_options
 from .errors import UserError
 from .own import add_tables, is_model, report_model
@@ -100,7 +101,7 @@ def _bench(args: argparse.Namespace) -> int:
             **work,
         )
         if results.records:
-            print(summary_of(results, args.out))
+            print(printable(summary_of(results, args.out)))
     if results.left:
         print(f"{results.left} of {results.total} runs are left: the same command goes on", file=sys.stderr)
     if results.failed:
@@ -123,7 +124,7 @@ def _report(args: argparse.Namespace) -> int:
         beside = all(map(is_reproduction, args.folders))
         if beside:  # first: reproductions that differ are refused before anything is written
             write_beside(args.folders, out)
-        print(summary_of(report(args.folders, out, scores=args.score), out, args.score))
+        print(printable(summary_of(report(args.folders, out, scores=args.score), out, args.score)))
         if beside:
             print(f"beside the paper's: {out / 'paper.md'}")
     return 0

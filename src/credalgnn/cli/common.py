@@ -13,6 +13,7 @@ from typing import Any
 
 from .errors import UserError, WorkLost
 
+LONGEST = 1_000  # characters of a hyper-parameter: what is longer is no value, and parsers are slow at it
 MOST = 10_000  # seeds, trials or processes: more is a slip of the finger, and takes long to plan
 
 
@@ -87,7 +88,9 @@ def settings_of(overrides: Sequence[str]) -> dict[str, Any]:
     for text in overrides:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise UserError(f"--set {text}: NAME=VALUE is wanted, as in lr=0.01")
+            raise UserError(f"--set {text:.100}: NAME=VALUE is wanted, as in lr=0.01")
+        if len(text) > LONGEST:
+            raise UserError(f"--set {text:.40}...: at most {LONGEST:,} characters, not {len(text):,}")
         settings[name] = _value(value)
     return settings
 
@@ -163,7 +166,7 @@ def user_errors() -> Iterator[None]:
     except SettingError as error:
         raise UserError(f"--set {error}") from None
     except (GraphError, MethodError, RecordError, EngineError) as error:
-        raise UserError(" ".join(str(error).split())) from None
+        raise UserError(str(error)) from None
     except FolderVanished as error:
         raise WorkLost(str(error)) from None
     except BrokenPipeError:

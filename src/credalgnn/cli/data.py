@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from .._texts import one_line, printable
 from .errors import UserError
 
 
@@ -42,7 +43,7 @@ def _datasets(args: argparse.Namespace) -> None:
         except GraphError as error:
             if name in DATASETS:  # the mirror is none; a plug-in that cannot be loaded must not hide the others
                 raise UserError(error) from None
-            print(f"{name:{width}s} cannot be loaded: {' '.join(str(error).split())}")
+            print(f"{name:{width}s} cannot be loaded: {one_line(str(error))}")
             continue
         numbers = " " * 40
         if size is not None:
@@ -59,9 +60,9 @@ def _describe(args: argparse.Namespace) -> None:
         task = load_task(args.name, args.split_seed, args.ood_classes, mirror=args.mirror, data_root=args.data_root)
     except GraphError as error:
         raise UserError(error) from None
-    print(task.graph.describe())
+    print(printable(str(task.graph.describe())))
     left_out = ", ".join(task.graph.class_names[k] for k in task.ood_classes) or "none"
-    print(f"{'left out':15s} {left_out}\n{'fingerprint':15s} {task.fingerprint}\n")
+    print(f"{'left out':15s} {printable(left_out)}\n{'fingerprint':15s} {task.fingerprint}\n")
     paper = next((row for row in paper_table() if row["dataset"] == args.name), None)
     ours = {
         "nodes": task.graph.num_nodes,

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._texts import one_line, printable
 from .common import count, need, settings_of, user_errors
 from .errors import UserError
 
@@ -202,7 +203,7 @@ def _told() -> Iterator[None]:
         text = " ".join(str(message).split())
         if text not in seen:
             seen.add(text)
-            print(f"! {text}", file=sys.stderr)
+            print(f"! {one_line(text)}", file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
@@ -244,7 +245,7 @@ def _fit(args: argparse.Namespace) -> int:
         given += ["-m", args.method]
     page = ", report.html its page: open it in a browser" if model.summary["metrics"] else ""
     command = shlex.join(map(str, ["credalgnn", "predict", args.out, *given, "--out", "predictions.csv"]))
-    print(f"\n{model}\n\nThe model is in {args.out}; README.md is its card{page}.\nNext: {command}")
+    print(f"\n{printable(str(model))}\n\nThe model is in {args.out}; README.md is its card{page}.\nNext: {command}")
     return 0
 
 
@@ -269,7 +270,8 @@ def _predict(args: argparse.Namespace) -> int:
         from ..model.predicting import predict_to
 
         model = _load(args.model, args.method)
-        print(predict_to(model, args.out, data, edges, context, args.ids, args.false_alarms, args.coverage))
+        text = predict_to(model, args.out, data, edges, context, args.ids, args.false_alarms, args.coverage)
+        print(printable(text))
     return 0
 
 
@@ -279,7 +281,8 @@ def _evaluate(args: argparse.Namespace) -> int:
     context = _context(args)
     with user_errors(), _told():
         model = _load(args.model, args.method)
-        print(model.evaluate(data, edges, context=context, false_alarms=args.false_alarms, coverage=args.coverage))
+        found = model.evaluate(data, edges, context=context, false_alarms=args.false_alarms, coverage=args.coverage)
+        print(printable(str(found)))
     return 0
 
 

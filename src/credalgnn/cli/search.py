@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
+from .._texts import printable
 from .common import (
     add_place_options,
     add_work_options,
@@ -92,7 +93,7 @@ def _tune(args: argparse.Namespace) -> int:
     for dataset, table in results.best.items():
         for name, best in table.items():
             value = "-" if best.value is None else f"{best.value:.4f}"
-            print(f"{dataset:10s} {name:20s} {value:>8s}  {_point(best)}")
+            print(printable(f"{dataset:10s} {name:20s} {value:>8s}  {_point(best)}"))
     setting = f" --setting {args.setting}" if args.setting == "inductive" else ""
     print(f"credalgnn bench --tuned {args.out} --protocol {args.protocol}{setting} uses these")
     return 0
@@ -120,7 +121,7 @@ def _reproduce(args: argparse.Namespace) -> int:
         if results is None or results.left:
             print("the time is over: the same command goes on", file=sys.stderr)
             return 1
-        print(write_beside([args.out], args.out))
+        print(printable(write_beside([args.out], args.out)))
     if results.failed:
         print(f"{results.failed} runs failed: the same command tries again", file=sys.stderr)
     return 1 if results.failed else 0

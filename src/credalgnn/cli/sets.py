@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._files import write
+from .._reading import Unreadable, read_npz
 from .errors import UserError
 
 if TYPE_CHECKING:
@@ -96,24 +97,15 @@ def _read(path: Path) -> tuple[list[np.ndarray], list[str], list[str], list[list
 
 
 def _read_npz(path: Path) -> tuple[list[np.ndarray], list[str], list[str], list[list[str]]]:
-    import zipfile
-
-    import numpy as np
-
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if not isinstance(loaded, np.lib.npyio.NpzFile):
-            raise ValueError("it holds a single array")
-        with loaded as file:
-            names = ["members"] if "members" in file else ["lower", "upper"]
-            missing = [name for name in names if name not in file]
-            if missing:
-                raise UserError(
-                    f"{path}: no array {missing[0]!r}; it needs lower and upper [N, C], or members [M, N, C]"
-                )
-            arrays = [file[name] for name in names]
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
+        content = read_npz(path)
+    except (Unreadable, OSError) as error:
         raise UserError(f"{path}: not a readable npz file ({error})") from None
+    names = ["members"] if "members" in content else ["lower", "upper"]
+    missing = [name for name in names if name not in content]
+    if missing:
+        raise UserError(f"{path}: no array {missing[0]!r}; it needs lower and upper [N, C], or members [M, N, C]")
+    arrays = [content[name] for name in names]
     wanted = 3 if names == ["members"] else 2
     for name, array in zip(names, arrays, strict=True):
         if array.ndim != wanted:

@@ -18,6 +18,9 @@ with warnings.catch_warnings():  # torch says once per process that CSR is in be
     torch.sparse_csr_tensor(torch.tensor([0, 0]), torch.empty(0, dtype=torch.int64), torch.empty(0), (1, 1))
 
 
+MOST_FEATURES = 2**31 - 1  # columns are numbered in 32 bits
+
+
 def checked_features(value: Any) -> Tensor:
     """Float32 [N, F], dense or sparse CSR, whichever is smaller; finite."""
     matrix = csr_from_scipy(value) if hasattr(value, "tocsr") else as_tensor(value, "features")
@@ -29,9 +32,12 @@ def checked_features(value: Any) -> Tensor:
         raise GraphError("the graph has no features: give at least one column, e.g. of ones")
     if matrix.is_complex():
         raise GraphError("features must be real numbers, not complex ones")
+    if matrix.shape[1] > MOST_FEATURES:
+        raise GraphError(f"{matrix.shape[1]:,} features are too many: at most {MOST_FEATURES:,}")
     matrix = matrix.detach().to("cpu", torch.float32)
     if matrix.layout != torch.strided:
         if not hasattr(value, "tocsr"):  # scipy has sorted them already
+            _check_indices(matrix)
             matrix = matrix.to_sparse(layout=torch.sparse_coo).coalesce().to_sparse_csr()  # columns sorted, none twice
         _check_finite_sparse(matrix)
         matrix = _canonical(matrix)
@@ -62,6 +68,11 @@ def as_tensor(value: Any, name: str) -> Tensor:
 
 def csr_from_scipy(matrix: Any) -> Tensor:
     """A scipy sparse matrix as a torch CSR matrix, columns sorted in each row."""
+    if hasattr(matrix, "check_format"):  # scipy reads where the indices point to, unseen
+        try:
+            matrix.check_format(full_check=True)
+        except ValueError as error:
+            raise GraphError(f"features are no sparse matrix ({error})") from None
     csr = matrix.tocsr(copy=True)
     csr.sum_duplicates()
     return torch.sparse_csr_tensor(
@@ -84,6 +95,22 @@ def rows_or_columns(matrix: Tensor, rows: Tensor | None = None, columns: Tensor 
             sparse[rows.numpy()] if rows is not None else sparse[:, columns.numpy()] if columns is not None else sparse
         )
     return matrix[rows] if rows is not None else matrix[:, columns] if columns is not None else matrix
+
+
+def _check_indices(matrix: Tensor) -> None:
+    """Refuse a sparse tensor that points outside of itself; a file can hold one, and torch reads there, unseen."""
+    try:
+        if matrix.layout == torch.sparse_coo:
+            torch.sparse_coo_tensor(matrix._indices(), matrix._values(), matrix.shape, check_invariants=True)
+        else:
+            by_rows = matrix.layout in (torch.sparse_csr, torch.sparse_bsr)
+            starts = matrix.crow_indices() if by_rows else matrix.ccol_indices()
+            others = matrix.col_indices() if by_rows else matrix.row_indices()
+            torch.sparse_compressed_tensor(
+                starts, others, matrix.values(), matrix.shape, layout=matrix.layout, check_invariants=True
+            )
+    except RuntimeError as error:
+        raise GraphError(f"features are no sparse matrix ({str(error).splitlines()[0]})") from None
 
 
 def _canonical(matrix: Tensor) -> Tensor:

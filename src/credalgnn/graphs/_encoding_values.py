@@ -153,7 +153,7 @@ def _numbers_of_text(array: Any, where: str) -> Any:
     if pc.any(odd).as_py():
         row = int(pc.index(odd, True).as_py())
         raise GraphError(
-            f"{where}: row {row} is {array[row].as_py()!r}, and the column held numbers when the model was fitted; "
+            f"{where}: row {row} is {array[row].as_py()!r:.60}, and the column held numbers when the model was fitted; "
             "empty the field, or write a number"
         )
     return pc.utf8_ltrim(words, characters="+").cast(pa.float64())

@@ -151,7 +151,7 @@ def parts_of(column: Any, name: str) -> dict[str, NDArray[np.int64]]:
     if pc.any(unknown).as_py():
         row = int(pc.index(unknown, True).as_py())
         raise GraphError(
-            f"{name}: row {row} is {array[row].as_py()!r}; train, val, calibration, test or nothing is wanted"
+            f"{name}: row {row} is {array[row].as_py()!r:.60}; train, val, calibration, test or nothing is wanted"
         )
     role = np.array([*PARTS.values(), ""])[pc.fill_null(codes, len(PARTS)).to_numpy(zero_copy_only=False)]
     rows = {part: np.flatnonzero(role == part) for part in dict.fromkeys(PARTS.values())}

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .._reading import Unreadable, check_gzip, read_parquet
+from .._texts import one_line
 from .errors import GraphError
 
 DELIMITERS = ",;|\t"
@@ -57,18 +60,16 @@ def read_table(value: Any, role: str, text: Sequence[str], delimiter: str | None
         raise GraphError(f"{role}: a path, a pyarrow table or a data frame is wanted, not {type(value).__name__}")
     path = Path(value)
     if not path.is_file():
-        raise GraphError(f"{path}: no such file")
+        raise GraphError(f"{path}: {'not a file' if path.exists() else 'no such file'}")
     try:
         if path.name.lower().endswith(PARQUET):
-            import pyarrow.parquet
-
-            return _once(NamedTable(pyarrow.parquet.read_table(path, pre_buffer=False), str(path), True))
+            return _once(NamedTable(read_parquet(path), str(path), True))
         if path.name.lower().endswith(TEXT):
             return _once(NamedTable(_text_table(path, text, delimiter), str(path), False))
-    except (pa.ArrowException, OSError, EOFError) as error:
+    except (Unreadable, pa.ArrowException, OSError, EOFError, zlib.error) as error:
         if "UTF8" in str(error):
             raise _not_utf8(path) from None
-        raise GraphError(f"{path}: cannot be read ({error})") from None
+        raise GraphError(f"{path}: cannot be read ({one_line(str(error)):.200})") from None
     raise GraphError(f"{path}: a {', '.join(TEXT)} or {PARQUET[0]} file is wanted")
 
 
@@ -104,6 +105,8 @@ def _text_table(path: Path, text: Sequence[str], delimiter: str | None) -> Any:
     import pyarrow.csv
 
     packed = "gzip" if path.name.lower().endswith(".gz") else None
+    if packed:
+        check_gzip(path)
     with pa.input_stream(path, compression=packed) as stream:
         start = stream.read(1 << 16)
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -144,7 +147,7 @@ def _once(named: NamedTable) -> NamedTable:
     counts = Counter(named.table.column_names)
     twice = [column for column, count in counts.items() if count > 1]
     if twice:
-        raise GraphError(f"{named.name}: the column {twice[0]!r} stands twice")
+        raise GraphError(f"{named.name}: the column {twice[0]!r:.60} stands twice")
     return named
 
 

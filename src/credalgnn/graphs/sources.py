@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .._reading import Unreadable, check_regular, read_tensors
 from ._checks import check_mask
 from ._table_files import find_tables
 from .convert import flat
@@ -75,20 +76,32 @@ def read_source(path: str | os.PathLike[str]) -> TablePaths | GraphParts:
 
 def _load_torch(path: Path) -> Any:
     try:
+        check_regular(path)
+        claimed = torch.load(path, map_location="meta", weights_only=True)  # takes no memory, whatever it claims
+        _check_sizes(claimed, path)
         return torch.load(path, map_location="cpu", weights_only=True)
+    except GraphError:
+        raise
     except pickle.UnpicklingError:
         raise GraphError(f"{path}: holds objects, which could run anything when read; {REMEDY}") from None
     except Exception as error:  # torch raises almost anything where a file is not one of its own
         raise GraphError(f"{path}: cannot be read ({(str(error) or 'no reason').splitlines()[0]}); {REMEDY}") from None
 
 
-def _load_safetensors(path: Path) -> Any:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+def _check_sizes(values: Any, path: Path) -> None:
+    """Refuse tensors that are larger than the file: its tensors are stored as they are."""
+    size = path.stat().st_size
+    for name, value in values.items() if isinstance(values, dict) else ():
+        if isinstance(value, Tensor) and value.layout == torch.strided and value.numel() * value.element_size() > size:
+            raise GraphError(
+                f"{path}: {name} claims the shape {list(value.shape)}, more than the file's {size:,} bytes; {REMEDY}"
+            )
 
+
+def _load_safetensors(path: Path) -> Any:
     try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
+        return read_tensors(path)[0]
+    except (Unreadable, OSError) as error:
         raise GraphError(f"{path}: cannot be read ({error}); write it again with safetensors") from None
 
 

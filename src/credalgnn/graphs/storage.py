@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import struct
 import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +13,12 @@ from numpy.typing import NDArray
 
 from .._checksums import BLANK, is_sealed_zip, seal_zip
 from .._files import atomic
+from .._reading import open_file, read_npz
 from .errors import GraphError
 from .graph import Graph
 
 FORMAT = 2  # of saved files
 FOREIGN = 1  # of files that other programs make: the same arrays, without a checksum
-
-# What the readers of damaged npz files raise.
-UNREADABLE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    ValueError,
-    LookupError,
-    OverflowError,
-    EOFError,
-    RuntimeError,
-    OSError,
-)
 
 
 def to_arrays(graph: Graph) -> dict[str, NDArray[Any]]:
@@ -121,12 +107,11 @@ def read_arrays(path: Path, sealed: bool = False) -> dict[str, NDArray[Any]]:
     if not path.is_file():
         raise GraphError(f"{path}: no such file")
     try:
-        with path.open("rb") as stream:
+        with open_file(path) as stream:
             is_sealed = is_sealed_zip(stream)
-            with zipfile.ZipFile(stream) as archive:
-                arrays = {member.filename.removesuffix(".npy"): _read(archive, member) for member in archive.infolist()}
+        arrays = read_npz(path)
         version = int(arrays.pop("format", np.array(0)))
-    except UNREADABLE as error:
+    except (ValueError, TypeError, OSError) as error:
         raise GraphError(f"{path}: not a saved graph, or damaged ({error})") from None
     if version not in (FORMAT, FOREIGN) or "edge_index" not in arrays:
         raise GraphError(f"{path}: not a graph saved by this version; save it again")
@@ -134,15 +119,6 @@ def read_arrays(path: Path, sealed: bool = False) -> dict[str, NDArray[Any]]:
         remedy = "" if sealed else "; save the graph again"
         raise GraphError(f"{path}: damaged or changed, its checksum does not fit{remedy}")
     return arrays
-
-
-def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
-    """An array, read to the end of its file: there its sum is checked."""
-    with archive.open(member) as file:
-        array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-        if file.read(1):
-            raise ValueError(f"{member.filename} has more in it than its header says")
-    return array
 
 
 def from_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> Graph:

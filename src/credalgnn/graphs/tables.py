@@ -261,7 +261,7 @@ def _joined(
                     "" if len(tables) == 2 else "; nodes that were there before belong into the context (--context)"
                 )
                 raise GraphError(
-                    f"{named.name}, row {row}: {column} {given!r} is not the id of a node in {where}{remedy}"
+                    f"{named.name}, row {row}: {column} {given!r:.60} is not the id of a node in {where}{remedy}"
                 )
         joined.append((both, _weights(named, columns)))
     return tables, ids, joined

@@ -8,10 +8,11 @@ from functools import cache
 from inspect import cleandoc
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Any, Self, Union, get_args, get_origin, get_type_hints
+from typing import Any, Self, Union, cast, get_args, get_origin, get_type_hints
 
 from .prediction import MethodError
 
+LARGEST = 1_000_000  # layers, units, epochs, neighbours: more is a slip, or meant to take all memory
 _PLAIN: dict[Any, tuple[type, str]] = {
     int: (Integral, "a whole number"),
     float: (Real, "a number"),
@@ -94,8 +95,13 @@ class Parameters:
                 continue
             accepted, description = _PLAIN[plain]
             if not isinstance(value, accepted) or (isinstance(value, bool) and plain is not bool):
-                raise MethodError(f"{name} must be {description}, not {value!r}")
-            setattr(self, name, plain(value))
+                raise MethodError(f"{name} must be {description}, not {value!r:.60}")
+            if plain is int and name != "seed" and cast(int, value) > LARGEST:
+                raise MethodError(f"{name} must be at most {LARGEST:,}")
+            try:
+                setattr(self, name, plain(value))
+            except OverflowError:
+                raise MethodError(f"{name} is too large a number") from None
 
 
 def _documented(doc: str | None) -> tuple[str, dict[str, str]]:

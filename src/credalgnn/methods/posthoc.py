@@ -370,7 +370,9 @@ class KNN(PostHoc):
                 continue
             starts, columns, values, shape = (tensors[f"bank.{number}.{name}"] for name in _CSR)
             rows, width = shape.tolist()
-            parts.append(SparseMatrix(starts, columns, values, (rows, width)))
+            parts.append(SparseMatrix(starts, columns, values, (rows, width)).checked())
+        if any(len(part.shape) != 2 or len(part) != len(parts[0]) for part in parts):
+            raise ValueError("the latents of training nodes are not one row a node")
         self.bank_ = NeighbourBank(parts, self.normalize)
 
 

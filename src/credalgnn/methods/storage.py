@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from .._checksums import checksum, sealed_with
 from .._files import to_json, write
+from .._reading import Unreadable, parse_json, parse_tensors, read_bytes
+from .._texts import one_line
 from .._version import __version__
 from ..graphs import Task
 from ..nn.backbones import BackboneFactory
+from ..nn.building import at_most
 from ..nn.training import Epoch
 from .base import Method
 from .calibration import CalibrationNodes
@@ -83,7 +83,9 @@ def load_method(
     path = Path(folder)
     config, weights = read_files(path)
     try:
-        loaded = _made(config, "", load_tensors(weights), _Options(method, backbone, device))
+        tensors = parse_tensors(weights)
+        with at_most(2 * sum(tensor.numel() for tensor in tensors.values())):
+            loaded = _made(config, "", tensors, _Options(method, backbone, device))
     except MethodError:
         raise
     except (
@@ -93,9 +95,12 @@ def load_method(
         AttributeError,
         RuntimeError,
         ArithmeticError,
-        SafetensorError,
+        AssertionError,
+        MemoryError,
+        RecursionError,
     ) as error:
-        raise MethodError(f"{path / CONFIG}: does not describe a method ({error})") from None
+        reason = f"{one_line(str(error)):.200}"
+        raise MethodError(f"{path / CONFIG}: does not describe a method ({reason}); save it again") from None
     if task is not None:
         same = loaded.fingerprint == task.fingerprint
         if not same and not any_task:
@@ -115,12 +120,12 @@ def read_files(path: Path) -> tuple[dict[str, Any], bytes]:
         path: The folder.
     """
     try:
-        text, weights = (path / CONFIG).read_bytes(), (path / WEIGHTS).read_bytes()
-        config = json.loads(text)
+        text, weights = read_bytes(path / CONFIG), read_bytes(path / WEIGHTS)
+        config = parse_json(text)
     except OSError as error:
         raise MethodError(f"{error.filename}: cannot be read ({error.strerror}); was a method saved here?") from None
-    except ValueError:
-        raise MethodError(f"{path / CONFIG}: not a JSON file") from None
+    except Unreadable as error:
+        raise MethodError(f"{path / CONFIG}: cannot be read ({error}); save the method again") from None
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise MethodError(f"{path / CONFIG}: not a method of format {FORMAT}, which this version reads")
     if sealed_with(text) is None:
@@ -193,6 +198,9 @@ def _made(config: Mapping[str, Any], prefix: str, tensors: Mapping[str, Tensor],
     parts = config.get("parts", {})
     own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
     method.feature_range_ = FeatureRange(own.pop(f"{_RANGE}low"), own.pop(f"{_RANGE}high"))
+    for bound in (method.feature_range_.low, method.feature_range_.high):
+        if bound.shape != (method.num_features,) or not bound.is_floating_point():
+            raise ValueError(f"the range of {method.num_features} features is stored as {list(bound.shape)}")
     held = {name: own.pop(name) for name in list(own) if name.startswith(_CALIBRATION)}
     if held:
         tensors_of = {name.removeprefix(_CALIBRATION): tensor for name, tensor in held.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -12,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from .._checksums import checksum, seal_text, sealed_with
-from .._files import to_json, write
+from .._files import find_link, to_json, write
+from .._reading import parse_json, read_bytes, read_tensors
 from .._version import __version__
 from ..methods import Method, MethodError, load_method
 from ..methods.known_nodes import KnownNodes
@@ -51,6 +49,8 @@ def check_free(folder: Path) -> None:
         raise MethodError(f"{place} is a file, so {folder} cannot be made: name another folder")
     if not os.access(place, os.W_OK | os.X_OK):
         raise MethodError(f"{place}: no permission to write there; name another folder")
+    if (link := find_link(folder)) is not None:
+        raise MethodError(f"{link}: a link, which would lead writes elsewhere; remove it, or name another folder")
     ours = {*SUMMED, PAGE, TUNING, DAMAGED}
     there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if PARTS in there:
@@ -107,14 +107,14 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not place.is_file():
         raise MethodError(f"{folder}: no model in it, or one whose fit was not finished; credalgnn fit makes one")
     try:
-        text = place.read_bytes()
-        config = json.loads(text)
+        text = read_bytes(place)
+        config = parse_json(text)
         if not isinstance(config, dict) or config.get("format") != FORMAT:
             raise MethodError(f"{place}: not a model of format {FORMAT}, which this version reads")
         if sealed_with(text) is None:
             raise MethodError(f"{place}: damaged or edited, its checksum does not fit; {again}")
         for name in SUMMED:
-            if checksum((folder / name).read_bytes()) != config["sums"][name]:
+            if checksum(read_bytes(folder / name)) != config["sums"][name]:
                 raise MethodError(f"{folder / name}: damaged, or of another model; {again}")
     except OSError as error:
         raise MethodError(f"{error.filename}: cannot be read ({error.strerror}); {again}") from None
@@ -138,7 +138,7 @@ def load(folder: Path, method: type[Method] | str | None = None) -> Model:
     config = read_config(folder)
     place = folder / MODEL
     try:
-        tensors = load_tensors((folder / PARTS).read_bytes())
+        tensors = read_tensors(folder / PARTS)[0]
         parts = {
             name: KnownNodes(
                 bytes(tensors[f"{name}.content"].tolist()).hex(), tensors[f"{name}.nodes"], tensors[f"{name}.codes"]
@@ -152,7 +152,7 @@ def load(folder: Path, method: type[Method] | str | None = None) -> Model:
         raise MethodError(f"{error.filename}: cannot be read ({error.strerror}); copy the folder again") from None
     except MethodError:
         raise
-    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, SafetensorError) as e:
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as e:
         reason = f"{type(e).__name__}: {' '.join(str(e).split())[:100]}"
         raise MethodError(f"{place}: damaged ({reason}); copy the folder again, or fit again") from None
     return Model(load_method(folder, method=method), parts, reader, summary)

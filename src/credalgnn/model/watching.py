@@ -8,18 +8,18 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from .._checksums import BLANK, seal, sealed_with
 from .._files import Lock, write
+from .._reading import parse_json, parse_tensors, read_bytes, texts_about
 from ..conformal import ExchangeabilityTest, p_values
 from ..graphs import Graph
 from ..methods import Method, MethodError
@@ -195,14 +195,15 @@ def _read(
         except ValueError as error:
             raise MethodError(str(error)) from None
     try:
-        if sealed_with(place.read_bytes()) is None:
+        content = read_bytes(place)
+        if sealed_with(content) is None:
             raise ValueError("damaged or edited, its checksum does not fit")
-        with safe_open(place, "np") as file:
-            stored = json.loads(file.metadata()["watch"])
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        tensors, about = parse_tensors(content), texts_about(content)
+        stored = parse_json(about["watch"].encode())
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         test = ExchangeabilityTest.from_state(stored["test"], arrays)
-        history = [WatchReport(**report) for report in stored["batches"]]
-    except (SafetensorError, ValueError, LookupError, TypeError, OSError) as error:
+        history = [_report(**report) for report in stored["batches"]]
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OSError) as error:
         raise MethodError(f"{place}: cannot be read ({error}); --reset begins anew") from None
     if false_alarms is not None and false_alarms != test.false_alarms:
         raise MethodError(
@@ -210,6 +211,18 @@ def _read(
             "is, or begin anew with --reset"
         )
     return test, history
+
+
+_TYPES = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}
+
+
+def _report(**values: Any) -> WatchReport:
+    """A report as it was written; one with values of other types is refused."""
+    report = WatchReport(**values)
+    for field in fields(WatchReport):
+        if type(getattr(report, field.name)) not in _TYPES[str(field.type)]:
+            raise ValueError(f"{field.name} of a batch is {getattr(report, field.name)!r:.40}")
+    return report
 
 
 def _write(folder: Path, test: ExchangeabilityTest, history: Sequence[WatchReport]) -> None:

@@ -34,6 +34,14 @@ class SparseMatrix:
         self.starts, self.columns, self.values, self.shape = starts, columns, values, shape
         self._cuts: dict[int, list[int]] = {}
 
+    def checked(self) -> SparseMatrix:
+        """The same matrix, if its numbers fit each other; kernels read where its indices point to, unseen."""
+        from scipy.sparse import csr_matrix
+
+        parts = (part.numpy() for part in (self.values, self.columns, self.starts))
+        csr_matrix(tuple(parts), shape=self.shape).check_format(full_check=True)
+        return self
+
     @classmethod
     def from_torch(cls, matrix: Tensor) -> SparseMatrix:
         """From a torch CSR matrix, whose memory is shared.

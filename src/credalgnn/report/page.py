@@ -6,8 +6,7 @@ Python picks and rounds what the page needs; the scripts in ``web`` show it. All
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from .._files import write
 from ..bench.folder import Folder, read_nodes
+from ..bench.node_tables import column_names, read_columns
 from ..bench.records import RecordError, read_record
 from ..metrics import MARKS, METRICS
 from .document import distinct_numbers, document, numbers
@@ -279,48 +279,34 @@ def _predictions(
     return result
 
 
-@contextmanager
-def _whole(path: Path) -> Iterator[None]:
-    """A Parquet file that cannot be read is named, with the remedy."""
-    import pyarrow as pa
-
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        message = " ".join(str(error).split())
-        raise RecordError(f"{path}: damaged ({message:.120}); delete it, and the benchmark makes it again") from None
-
-
 def _read(path: Path, record: Record) -> _Table:
     """The predictions of a run that its record names."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    import pyarrow.compute as pc
 
-    headline, content = record["headline"], read_nodes(path, record["predictions"])
-    with _whole(path):
-        there = pq.read_schema(pa.BufferReader(content)).names
-        lacking = {"node", "split", "ood", "label", "class", "prediction", f"score_{headline}"}.difference(there)
-        if lacking:
-            raise RecordError(f"{path}: without {min(lacking)}, so of another run; delete it, and it is made again")
-        names = [name for name in there if not re.fullmatch(r"(p|lower|upper)_\d+|class|split|why", name)]
-        table = pq.read_table(pa.BufferReader(content), columns=names, filters=[("split", "=", "test")]).sort_by("node")
-    column = {name: table[name].to_numpy() for name in names if name != "prediction"}
+    read_nodes(path, record["predictions"])
+    headline, there = record["headline"], column_names(path)
+    lacking = {"node", "split", "ood", "label", "class", "prediction", f"score_{headline}"}.difference(there)
+    if lacking:
+        raise RecordError(f"{path}: without {min(lacking)}, so of another run; delete it, and it is made again")
+    names = [name for name in there if not re.fullmatch(r"(p|lower|upper)_\d+|class|why", name)]
+    table = read_columns(path, names)
+    table = table.filter(pc.equal(table["split"], "test")).drop_columns("split").sort_by("node")
+    column = {name: table[name].to_numpy() for name in table.column_names if name != "prediction"}
     prediction = None if table["prediction"].null_count else table["prediction"].to_numpy().astype(np.int64)
     scores = {name.removeprefix("score_"): column[name].astype(float) for name in names if name.startswith("score_")}
-    ood, credal = column["ood"].astype(bool), "lower_0" in there and prediction is not None
-    return _Table(path, headline, column["node"], ood, column["label"], prediction, scores, credal)
+    credal = "lower_0" in there and prediction is not None
+    return _Table(path, headline, column["node"], column["ood"], column["label"], prediction, scores, credal)
 
 
 def _columns(path: Path, names: Sequence[str], nodes: NDArray[np.int64]) -> dict[str, list[Any]]:
     """Columns of a Parquet file, as far as it has them, for the given nodes; None for a node that is not in it."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
+    import pyarrow.compute as pc
 
-    content = read_nodes(path)
-    with _whole(path):
-        there = [name for name in names if name in pq.read_schema(pa.BufferReader(content)).names]
-        wanted = [("node", "in", nodes.tolist())]
-        table = pq.read_table(pa.BufferReader(content), columns=["node", *there], filters=wanted)
+    read_nodes(path)
+    there = [name for name in names if name in column_names(path)]
+    table = read_columns(path, ["node", *there])
+    table = table.filter(pc.is_in(table["node"], pa.array(nodes, table["node"].type)))
     place = {node: i for i, node in enumerate(table["node"].to_pylist())}
     result = {name: table[name].to_pylist() for name in there}
     rows = [place.get(int(node)) for node in nodes]
@@ -334,7 +320,12 @@ def _graph(
     for folder in folders:
         path = Folder(folder).graph(dataset)
         if path.is_file():
-            result = _columns(path, ["degree", "homophily", "neighbours", "neighbour_classes"], nodes)
+            wanted = ["degree", "homophily", "neighbours", "neighbour_classes"]
+            if lacking := {"node", *wanted}.difference(column_names(path)):
+                raise RecordError(
+                    f"{path}: damaged (without {min(lacking)}); delete it, and the benchmark makes it again"
+                )
+            result = _columns(path, wanted, nodes)
             classes = [[names.setdefault(one, len(names)) for one in row or []] for row in result["neighbour_classes"]]
             return {
                 "degree": result["degree"],

@@ -14,6 +14,7 @@ from typing import Any
 
 from .._checksums import seal_text
 from .._files import write
+from .._texts import markdown as escaped
 from ..bench.folder import EXPERIMENT
 from ..bench.records import RecordError, read_json
 from ..graphs import paper_table
@@ -157,7 +158,13 @@ def _markdown(records: Sequence[dict[str, Any]], rows: Sequence[Row], scale: Sca
         "",
     ]
     others = pipes(_others(rows, datasets))
-    parts += ["## Scores and methods that the paper does not report", "", *others, "", *legend(rows, ranked=False)]
+    parts += [
+        "## Scores and methods that the paper does not report",
+        "",
+        *others,
+        "",
+        *map(escaped, legend(rows, ranked=False)),
+    ]
     parts += ["", "## Data sets", "", *pipes(_datasets(records, datasets))]
     parts += ["", "## Search spaces", "", *pipes(search_spaces(scale))]
     parts += ["", "## What was chosen", "", *pipes(_chosen(records, datasets))]
@@ -203,7 +210,7 @@ def _coloured(pair: Pair | None) -> str:
     colour = f"rgb({'33 102 172' if pair.difference > 0 else '217 95 2'} / {0.55 * strength:.2f})"
     paper = f"{pair.paper:.1f}" + (f" ± {pair.paper_std:.1f}" if pair.paper_std is not None else "")
     return (
-        f"<td>{paper}<td>{pair.ours:.1f} ± {pair.ours_std:.1f} {pair.marks}"
+        f"<td>{paper}<td>{pair.ours:.1f} ± {pair.ours_std:.1f} {html.escape(pair.marks)}"
         f'<td style="background:{colour}">{pair.difference:+.1f}{" !" if pair.is_far else ""}'
     )
 

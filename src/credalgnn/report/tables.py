@@ -11,6 +11,8 @@ from pathlib import Path
 
 from .._checksums import seal_text
 from .._files import write
+from .._texts import markdown as escaped
+from .._texts import one_line
 from ..metrics import METRICS
 from ..metrics.marks import MARKS, disqualifies
 from .summary import Row, Summary, TaskKey
@@ -25,15 +27,18 @@ def write_tables(rows: Sequence[Row], folder: Path) -> None:
 
 def terminal(rows: Sequence[Row], width: int | None = None) -> str:
     """AUROC of every score and accuracy of every method: data sets side by side, or one by one if that is too wide."""
-    message = legend(rows, "*", "+")
+    message = [one_line(line) for line in legend(rows, "*", "+")]
     names = _named(rows)
-    parts = [aligned(_overview(rows, lambda text, rank: text + _SIGNS[rank], names))]
+    parts = [aligned(_overview(rows, lambda text, rank: text + _SIGNS[rank], names, one_line))]
     if width is not None:
         message = [line for text in message for line in textwrap.wrap(text, max(width, 20))]
         if max(map(len, parts[0])) > width:
             tables = [[row for row in rows if row.task == key] for key in _tables(rows)]
-            parts = [aligned(_overview(table, lambda text, rank: text + _SIGNS[rank], names)) for table in tables]
-    return "\n".join([conditions(rows), "", *(line for part in parts for line in [*part, ""]), *message])
+            parts = [
+                aligned(_overview(table, lambda text, rank: text + _SIGNS[rank], names, one_line)) for table in tables
+            ]
+    lines = [one_line(conditions(rows)), "", *(line for part in parts for line in [*part, ""]), *message]
+    return "\n".join(lines)
 
 
 def in_words(rows: Sequence[Row], strangers: Mapping[TaskKey, Sequence[str]]) -> list[str]:
@@ -67,7 +72,7 @@ def markdown(rows: Sequence[Row]) -> str:
     """The same, and below it every metric for each data set."""
     bold = {"best": "**{}**", "tied": "{}†", "": "{}"}
     overview = pipes(_overview(rows, lambda text, rank: bold[rank].format(text), _named(rows)))
-    parts = [conditions(rows), "", *overview, "", *legend(rows)]
+    parts = [escaped(conditions(rows)), "", *overview, "", *map(escaped, legend(rows))]
     for task in _tables(rows):
         chosen = [row for row in rows if row.task == task]
         shown = [metric for metric in METRICS.values() if metric.shown]
@@ -75,25 +80,22 @@ def markdown(rows: Sequence[Row]) -> str:
         for row in chosen:
             cells = [cell(row.values.get(metric.key), 100.0 if metric.percent else 1.0) for metric in shown]
             body.append([row.method, row.score, *cells, cell(row.values.get("seconds"), 1.0), letters(row)])
-        parts += ["", f"## {task.dataset}, {task.protocol} protocol, {task.setting} setting", "", *pipes(body)]
+        title = f"{task.dataset}, {task.protocol} protocol, {task.setting} setting"
+        parts += ["", f"## {escaped(title)}", "", *pipes(body)]
     return "\n".join(parts) + "\n"
 
 
 def latex(rows: Sequence[Row]) -> str:
     """The overview for a paper: booktabs, the best in bold, those not significantly worse underlined."""
     looks = {"best": r"\textbf{{{}}}", "tied": r"\underline{{{}}}", "": "{}"}
-    head, *body = _overview(rows, lambda text, rank: looks[rank].format(text), _named(rows))
-    lines = [f"% {conditions(rows)}", r"\begin{tabular}{ll" + "r" * (len(head) - 2) + "}", r"\toprule"]
-    lines += [" & ".join(map(_tex, head)) + r" \\", r"\midrule"]
+    head, *body = _overview(rows, lambda text, rank: looks[rank].format(text), _named(rows), _tex)
+    lines = [f"% {one_line(conditions(rows))}", r"\begin{tabular}{ll" + "r" * (len(head) - 2) + "}", r"\toprule"]
+    lines += [" & ".join(head) + r" \\", r"\midrule"]
     for line in body:
         numbers = (cell.replace(" ± ", r"\,$\pm$\,") for cell in line[2:])
-        lines.append(" & ".join([*map(_tex, line[:2]), *numbers]) + r" \\")
-    return (
-        "\n".join(
-            [*lines, r"\bottomrule", r"\end{tabular}", *(f"% {line}" for line in legend(rows, "Bold", "Underlined"))]
-        )
-        + "\n"
-    )
+        lines.append(" & ".join([*line[:2], *numbers]) + r" \\")
+    notes = [f"% {one_line(line)}" for line in legend(rows, "Bold", "Underlined")]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *notes]) + "\n"
 
 
 def tidy(rows: Sequence[Row]) -> str:
@@ -165,20 +167,28 @@ _SIGNS = {"best": "*", "tied": "+", "": " "}
 
 
 def _overview(
-    rows: Sequence[Row], decorate: Callable[[str, str], str], names: Mapping[TaskKey, str]
+    rows: Sequence[Row],
+    decorate: Callable[[str, str], str],
+    names: Mapping[TaskKey, str],
+    show: Callable[[str], str] = str,
 ) -> list[list[str]]:
-    """Head and body: a line per method and score, two columns per data set, protocol and setting."""
+    """Head and body: a line per method and score, two columns per data set, protocol and setting.
+
+    ``decorate`` makes figures stand out by their rank, and ``show`` makes names of others fit to be shown.
+    """
     tables = _tables(rows)
-    body = [["method", "score", *(f"{names[table]} {what}" for table in tables for what in ("AUROC", "accuracy"))]]
+    body = [
+        ["method", "score", *(f"{show(names[table])} {what}" for table in tables for what in ("AUROC", "accuracy"))]
+    ]
     result = {(row.task, row.method, row.score): row for row in rows}
     for method, score in dict.fromkeys((row.method, row.score) for row in rows):
-        line = [method, score]
+        line = [show(method), show(score)]
         for table in tables:
             row = result.get((table, method, score))
             if row is None:
                 line += ["", ""]
                 continue
-            marks = letters(row)
+            marks = show(letters(row))
             auroc = decorate(cell(row.values.get("auroc"), 100.0), row.rank)
             auroc += f" ({row.runs})" if row.is_short else ""
             accuracy = cell(row.values.get("accuracy"), 100.0) if row.headline else ""
@@ -230,11 +240,15 @@ def aligned(table: Sequence[Sequence[str]]) -> list[str]:
 
 
 def pipes(table: Sequence[Sequence[str]]) -> list[str]:
-    escaped = [[text.replace("|", r"\|") for text in line] for line in table]
-    head, *body = (f"| {' | '.join(line)} |" for line in escaped)
+    """A table in Markdown; texts of others show as they are.
+
+    Args:
+        table: Head and body.
+    """
+    head, *body = (f"| {' | '.join(map(escaped, line))} |" for line in table)
     return [head, "|---|---|" + "---:|" * (len(table[0]) - 2), *body]
 
 
 def _tex(text: str) -> str:
     message = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    return "".join(message.get(sign) or (f"\\{sign}" if sign in "_%&#${}" else sign) for sign in text)
+    return "".join(message.get(sign) or (f"\\{sign}" if sign in "_%&#${}" else sign) for sign in one_line(text))

@@ -17,6 +17,7 @@ from optuna.storages.journal import BaseJournalBackend
 
 from .._checksums import PREFIX, checksum
 from .._files import Lock, make_folder, sync_folder
+from .._reading import open_file, parse_json, read_bytes
 from ..bench.engines import EngineError
 
 _LINE = re.compile(rb'(\{.*),"checksum":"(' + PREFIX.encode() + rb'[0-9a-f]{64})"\}\n')
@@ -48,7 +49,7 @@ class Journal(BaseJournalBackend):
         """
         number = min(log_number_from, len(self._begins) - 1)
         position, before = self._begins[number]
-        with self.path.open("rb") as file:
+        with open_file(self.path) as file:
             file.seek(position)
             for line in file:
                 if not line.endswith(b"\n"):
@@ -58,7 +59,7 @@ class Journal(BaseJournalBackend):
                 if number == len(self._begins):
                     self._begins.append((position, before))
                 if number > log_number_from:
-                    yield json.loads(line)
+                    yield parse_json(line)
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Write entries; they are on the disk when this returns.
@@ -84,15 +85,15 @@ class Journal(BaseJournalBackend):
         """Take the lock. A process killed while it wrote leaves half a line: whoever comes next cuts it off."""
         self._lock.take(wait=True)
         if self.path.exists() and self.path.stat().st_size:
-            with self.path.open("rb") as file:
+            with open_file(self.path) as file:
                 file.seek(-1, os.SEEK_END)
                 whole = file.read(1) == b"\n"
             if not whole:
-                os.truncate(self.path, self.path.read_bytes().rfind(b"\n") + 1)
+                os.truncate(self.path, read_bytes(self.path).rfind(b"\n") + 1)
 
     def _last(self) -> str:
         """The checksum of the last line."""
-        with self.path.open("rb") as file:
+        with open_file(self.path) as file:
             size = file.seek(0, os.SEEK_END)
             for length in (_TAIL, size):
                 file.seek(max(size - length, 0))
@@ -124,7 +125,7 @@ def intact(path: Path) -> int:
         path: The journal.
     """
     position, before = 0, ""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         for line in file:
             if (found := _sum(line, before)) is None:
                 break

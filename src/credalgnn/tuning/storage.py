@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 from datetime import datetime, timedelta
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._files import Lock
+from .._texts import one_line, without_credentials
 from ..bench.engines import EngineError
 
 if TYPE_CHECKING:
@@ -74,14 +76,37 @@ def open_storage(folder: Path, url: str | None = None) -> optuna.storages.BaseSt
         try:
             return optuna.storages.RDBStorage(url)
         except Exception as error:  # whatever the driver of the database raises
-            message = " ".join(str(error).split())
-            raise EngineError(f"--storage {url}: cannot be opened ({message:.200})") from None
+            place, message = without_credentials(url), without_credentials(one_line(str(error)), url)
+            raise EngineError(f"--storage {place}: cannot be opened ({message:.200})") from None
     from .journal import Journal  # here, as it needs Optuna
 
     path = folder / JOURNAL
     try:
-        return optuna.storages.JournalStorage(Journal(path, Lock(folder / ".journal")))
-    except (ValueError, LookupError, TypeError, AttributeError):
+        storage = optuna.storages.JournalStorage(Journal(path, Lock(folder / ".journal")))
+        for study in storage.get_all_studies():
+            for trial in storage.get_all_trials(study._study_id, deepcopy=False):
+                _check_trial(trial)
+        return storage
+    except (OSError, EngineError):
+        raise
+    except Exception as error:  # whatever Optuna makes of operations that do not belong together
+        reason = one_line(str(error)) or type(error).__name__
         raise EngineError(
-            f"{path}: damaged, and not by a kill; bring it back from a copy, or choose another --out"
+            f"{path}: damaged, and not by a kill ({reason:.100}); bring it back from a copy, or choose another --out"
         ) from None
+
+
+def _check_trial(trial: optuna.trial.FrozenTrial) -> None:
+    """Refuse a trial whose notes are not what ``study.py`` writes there."""
+    notes = trial.user_attrs
+    seed, owner, seen = notes.get("seed", 0), notes.get("owner", ["", 0.0]), notes.get("seen", {})
+    numbers = [*(trial.values or [0.0]), owner[1], *seen.values()]
+    if (
+        not isinstance(seed, int)
+        or not isinstance(owner[0], str)
+        or not all(isinstance(number, int | float) for number in numbers)
+        or not all(epoch.isdigit() for epoch in seen)
+        or not math.isfinite(math.fsum(trial.values or []))
+        or not isinstance(trial.system_attrs.get("fixed_params", {}), dict)
+    ):
+        raise ValueError(f"trial {trial.number} has notes of another kind")

@@ -19,6 +19,8 @@ import torch
 from numpy.typing import NDArray
 
 from ..._checksums import is_sealed_zip
+from ..._reading import open_file, read_npz
+from ..._texts import one_line
 from ..errors import GraphError
 from ..graph import Graph
 from ..split import Split
@@ -41,6 +43,8 @@ UNREADABLE = (
     RuntimeError,
     AttributeError,
     TypeError,
+    AssertionError,
+    MemoryError,
     zipfile.BadZipFile,
     zlib.error,
 )
@@ -64,7 +68,7 @@ def load_files(dataset: Dataset, mirror: Folder, data_root: Folder) -> Loaded:
             roles = arrays.pop("roles", None)
             return Loaded(from_arrays(arrays, path), None if roles is None else _splits(roles))
         except GraphError as error:
-            print(f"{error}; it is made anew from the raw files", file=sys.stderr)
+            print(f"{one_line(str(error))}; it is made anew from the raw files", file=sys.stderr)
     given = mirror_of(mirror)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -106,8 +110,9 @@ def _read(dataset: Dataset, work: Path) -> Loaded:
         return Loaded(made) if isinstance(made, Graph) else made
     places = [(work / file).resolve() for file in dataset.files]
     names = ", ".join(place.name for place in places)
+    said = f"{one_line(str(reason)):.200}"
     raise GraphError(
-        f"{dataset.name}: one of {names} in {places[0].parent} cannot be read ({reason}); replace it, or remove it to "
+        f"{dataset.name}: one of {names} in {places[0].parent} cannot be read ({said}); replace it, or remove it to "
         "fetch it"
     )
 
@@ -123,10 +128,10 @@ def cached_summary(name: str, data_root: Folder) -> Summary | None:
     if not path.is_file():
         return None
     try:
-        with path.open("rb") as stream:
+        with open_file(path) as stream:
             if not is_sealed_zip(stream):
                 return None
-            nodes, edges, classes, homophily = np.load(stream, allow_pickle=False)["summary"]
+        nodes, edges, classes, homophily = read_npz(path, ["summary"])["summary"]
     except (*UNREADABLE, OSError):
         return None
     return Summary(int(nodes), int(edges), int(classes), float(homophily))

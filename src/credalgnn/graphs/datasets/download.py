@@ -10,6 +10,7 @@ import urllib.request
 from pathlib import Path
 
 from ..._files import atomic
+from ..._texts import without_credentials
 from ..errors import GraphError
 
 BLOCK = 1 << 20
@@ -31,7 +32,7 @@ def fetch(url: str, path: Path, size: int | None = None, sha256: str | None = No
     """
     digest = hashlib.sha256()
     received = 0
-    print(f"downloading {url}", file=sys.stderr, flush=True)
+    print(f"downloading {without_credentials(url)}", file=sys.stderr, flush=True)
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT) as reply, atomic(path) as file:
             if reply.headers.get_content_type() == "text/html":
@@ -60,7 +61,8 @@ def fetch(url: str, path: Path, size: int | None = None, sha256: str | None = No
 
 
 def _message(url: str, path: Path, reason: str) -> str:
-    return f"{url} could not be downloaded: {reason}. Try again, or put the file at {path} by hand"
+    shown, reason = without_credentials(url), without_credentials(reason, url)
+    return f"{shown} could not be downloaded: {reason}. Try again, or put the file at {path} by hand"
 
 
 def _progress(received: int, promised: str | None) -> None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..._files import write
+from ..._reading import most_unpacked, open_file
+from ..._texts import without_credentials
 from ..errors import GraphError
 from .download import DownloadError, fetch
 
@@ -38,8 +40,13 @@ class File:
         """
         if self.size is not None and path.stat().st_size != self.size:
             raise GraphError(f"{path} has {path.stat().st_size:,} bytes instead of {self.size:,}; replace it")
-        if self.sha256 is not None and hashlib.sha256(path.read_bytes()).hexdigest() != self.sha256:
+        if self.sha256 is not None and _sum(path) != self.sha256:
             raise GraphError(f"{path} is not the expected file (its SHA-256 differs); replace it")
+
+
+def _sum(path: Path) -> str:
+    with open_file(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def locate(files: Mapping[str, File], mirror: Path | None, root: Path, work: Path) -> None:
@@ -86,9 +93,13 @@ def _download(name: str, file: File, files: Mapping[str, File], root: Path) -> N
             inside = next((entry for entry in content.namelist() if entry.endswith(f"raw/{local.name}")), None)
             if inside is None:
                 raise zipfile.BadZipFile(f"it has no raw/{local.name}")
+            if content.getinfo(inside).file_size > most_unpacked(archive.stat().st_size):
+                raise zipfile.BadZipFile("it unpacks to far more than its size")
             write(local, content.read(inside))
         if all((root / other).is_file() for other in files):
             archive.unlink(missing_ok=True)
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         archive.unlink(missing_ok=True)
-        raise DownloadError(f"{file.url}: the archive was broken ({error}) and has been removed; try again") from None
+        raise DownloadError(
+            f"{without_credentials(file.url)}: the archive was broken ({error}) and has been removed; try again"
+        ) from None

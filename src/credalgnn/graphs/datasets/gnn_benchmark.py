@@ -6,10 +6,10 @@ They are read directly: PyG makes the features dense, which takes half a gigabyt
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from ..._reading import read_npz
 from ..graph import Graph
 from .base import Dataset, Summary
 from .files import File
@@ -22,16 +22,17 @@ def _read(path: Path) -> Graph:
     """As PyG reads it: features made binary, self-loops dropped, edges in both directions; but never dense."""
     import scipy.sparse as sp
 
-    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
-        features, edges = (
-            sp.csr_matrix(
-                tuple(content[f"{part}_{name}"] for name in ("data", "indices", "indptr")),
-                shape=tuple(content[f"{part}_shape"]),
-            )
-            for part in ("attr", "adj")
-        )
-        labels = content["labels"].astype(np.int64)
-        names = _class_names(content)
+    parts = [f"{part}_{name}" for part in ("attr", "adj") for name in ("data", "indices", "indptr", "shape")]
+    content = read_npz(path, [*parts, "labels"], optional=["class_names"])  # Coauthor's are a pickle: not opened
+    matrices = []
+    for part in ("attr", "adj"):
+        arrays = tuple(content[f"{part}_{name}"] for name in ("data", "indices", "indptr"))
+        matrix = sp.csr_matrix(arrays, shape=tuple(content[f"{part}_shape"].tolist()))
+        matrix.check_format(full_check=True)  # scipy reads where the indices point to, unseen
+        matrices.append(matrix)
+    features, edges = matrices
+    labels = content["labels"].astype(np.int64)
+    names = content["class_names"].tolist() if "class_names" in content else None
     features.sum_duplicates()
     features.data = (features.data > 0).astype(np.float32)
     edges = edges + edges.T
@@ -40,17 +41,6 @@ def _read(path: Path) -> Graph:
     apart = edges.row != edges.col
     ends = np.stack([edges.row[apart], edges.col[apart]]).astype(np.int64)
     return Graph(features, ends, labels, class_names=names)
-
-
-def _class_names(content: Any) -> list[str] | None:
-    """What the classes are called, where the file says so in plain text: a pickle, as Coauthor's, is not opened."""
-    if "class_names" not in content:
-        return None
-    try:
-        names: list[str] = content["class_names"].tolist()
-    except ValueError:
-        return None
-    return names
 
 
 COAUTHOR_FILE = "CS/raw/ms_academic_cs.npz"

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ... import _reading
 from ..errors import GraphError
 from ..split import Split
 
@@ -20,8 +21,8 @@ def read_npz(path: Path, *names: str) -> list[NDArray[Any]]:
         path: The file.
         names: Those of the arrays.
     """
-    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
-        return [content[name] for name in names]
+    content = _reading.read_npz(path, names)
+    return [content[name] for name in names]
 
 
 def distinct_edges(edges: NDArray[Any], both_directions: bool = False) -> NDArray[np.int64]:

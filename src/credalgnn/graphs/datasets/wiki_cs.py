@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
+from ..._reading import parse_json, read_bytes
 from ..graph import Graph
 from .base import Dataset, Loaded, Summary
 from .files import File
@@ -21,7 +21,7 @@ def _read(root: Path) -> Loaded:
 
     Wiki-CS has nodes to stop by and others to choose hyper-parameters by; here one part serves for both.
     """
-    content = json.loads((root / FILE).read_text())
+    content = parse_json(read_bytes(root / FILE))
     links = content["links"]
     sources = np.repeat(np.arange(len(links)), [len(targets) for targets in links])
     targets = np.fromiter(chain.from_iterable(links), np.int64)

@@ -6,16 +6,21 @@ None needs the ``ogb`` package.
 from __future__ import annotations
 
 import gzip
+import subprocess
+import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._reading import check_gzip, check_regular, most_unpacked
 from ..errors import GraphError
 from ..graph import Graph
 from .base import Dataset, Summary
 from .files import DRIVE, File
+from .public import read_npz
 
 OGB = "http://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip"
 COUNTS = ("num-node-list", "num-edge-list")
@@ -57,16 +62,32 @@ def _read_ogb(root: Path, files: list[str]) -> tuple[NDArray[np.int64], NDArray[
 
 def _read_patents(root: Path) -> Graph:
     """snap-patents from LINKX's MATLAB file; the label is the year of the grant. Features stay sparse."""
-    from scipy.io import loadmat
-    from scipy.io.matlab import MatReadError
+    import scipy.sparse as sp
 
     path = root / PATENTS_FILE
-    try:
-        content = loadmat(path, variable_names=["edge_index", "node_feat", "years"])
-        features, years, edges = content["node_feat"], content["years"].reshape(-1), content["edge_index"]
-    except (MatReadError, KeyError, ValueError, OSError) as error:
-        raise GraphError(f"{path}: not LINKX's snap_patents.mat ({error}); remove it") from None
-    return Graph(features, edges.astype(np.int64), _even_quantiles(years))
+    _check_packed(path)
+    unpacked = path.with_suffix(".npz")
+    # In a process of its own: what scipy reads a damaged file with may end the process, and not with an error.
+    done = subprocess.run(
+        [sys.executable, "-c", _UNPACK, str(path), str(unpacked)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        reason = (done.stderr.splitlines() or [f"the reader ended with {done.returncode}"])[-1]
+        raise GraphError(f"{path}: not LINKX's snap_patents.mat ({reason:.200}); remove it")
+    edges, years, values, rows, starts, shape = read_npz(
+        unpacked, "edges", "years", "values", "rows", "starts", "shape"
+    )
+    features = sp.csc_matrix((values, rows, starts), shape=tuple(shape.tolist()))
+    return Graph(features, edges.astype(np.int64), _even_quantiles(years.reshape(-1)))
+
+
+_UNPACK = """
+import sys, numpy, scipy.io
+content = scipy.io.loadmat(sys.argv[1], variable_names=["edge_index", "node_feat", "years"])
+matrix = content["node_feat"].tocsc()
+parts = dict(values=matrix.data, rows=matrix.indices, starts=matrix.indptr, shape=matrix.shape)
+numpy.savez(sys.argv[2], edges=content["edge_index"], years=content["years"], **parts)
+"""
 
 
 def _even_quantiles(years: NDArray[Any], classes: int = 5) -> NDArray[np.int64]:
@@ -75,9 +96,29 @@ def _even_quantiles(years: NDArray[Any], classes: int = 5) -> NDArray[np.int64]:
     return np.searchsorted(boundaries, years, side="right").astype(np.int64)
 
 
+def _check_packed(path: Path) -> None:
+    """Refuse a MATLAB file whose packed parts are larger than its size justifies; scipy unpacks them at once."""
+    check_regular(path)
+    left = most_unpacked(path.stat().st_size)
+    with path.open("rb") as file:
+        file.seek(128)  # behind what it says about itself
+        while len(tag := file.read(8)) == 8:
+            kind, size = (int.from_bytes(part, "little") for part in (tag[:4], tag[4:]))
+            if kind != 15:  # not packed
+                file.seek(size, 1)
+                continue
+            packed, unpacker = file.read(size), zlib.decompressobj()
+            while packed and left >= 0 and not unpacker.eof:
+                left -= len(unpacker.decompress(packed, 1 << 24))
+                packed = unpacker.unconsumed_tail
+            if left < 0:
+                raise GraphError(f"{path}: it unpacks to far more than its size; replace it")
+
+
 def _read_csv(path: Path) -> NDArray[Any]:
     """A gzipped CSV of numbers without a header, [rows, columns]."""
     try:
+        check_gzip(path)
         import pyarrow.csv
 
         options = pyarrow.csv.ReadOptions(autogenerate_column_names=True)
@@ -86,7 +127,7 @@ def _read_csv(path: Path) -> NDArray[Any]:
     except ImportError:
         with gzip.open(path, "rt") as file:
             return np.loadtxt(file, delimiter=",", ndmin=2)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, zlib.error) as error:
         raise GraphError(f"{path}: cannot be read ({error}); remove it and load again") from None
 
 
