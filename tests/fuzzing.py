@@ -382,7 +382,7 @@ def _sum_weights(folder: Path) -> None:
         if "weights" in config:
             config["weights"] = hashlib.blake2b(weights, digest_size=16).hexdigest()
         (folder / "method.json").write_text(json.dumps(config))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         pass
 
 
@@ -430,7 +430,7 @@ def _sum_model(folder: Path) -> None:
             content = (folder / "model" / name).read_bytes()
             config["sums"][name] = hashlib.blake2b(content, digest_size=16).hexdigest()
         place.write_text(json.dumps(config))
-    except (ValueError, TypeError, LookupError, AttributeError, OSError):
+    except (ValueError, TypeError, LookupError, AttributeError, OSError, RecursionError):
         pass
 
 

@@ -373,7 +373,12 @@ DAMAGE: list[tuple[str, str, Callable[[Path], None], str]] = [
     ("roman-empire", "roman_empire.npz", lambda p: npz(p, test_masks=np.ones((10, NODES + 1))), "masks of the splits"),
     ("roman-empire", "roman_empire.npz", lambda p: npz(p, test_masks=2 * ONES), "masks of the splits"),
     ("roman-empire", "roman_empire.npz", lambda p: npz(p, test_masks=ONES), "is in both train and test"),
-    ("roman-empire", "roman_empire.npz", lambda p: npz(p, edges=np.array([[0, {}]], dtype=object)), "allow_pickle"),
+    (
+        "roman-empire",
+        "roman_empire.npz",
+        lambda p: npz(p, edges=np.array([[0, {}]], dtype=object)),
+        "only numbers and texts",
+    ),
     ("cornell", "out1_node_feature_label.txt", lambda p: line(p, 5, "3\t0,1"), "line 5 of out1_node_feature_label.txt"),
     ("cornell", "out1_node_feature_label.txt", lambda p: line(p, 5, "3\t0,x,1\t2"), "line 5 of .*'x'"),
     ("cornell", "out1_node_feature_label.txt", lambda p: line(p, 5, "3\t0,1\t2"), "same shape"),

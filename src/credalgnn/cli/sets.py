@@ -98,14 +98,12 @@ def _read(path: Path) -> tuple[list[np.ndarray], list[str], list[str], list[list
 
 def _read_npz(path: Path) -> tuple[list[np.ndarray], list[str], list[str], list[list[str]]]:
     try:
-        content = read_npz(path)
+        content = read_npz(path, (), optional=["members"])
+        names = list(content) or ["lower", "upper"]
+        arrays = list((content or read_npz(path, names)).values())
     except (Unreadable, OSError) as error:
-        raise UserError(f"{path}: not a readable npz file ({error})") from None
-    names = ["members"] if "members" in content else ["lower", "upper"]
-    missing = [name for name in names if name not in content]
-    if missing:
-        raise UserError(f"{path}: no array {missing[0]!r}; it needs lower and upper [N, C], or members [M, N, C]")
-    arrays = [content[name] for name in names]
+        needs = "it needs lower and upper [N, C], or members [M, N, C]"
+        raise UserError(f"{path}: not a readable npz file ({error}); {needs}") from None
     wanted = 3 if names == ["members"] else 2
     for name, array in zip(names, arrays, strict=True):
         if array.ndim != wanted:

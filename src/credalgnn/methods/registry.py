@@ -90,6 +90,9 @@ def method_path(kind: type[Method]) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
+LONGEST = 200  # letters of an import path
+
+
 def known_method(path: str, expected: type[Method] | None = None) -> type[Method]:
     """The class that a file names, without importing anything that the file alone asks for.
 
@@ -97,6 +100,8 @@ def known_method(path: str, expected: type[Method] | None = None) -> type[Method
         path: What ``method_path`` gave.
         expected: The class that the caller expects, if any.
     """
+    if not isinstance(path, str) or len(path) > LONGEST:
+        raise MethodError(f"{path!r:.60} is not the name of a method")
     if path in METHODS:
         return METHODS[path]
     if expected is not None and method_path(expected) == path:
