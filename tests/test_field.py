@@ -104,7 +104,10 @@ def test_gebm_equals_the_definition(
     found = method.fit(task).predict().score
     logits, edges = vanilla.outputs().logits.double().numpy(), task.graph.edge_index.numpy()
     z, train = latents_of(vanilla)[-1], task.split.train.numpy()
-    expected = naive.gebm(logits, z, train, labels_of(task), edges, weight, alpha, steps, aggregation)
+    bare = Graph(task.graph.features, torch.empty(2, 0, dtype=torch.int64), edgeless=True)
+    own = vanilla.outputs(bare)
+    alone = own.logits.double().numpy(), own.latents[-1].double().numpy()  # type: ignore[union-attr]
+    expected = naive.gebm(logits, z, alone, train, labels_of(task), edges, weight, alpha, steps, aggregation)
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-5)
 
 
