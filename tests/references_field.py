@@ -82,7 +82,8 @@ def gebm(
 ) -> Array:
     """Energies of a node alone, of its neighbours, and of its neighbours' evidence, with a Gaussian for each class.
 
-    What is fitted are logits and latents on the graph, what is scored are those of the nodes without edges (``alone``).
+    What is fitted are logits and latents on the graph, what is scored are those of nodes with no neighbour but
+    themselves (``alone``).
     """
     scores, points, known, given = _array(logits), _array(latents), np.asarray(train), np.asarray(labels)
     own_scores, own_points = _array(alone[0]), _array(alone[1])
@@ -119,7 +120,7 @@ def grasp(
     alpha: float,
     steps: int,
 ) -> Array:
-    """Energies after random-walk steps on the graph with a clique of training nodes added."""
+    """One less the largest probability, after random-walk steps on the graph with a clique of training nodes added."""
     confidence = softmax(logits).max(axis=1)
     known = np.asarray(train)
     nodes = len(confidence)
@@ -137,7 +138,7 @@ def grasp(
     for i in chosen:
         for j in chosen:
             a[i, j] += 1.0
-    current = energy(logits)
+    current = 1.0 - confidence
     for _ in range(steps):
         mean = np.array([a[n] @ current / a[n].sum() if a[n].any() else current[n] for n in range(nodes)])
         current = np.array(

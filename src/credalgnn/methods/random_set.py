@@ -37,11 +37,14 @@ class RandomSet(Network):
     EU, AU and TU from the exact entropies of these intervals, and ``width``, plausibility less belief of the predicted
     class.
 
-    The family are all single classes and ``budget`` larger sets. The original takes those whose classes overlap most in
-    a t-SNE picture of a trained network's latents; here a set comes the earlier, the nearer its two most distant
-    classes are, by the class means of features and of in-neighbours' features. Every subset of a set is then in the
-    family, too, and masses are exact. The set of all classes has no output, since belief in it is 1. The intervals hold
-    all distributions that the belief function allows, and more, so that its EU is at most the EU here.
+    The family are all single classes and ``budget`` larger sets. The authors' code takes all sets of fewer than ten
+    classes, and else those that overlap most in a t-SNE picture of an untrained network's latents; here a set comes the
+    earlier, the nearer its two most distant classes are, by the class means of features and of in-neighbours' features.
+    Every subset of a set is then in the family, too, and masses are exact. The set of all classes has no output, since
+    belief in it is 1. Other differences from that code: it takes the mean over sets of negative masses, and
+    ``|sum_A m(A) - 1|`` where only an excess counts here, as in Manchingal et al.; and it reports the entropy of p, not
+    EU. The intervals hold all distributions that the belief function allows, and more, so that its EU is at most the EU
+    here.
 
     Args:
         budget: Sets of two classes or more at the most.
