@@ -249,29 +249,35 @@ def random_set() -> None:
         ("Chameleon", cg.load_task("chameleon"), CHAMELEON, 0.03),
         ("Cora", planetoid(cg.load_graph("cora"), (0, 1, 2, 3), full=True), CORA, 0.01),
     ):
-        is_ood, values = task.test.is_ood, []
-        for seed, run in enumerate(runs):
-            method = AtTheEnd(
-                hidden=run.hidden, layers=run.layers, lr=run.lr, weight_decay=run.weight_decay, epochs=200, patience=1,
-                seed=seed,
-            ).fit(task)  # fmt: skip
-            found = method.predict(nodes=task.test.nodes)
-            p = found.probabilities
-            classes = found.classes[~is_ood] == task.test.labels[~is_ood]
-            values.append((auroc(is_ood, torch.special.entr(p).sum(1)), 100.0 * classes.double().mean().item()))
+        is_ood = task.test.is_ood
         most = 100.0 * torch.bincount(task.test.labels[~is_ood]).max().item() / int((~is_ood).sum())
-        groups = {"": [True] * len(runs)}
-        if name == "Chameleon":
-            stuck = [abs(run.accuracy - most) < 0.1 for run in runs]
-            groups = {", one class predicted in theirs": stuck, ", others": [not flag for flag in stuck]}
-        rows = []
-        for words, flags in groups.items():
-            pairs = [(run, value) for run, value, flag in zip(runs, values, flags, strict=True) if flag]
-            for place, (what, theirs) in enumerate((("AUROC", "auroc"), ("accuracy", "accuracy"))):
-                published = [getattr(run, theirs) for run, _ in pairs]
-                rows.append(Row(f"{what}{words}", float(np.mean(published)), float(np.std(published, ddof=1)),
-                                [value[place] for _, value in pairs]))  # fmt: skip
+        values = [measured(run, task, seed) for seed, run in enumerate(runs)]
+        stuck, rows = [abs(run.accuracy - most) < 0.1 for run in runs], []
+        for group in (True, False):
+            pairs = [(run, value) for run, value, flag in zip(runs, values, stuck, strict=True) if flag == group]
+            which = ", runs that predict one class" if group else ", other runs" if any(stuck) else ""
+            for place, what in enumerate(("auroc", "accuracy") if pairs else ()):
+                published = [getattr(run, what) for run, _ in pairs]
+                spread = float(np.std(published, ddof=1))
+                label = what.replace("auroc", "AUROC") + which
+                rows.append(Row(label, float(np.mean(published)), spread, [value[place] for _, value in pairs]))
         show(f"random sets, {name}", SETS_SOURCE.format(below), rows)
+
+
+def measured(run: Run, task: Task, seed: int) -> tuple[float, float]:
+    """AUROC of the entropy, and accuracy."""
+    method = AtTheEnd(
+        hidden=run.hidden,
+        layers=run.layers,
+        lr=run.lr,
+        weight_decay=run.weight_decay,
+        epochs=200,
+        patience=1,
+        seed=seed,
+    ).fit(task)
+    found, is_ood = method.predict(nodes=task.test.nodes), task.test.is_ood
+    right = found.classes[~is_ood] == task.test.labels[~is_ood]
+    return auroc(is_ood, torch.special.entr(found.probabilities).sum(1)), 100.0 * right.double().mean().item()
 
 
 # ----------------------------------------------------------------------------------------------------------------------
