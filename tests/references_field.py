@@ -50,15 +50,15 @@ def jlde(latents: list[Array], train: ArrayLike, dimensions: int, k: int) -> Arr
 
 
 def diffuse(values: ArrayLike, edge_index: ArrayLike, alpha: float, steps: int) -> Array:
-    """x <- alpha x + (1 - alpha) mean over in-neighbours; one that nobody points to keeps what it has."""
+    """x <- alpha x + (1 - alpha) mean over the node itself and its in-neighbours."""
     current = _array(values).copy()
     for _ in range(steps):
-        heard: list[list[Array]] = [[] for _ in current]
+        heard: list[list[Array]] = [[row.copy()] for row in current]
         for source, target in np.asarray(edge_index).T:
-            heard[target].append(current[source].copy())
+            if source != target:
+                heard[target].append(current[source].copy())
         for node, around in enumerate(heard):
-            if around:
-                current[node] = alpha * current[node] + (1.0 - alpha) * sum(around) / len(around)
+            current[node] = alpha * around[0] + (1.0 - alpha) * sum(around) / len(around)
     return current
 
 
@@ -71,6 +71,7 @@ def middle(values: Array) -> tuple[float, float]:
 def gebm(
     logits: ArrayLike,
     latents: ArrayLike,
+    alone: tuple[ArrayLike, ArrayLike],
     train: ArrayLike,
     labels: ArrayLike,
     edge_index: ArrayLike,
@@ -79,16 +80,23 @@ def gebm(
     steps: int,
     aggregation: str,
 ) -> Array:
-    """Energies of a node alone, of its neighbours, and of its neighbours' evidence, with a Gaussian for each class."""
+    """Energies of a node alone, of its neighbours, and of its neighbours' evidence, with a Gaussian for each class.
+
+    What is fitted are logits and latents on the graph, what is scored are those of nodes with no neighbour but
+    themselves (``alone``).
+    """
     scores, points, known, given = _array(logits), _array(latents), np.asarray(train), np.asarray(labels)
+    own_scores, own_points = _array(alone[0]), _array(alone[1])
     floor = 1e-3 * points[known].var(axis=0).mean()
     evidence = np.zeros_like(scores)
     for c in range(scores.shape[1]):
         own = points[known][given == c]
         mean, variance = own.mean(axis=0), np.maximum(own.var(axis=0), floor)
-        distance = np.array([sum((point - mean) ** 2 / variance) for point in points])
+        distance, own_distance = (
+            np.array([sum((point - mean) ** 2 / variance) for point in some]) for some in (points, own_points)
+        )
         (near, far), (low, high) = middle(distance), middle(scores[:, c])
-        evidence[:, c] = scores[:, c] - weight * ((distance - near) / (far - near) * (high - low) + low)
+        evidence[:, c] = own_scores[:, c] - weight * ((own_distance - near) / (far - near) * (high - low) + low)
     independent = energy(evidence)
     local = diffuse(independent[:, None], edge_index, alpha, steps)[:, 0]
     group = energy(diffuse(evidence, edge_index, alpha, steps))
@@ -112,7 +120,7 @@ def grasp(
     alpha: float,
     steps: int,
 ) -> Array:
-    """Energies after random-walk steps on the graph with a clique of training nodes added."""
+    """One less the largest probability, after random-walk steps on the graph with a clique of training nodes added."""
     confidence = softmax(logits).max(axis=1)
     known = np.asarray(train)
     nodes = len(confidence)
@@ -130,7 +138,7 @@ def grasp(
     for i in chosen:
         for j in chosen:
             a[i, j] += 1.0
-    current = energy(logits)
+    current = 1.0 - confidence
     for _ in range(steps):
         mean = np.array([a[n] @ current / a[n].sum() if a[n].any() else current[n] for n in range(nodes)])
         current = np.array(

@@ -47,7 +47,7 @@ SCORES = {
     "drop-edge": THREE,
     "jlde": ["distance"],
     "gebm": ["energy"],
-    "grasp": ["energy"],
+    "grasp": ["msp"],
     "gpn": ["entropy", "evidence", "msp"],
     "evidential": ["dissonance", "entropy", "vacuity"],
     "random-set": [*THREE, "width"],

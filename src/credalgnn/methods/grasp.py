@@ -15,14 +15,14 @@ from . import scores
 from .components import Outputs
 from .given import Given
 from .known_nodes import KnownNodes
-from .posthoc import Energy
+from .posthoc import PostHoc
 from .prediction import MethodError
 from .undirected import undirected
 
 
 @dataclass(kw_only=True, eq=False)
-class GRASP(Energy):
-    """Graph-augmented score propagation (Ma et al. 2024): energies, spread along edges of which there are more.
+class GRASP(PostHoc):
+    """Graph-augmented score propagation (Ma et al. 2024): doubts, spread along edges of which there are more.
 
     Spreading scores helps where edges stay inside the known, or inside the strange, nodes. So edges are added between
     all pairs of a set G of training nodes, which are known. G is the ``share`` of them that have, for their strange
@@ -32,12 +32,13 @@ class GRASP(Energy):
         h(i) = |neighbours of i in S_id| / (|neighbours of i in S_ood| + 1)
         e <- alpha e + (1 - alpha) D'^-1 A' e,   A' = A + 1_G 1_G^T, D' its row sums,   ``steps`` times
 
-    for ``e = -T logsumexp(logits / T)``. Edges count in both directions and once. ``1_G 1_G^T`` is never written down:
-    G adds one number, the sum of its scores.
+    for e = 1 - the largest probability (``msp``). Edges count in both directions and once. ``1_G 1_G^T`` is never
+    written down: G adds one number, the sum of its scores.
 
-    The original chooses the trained model's epoch by the score of test nodes, and takes training and validation nodes
-    for G; here the epoch is that of the given model, and G are training nodes alone. A node without edges keeps its own
-    score, which the original sets to zero. Of nodes with equal h the first ones are taken. In a graph in which training
+    The original chooses the trained model's epoch by the score of test nodes, takes training and validation nodes for
+    G, and multiplies what G adds by a number between 1 and 1.2 that differs from graph to graph; here the epoch is that
+    of the given model, G are training nodes alone, and the number is 1. A node without edges keeps its own score, which
+    the original sets to zero. Of nodes with equal h the first ones are taken. In a graph in which training
     nodes are not known again, for want of node ids, no edges are added.
 
     Args:
@@ -45,7 +46,6 @@ class GRASP(Energy):
         share: Of the training nodes, how many G has.
         alpha: The share of its own score that a node keeps in a step.
         steps: How often scores are spread.
-        temperature: T.
         model: A fitted method that has outputs, or a template; by default a vanilla GNN with ``seed``.
         seed: Of the model, if none is given.
     """
@@ -56,6 +56,7 @@ class GRASP(Energy):
     steps: int = 8
 
     name = "grasp"
+    score_names = ("msp",)
     uses_unlabelled = True
     search_space = {
         "percentile": (5.0, 10.0, 25.0, 50.0),
@@ -81,7 +82,7 @@ class GRASP(Energy):
     def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
         edges = undirected(graph)
         group = self._group(edges, self._training_nodes(graph), outputs.logits)
-        return self._spread(scores.energy(outputs.logits, self.temperature), edges, group)[nodes]
+        return self._spread(scores.msp(outputs.logits), edges, group)[nodes]
 
     def _training_nodes(self, graph: Graph) -> Tensor:
         """Those that are known again: in the graph that it was fitted to predict all, in another one by their ids."""
@@ -103,11 +104,11 @@ class GRASP(Energy):
         near = (edges @ pseudo)[train]
         return train[(near[:, 0] / (near[:, 1] + 1.0)).argsort(descending=True, stable=True)[:count]]
 
-    def _spread(self, energies: Tensor, edges: SparseMatrix, group: Tensor) -> Tensor:
-        inside = torch.zeros_like(energies)
+    def _spread(self, own: Tensor, edges: SparseMatrix, group: Tensor) -> Tensor:
+        inside = torch.zeros_like(own)
         inside[group] = 1.0
         degree = edges.starts.diff().double() + len(group) * inside
-        values = energies
+        values = own
         for _ in range(self.steps):
             sums = (edges @ values[:, None]).squeeze(1) + inside * (inside @ values)
             values = torch.where(degree > 0, self.alpha * values + (1.0 - self.alpha) * sums / degree, values)

@@ -28,8 +28,8 @@ class RandomSet(Network):
     An output for each of a family of sets of classes is the belief that the class is among them::
 
         Bel(A) = sigmoid(w_A z + b_A)                           trained by BCE to be 1 if the label is in A, else 0
-        m(A)   = sum over B in A of (-1)^|A - B| Bel(B)         masses, which should be positive, of sum 1 at the most:
-        loss   = BCE + mass_weight (mean of sum_A max(0, -m(A)) + max(0, mean of sum_A m(A) - 1))
+        m(A)   = Bel(A) - sum over B inside A of m(B)           masses, which should be positive, and of sum 1:
+        loss   = BCE + mass_weight (mean over nodes and sets of max(0, -m(A)) + mean of |sum_A m(A) - 1|)
         p_c    = sum over A with c of m(A) / |A|                the pignistic probability, by which it classifies
 
     In prediction negative masses count as 0, what is missing to 1 goes to the set of all classes, and what is too much
@@ -37,14 +37,14 @@ class RandomSet(Network):
     EU, AU and TU from the exact entropies of these intervals, and ``width``, plausibility less belief of the predicted
     class.
 
-    The family are all single classes and ``budget`` larger sets. The original takes those whose classes overlap most in
-    a t-SNE picture of a trained network's latents; here a set comes the earlier, the nearer its two most distant
-    classes are, by the class means of features and of in-neighbours' features. Every subset of a set is then in the
-    family, too, and masses are exact. The set of all classes has no output, since belief in it is 1. The intervals hold
-    all distributions that the belief function allows, and more, so that its EU is at most the EU here.
+    The family are all single classes, ``budget`` larger sets, and the set of all classes, in which belief is to be 1.
+    The authors' code takes all sets of fewer than ten classes, and else those that overlap most in a t-SNE picture of
+    an untrained network's latents; here a set comes the earlier, the nearer its two most distant classes are, by the
+    class means of features and of in-neighbours' features. That code reports the entropy of p, not EU. The intervals
+    hold all distributions that the belief function allows, and more, so that its EU is at most the EU here.
 
     Args:
-        budget: Sets of two classes or more at the most.
+        budget: Sets of two classes or more at the most, that of all classes aside.
         mass_weight: Of the penalty of masses that are no masses.
         backbone: ``"sage"``, ``"gcn"``, or another, see ``Network``.
         hidden: Units of a hidden layer.
@@ -83,7 +83,8 @@ class RandomSet(Network):
         view = given.view
         labels = view.graph.labels[view.train]
         distances = class_distances(*inputs(view.graph), view.train, labels, view.num_classes)
-        self._use(budgeted(distances, self.budget))
+        every = torch.ones(1, view.num_classes, dtype=torch.bool)
+        self._use(torch.cat([budgeted(distances, self.budget), every]))
         super()._fit(given)
 
     def _use(self, family: Tensor) -> None:
@@ -97,12 +98,12 @@ class RandomSet(Network):
         assert isinstance(output, Tensor)
         wanted = self.family_.t().to(output)[labels]
         masses = output.sigmoid() @ self._to_masses.to(output.dtype).t()
-        broken = (-masses).clamp_min(0.0).sum(1).mean() + (masses.sum(1).mean() - 1.0).clamp_min(0.0)
+        broken = (-masses).clamp_min(0.0).mean() + (masses.sum(1) - 1.0).abs().mean()
         fit = nn.functional.binary_cross_entropy_with_logits(output, wanted)
         return fit + self.mass_weight * broken
 
     def _masses(self, output: Output) -> tuple[Tensor, Tensor]:
-        """Masses of the family ``[N, B]``, and of the set of all classes ``[N, 1]``."""
+        """Masses of the family ``[N, B]``, and what more the set of all classes has ``[N, 1]``."""
         assert isinstance(output, Tensor)
         masses = (output.double().sigmoid() @ self._to_masses.to(output.device).t()).clamp_min(0.0)
         total = masses.sum(1, keepdim=True)
@@ -186,12 +187,12 @@ def budgeted(distances: Tensor, budget: int) -> Tensor:
 
 
 def moebius(family: Tensor) -> Tensor:
-    """The matrix that makes masses of beliefs, ``m(A) = sum over B in A of (-1)^|A - B| Bel(B)``, float64 ``[B, B]``.
+    """The matrix that makes masses of beliefs, float64 ``[B, B]``: the belief in a set is the mass of all inside it.
 
     Args:
-        family: Sets as boolean rows ``[B, C]``, with all subsets of each.
+        family: Sets as boolean rows ``[B, C]``.
     """
     sets = family.double()
-    sizes = sets.sum(1)
-    inside = sets @ sets.t() == sizes  # [A, B]: B is in A
-    return torch.where(inside, 1.0 - 2.0 * ((sizes[:, None] - sizes) % 2), 0.0)
+    inside = sets @ sets.t() == sets.sum(1)  # [A, B]: B is in A
+    found: Tensor = torch.linalg.inv(inside.double())
+    return found.round()  # whole numbers, since the matrix is triangular with ones
