@@ -74,7 +74,7 @@ def test_all_commands_finish_their_work(redirection: str, tmp_path: Path) -> Non
         (f"fit {tables} --label topic --set epochs=5 -m vanilla --out model", 0, "model/model.json"),
         (f"predict model {tables} --out predictions.csv", 0, "predictions.csv"),
         (f"evaluate model {new}", lost, "model/model.json"),
-        (f"watch model {new}", 0, "model/watch.json"),
+        (f"watch model {new}", 0, "model/watch.safetensors"),
     ]
     for words, code, left in commands:
         done = shell(words, redirection, tmp_path)
