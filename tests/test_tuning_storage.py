@@ -116,7 +116,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("mode", ["killed", "beating"])
+@pytest.mark.parametrize("mode", ["killed", pytest.param("beating", marks=pytest.mark.slow)])
 def test_an_owner_who_cannot_be_seen_is_told_by_its_heartbeats(
     mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,15 +132,17 @@ def test_an_owner_who_cannot_be_seen_is_told_by_its_heartbeats(
         if mode == "killed":
             owner.kill()
             owner.wait()
-        monkeypatch.setattr("credalgnn.tuning.storage.SILENT", 2.0)
         monkeypatch.setattr("credalgnn.tuning.run.PATIENCE", 0.5)
         said: list[str] = []
+
+        def told(line: str) -> None:
+            said.append(line)
+            monkeypatch.setattr("credalgnn.tuning.storage.SILENT", 5.0)
+
         other = Search("small vanilla", "0", ENDLESS, 6, a_run, open_storage(tmp_path, url), Owned(tmp_path / "b"))
-        begin = time.monotonic()
-        done = run_searches([other], Instant(2), begin + (60 if mode == "killed" else 3), on_wait=said.append)
+        done = run_searches([other], Instant(2), time.monotonic() + (100 if mode == "killed" else 15), on_wait=told)
         assert done == (mode == "killed")
         assert len(other.finished) == (6 if mode == "killed" else 4)
-        assert 2.0 <= time.monotonic() - begin < 30.0
     finally:
         owner.kill()
         owner.wait()
@@ -149,4 +151,4 @@ def test_an_owner_who_cannot_be_seen_is_told_by_its_heartbeats(
     assert line.startswith(
         f"small vanilla: waiting for process {owner.pid} on {socket.gethostname()}, not heard of for"
     )
-    assert line.endswith("after 2 s this command does its work")
+    assert line.endswith("after 90 s this command does its work")
