@@ -229,8 +229,8 @@ def main(place: Path, seed: int, counts: dict[str, int]) -> None:
     fit = ["fit", *known, "--label", "topic", "-m", "vanilla", "--set", "epochs=20"]
     assert ended(start([*fit, "--out", "model"], place / "fit.log"), 300) == 0
     small = ["--set", "epochs=3", "hidden=8", "--jobs", "1"]
-    bench = ["bench", "-d", "digits", "-m", "vanilla", "--seeds", "4", "--predictions", "all", *small]
-    tune = ["tune", "-d", "digits", "-m", "vanilla", "--trials", "10", *small]
+    bench = ["bench", "-d", "digits", "-m", "vanilla", "--seeds", "3", "--predictions", "all", *small]
+    tune = ["tune", "-d", "digits", "-m", "vanilla", "--trials", "7", *small]
     watch = ["--nodes", "new/nodes.csv", "--edges", "new/edges.csv"]
     todo: dict[str, tuple[Any, ...]] = {
         "bench": (lambda folder: [*bench, "--out", str(folder)], records),

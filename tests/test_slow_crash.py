@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-KILLS = {"bench": 34, "tune": 16, "fit": 25, "watch": 25}
+KILLS = {"fit": 25, "watch": 25, "bench": 30, "tune": 20}
 
 
 @pytest.mark.slow

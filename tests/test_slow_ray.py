@@ -40,17 +40,20 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def kill_a_worker(machine: Machine) -> None:
-    """One of this cluster's that does a unit."""
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            busy = process.joinpath("cmdline").read_bytes().startswith(b"ray::")
-            ours = f"RAY_TMPDIR={machine.temporary}".encode() in process.joinpath("environ").read_bytes()
-        except OSError:
-            continue
-        if busy and ours and b"IDLE" not in process.joinpath("cmdline").read_bytes():
-            os.kill(int(process.name), signal.SIGKILL)
-            return
-    raise AssertionError("no worker is at work")
+    """One of this cluster's, whose parent says so, that does a unit."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                title = process.joinpath("cmdline").read_bytes()
+                parent = process.joinpath("stat").read_text().rpartition(")")[2].split()[1]
+                ours = str(machine.temporary).encode() in Path("/proc", parent, "cmdline").read_bytes()
+            except OSError:
+                continue
+            if title.startswith(b"ray::_do_remotely") and ours:
+                os.kill(int(process.name), signal.SIGKILL)
+                return
+    raise AssertionError("no worker was at work")
 
 
 def kill_the_head(machine: Machine) -> None:
