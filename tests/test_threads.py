@@ -123,7 +123,8 @@ def test_the_limit_of_threads_holds_for_all_who_are_inside() -> None:
     """Nobody lifts it for another, and the last one leaves it as it was."""
 
     def blas() -> set[int]:
-        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+        """Of the libraries with one limit for the process; others have one for each thread."""
+        return {pool["num_threads"] for pool in threadpool_info() if pool.get("threading_layer") == "pthreads"}
 
     def inside(_: int) -> set[int]:
         with one_thread():
@@ -136,6 +137,8 @@ def test_the_limit_of_threads_holds_for_all_who_are_inside() -> None:
         thread.start()
         thread.join()
 
+    if not blas():
+        pytest.skip("no such library is loaded")
     limit(2)
     try:
         assert blas() == {2}
