@@ -17,7 +17,7 @@ release = version = credalgnn.__version__
 
 # The checkout is the source folder, so that links between documents are the same here and on GitHub.
 root_doc = "README"
-include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**"]
+include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/**"]
 exclude_patterns = [".*", "runs", "src", "tests", "docs/_build", "docs/results/*/*.csv"]
 
 extensions = [
@@ -51,6 +51,7 @@ GUIDES = [
     "coverage",
     "guarantee",
     "benchmark",
+    "reliability",
     "extend",
     "entropy",
     "architecture",
@@ -61,7 +62,7 @@ def add_contents(app: Sphinx, document: str, source: list[str]) -> None:
     """What only the site needs: the contents of the start page, and the public names, each with its home."""
     if document == root_doc:
         guides = [f"docs/{name}" for name in GUIDES if Path(app.srcdir, f"docs/{name}.md").exists()]
-        entries = "\n".join([*guides, "docs/results/README", "docs/api/index", "CONTRIBUTING", "CHANGELOG"])
+        entries = "\n".join([*guides, "docs/results/README", "docs/api/index", "CONTRIBUTING", "SECURITY", "CHANGELOG"])
         source[0] += f"\n```{{toctree}}\n:hidden:\n:maxdepth: 2\n\n{entries}\n```\n"
     if document == "docs/results/README":
         source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n*/*\n```\n"

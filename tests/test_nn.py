@@ -24,6 +24,7 @@ from credalgnn.nn import (
     Adjacency,
     Classifier,
     CredalHead,
+    Draws,
     Monitor,
     PyGBackbone,
     Schedule,
@@ -530,7 +531,7 @@ def trained(
     monitor = Monitor(torch.arange(30, 40), value, on)
     loss = torch.nn.functional.cross_entropy
     data = Supervision(x, edges, torch.arange(30), target[:30])
-    return model, train(model, data, loss, monitor, schedule, progress=False)
+    return model, train(model, data, loss, monitor, schedule, Draws(0), progress=False)
 
 
 @pytest.mark.parametrize("batch_size", [None, 7])

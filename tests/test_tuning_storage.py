@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import optuna
 import pytest
 
 from credalgnn.bench.engines import EngineError
+from credalgnn.tuning.run import run_searches
 from credalgnn.tuning.storage import open_storage
 from credalgnn.tuning.study import Search
 from searches import ENDLESS, Instant, Owned, a_run, finish, finished_trials, kept, search, with_curve
@@ -90,3 +96,59 @@ def test_a_storage_that_cannot_be_opened_is_an_engine_error(url: str, tmp_path: 
         open_storage(tmp_path, url)
     assert "\n" not in str(caught.value)
     assert url in str(caught.value)
+
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from credalgnn.tuning import study
+from searches import ENDLESS, Owners, Search, a_run, open_storage
+
+place, mode = Path(sys.argv[1]), sys.argv[2]
+study.BEAT = 0.1
+one = Search("small vanilla", "0", ENDLESS, 6, a_run, open_storage(place, sys.argv[3]), Owners(place / "a"))
+assert len(one.next_trials(2)) == 2
+print("ready", flush=True)
+while True:
+    time.sleep(0.1)
+    if mode == "beating":
+        one.beat()
+"""
+
+
+@pytest.mark.parametrize("mode", ["killed", pytest.param("beating", marks=pytest.mark.slow)])
+def test_an_owner_who_cannot_be_seen_is_told_by_its_heartbeats(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes with folders of their own and one database: who waits says for whom, and not for long."""
+    url = f"sqlite:///{tmp_path / 'trials.db'}"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(tmp_path), mode, url], env=env, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "ready\n"
+        if mode == "killed":
+            owner.kill()
+            owner.wait()
+        monkeypatch.setattr("credalgnn.tuning.run.PATIENCE", 0.5)
+        said: list[str] = []
+
+        def told(line: str) -> None:
+            said.append(line)
+            monkeypatch.setattr("credalgnn.tuning.storage.SILENT", 5.0)
+
+        other = Search("small vanilla", "0", ENDLESS, 6, a_run, open_storage(tmp_path, url), Owned(tmp_path / "b"))
+        done = run_searches([other], Instant(2), time.monotonic() + (100 if mode == "killed" else 15), on_wait=told)
+        assert done == (mode == "killed")
+        assert len(other.finished) == (6 if mode == "killed" else 4)
+    finally:
+        owner.kill()
+        owner.wait()
+        owner.stdout.close()
+    (line,) = said
+    assert line.startswith(
+        f"small vanilla: waiting for process {owner.pid} on {socket.gethostname()}, not heard of for"
+    )
+    assert line.endswith("after 90 s this command does its work")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -100,6 +101,21 @@ def find_link(folder: Path) -> Path | None:
     return None
 
 
+def check_locks() -> None:
+    """Refuse to begin where the system has no locks that a dead process does not hold.
+
+    Raises:
+        OSError: It has none.
+    """
+    try:
+        import fcntl  # noqa: F401
+    except ImportError:
+        raise OSError(
+            f"benchmarks, searches and watch need POSIX file locks, which {sys.platform} has not: use Linux, macOS or "
+            "WSL (fit, predict, evaluate and report work here)"
+        ) from None
+
+
 class Lock:
     """A lock on a file between processes; the system lets go of it when its holder dies, however that happens.
 
@@ -121,6 +137,7 @@ class Lock:
             wait: Wait for those who hold it.
             shared: Hold it together with others who do so; taken again without, it becomes exclusive.
         """
+        check_locks()
         import fcntl  # here, so that graphs and models work where there is none
 
         handle = self._handle

@@ -203,7 +203,7 @@ def tune(
             raise MethodError(f"the settings leave nothing of {empty[0]} to tune")
         total = sum(part.total for part in parts)
         with _engine(engine, address, jobs, source, folder.models) as worker, Bar(total, silent=not progress) as bar:
-            finished = search_all(parts, studies, worker, deadline, bar.trial)
+            finished = search_all(parts, studies, worker, deadline, bar.trial, bar.note)
         if finished:
             tidy()
     best = {part.dataset: part.best() for part in parts} if finished else {}
@@ -253,7 +253,7 @@ def reproduce(
         budget = Budget.quick() if quick else Budget()
         parts = [Reproduction(dataset, task, studies, budget) for (dataset, _), task in loaded.items()]
         with Bar(sum(part.total for part in parts), silent=not progress) as bar:
-            if not search_all(parts, studies, worker, deadline, bar.trial):
+            if not search_all(parts, studies, worker, deadline, bar.trial, bar.note):
                 return None
         runs = sorted((run for part in parts for run in part.runs()), key=lambda run: run.seed)
         with Bar(len(runs), silent=not progress) as bar:

@@ -66,6 +66,15 @@ class Bar:
         self._finished(message, done, False)
         self._bar.set_description_str(message)
 
+    def note(self, message: str) -> None:
+        """Show a line that nothing else would tell.
+
+        Args:
+            message: The line.
+        """
+        if not self._silent:
+            self._bar.write(message, file=sys.stderr)
+
     def _finished(self, message: str, done: int, important: bool) -> None:
         if self._before is None:
             self._before = done - 1

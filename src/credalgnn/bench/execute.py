@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import platform
-import resource
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -164,5 +165,10 @@ def _peak_memory() -> Callable[[], float]:
         if "VmHWM" not in status.read_text():
             raise OSError
     except OSError:
-        return lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        try:
+            import resource  # here, as Windows has none
+        except ImportError:
+            return lambda: math.nan
+        unit = 2**20 if sys.platform == "darwin" else 2**10
+        return lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
     return lambda: int(status.read_text().split("VmHWM:")[1].split()[0]) / 1024

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import io
 import json
 import shutil
@@ -143,20 +142,21 @@ class Folder:
     @contextmanager
     def occupied(self) -> Iterator[Callable[[], None]]:
         """Be one of those who work here. What it yields tidies up, unless others are still at work."""
-        with (self.path / ".lock").open("a+") as file:  # readable, as network file systems want it for a shared lock
-            fcntl.flock(file, fcntl.LOCK_SH)
+        lock = Lock(self.path / ".lock")
+        lock.take(wait=True, shared=True)
 
-            def tidy() -> None:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    return
-                for name in ("models", ".locks", ".owners"):
-                    shutil.rmtree(self.path / name, ignore_errors=True)
-                for part in self.path.rglob(".*.part"):  # of those who were killed while they wrote
-                    part.unlink(missing_ok=True)
+        def tidy() -> None:
+            if not lock.take():
+                return
+            for name in ("models", ".locks", ".owners"):
+                shutil.rmtree(self.path / name, ignore_errors=True)
+            for part in self.path.rglob(".*.part"):  # of those who were killed while they wrote
+                part.unlink(missing_ok=True)
 
+        try:
             yield tidy
+        finally:
+            lock.free()
 
 
 def read_nodes(path: Path, checksum: str | None = None) -> bytes:

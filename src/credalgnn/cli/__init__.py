@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import io
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from .._files import check_locks
 from .._names import suggestion
 from .._texts import one_line
 from .._version import __version__
 from . import bench, check, data, own, search, sets
 from .errors import UserError
+from .streams import steady_streams
 
 RESUMABLE = "what was finished is kept, and the same command goes on"  # unless a command says something else
 
@@ -64,11 +65,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in (own, bench, search, check, data, sets):
         module.add_commands(commands)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without ± shall not end hours of work
-    args = parser.parse_args(argv)
+    with steady_streams() as out:
+        args = parser.parse_args(argv)
+        code = _run(args)
+        out.flush()
+        if code == 0 and out.lost is not None and getattr(args, "prints", False) and getattr(args, "out", None) is None:
+            print(f"credalgnn: the result could not be written to stdout: {out.lost.strerror}", file=sys.stderr)
+            return 1
+    return code
+
+
+def _check_platform(args: argparse.Namespace) -> None:
+    """Say at once what this system cannot do."""
+    if args.command in ("bench", "tune", "reproduce", "watch") or getattr(args, "tune", False):
+        try:
+            check_locks()
+        except OSError as error:
+            raise UserError(str(error)) from None
+
+
+def _run(args: argparse.Namespace) -> int:
     try:
+        _check_platform(args)
         return int(args.run(args) or 0)
     except UserError as error:
         print(f"credalgnn: {one_line(str(error))}", file=sys.stderr)
@@ -76,6 +94,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"credalgnn: stopped; {getattr(args, 'stopped', RESUMABLE)}", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        sys.stderr.close()
-    return 0

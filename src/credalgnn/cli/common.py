@@ -169,8 +169,6 @@ def user_errors() -> Iterator[None]:
         raise UserError(str(error)) from None
     except FolderVanished as error:
         raise WorkLost(str(error)) from None
-    except BrokenPipeError:
-        raise
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         closed = error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)

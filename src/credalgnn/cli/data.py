@@ -17,14 +17,14 @@ def add_commands(commands: Any) -> None:
         commands: The subparsers of the command line.
     """
     listing = commands.add_parser("datasets", help="the graphs that have a name, and whether they are on this disk")
-    listing.set_defaults(run=_datasets)
+    listing.set_defaults(run=_datasets, prints=True)
     telling = commands.add_parser("describe", help="a graph and its task, next to the paper's counts")
     telling.add_argument(
         "name", metavar="NAME", help="or a file of Graph.save, a folder with tables, package.module:name"
     )
     telling.add_argument("--ood-classes", nargs="*", metavar="CLASS", help="left out, by number or name")
     telling.add_argument("--split-seed", type=int, default=0, metavar="K", help="public split, or seed (default: 0)")
-    telling.set_defaults(run=_describe)
+    telling.set_defaults(run=_describe, prints=True)
     for command in (listing, telling):
         command.add_argument("--mirror", type=Path, metavar="DIR", help="raw files in PyG's layout, looked at first")
         command.add_argument("--data-root", type=Path, metavar="DIR", help="where graphs are kept once read")

@@ -57,7 +57,7 @@ def add_commands(commands: Any) -> None:
     _add_model(evaluate)
     add_tables(evaluate)
     _add_promises(evaluate)
-    evaluate.set_defaults(run=_evaluate, stopped=NOTHING)
+    evaluate.set_defaults(run=_evaluate, stopped=NOTHING, prints=True)
     watch = _add(
         commands,
         "watch",

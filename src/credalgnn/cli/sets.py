@@ -40,7 +40,7 @@ def add_commands(commands: Any) -> None:
     measure.add_argument("file", type=Path, metavar="FILE")
     measure.add_argument("--out", type=Path, metavar="FILE", help="write the CSV here instead of to the terminal")
     measure.add_argument("--rule", choices=RULES, default=RULES[-1], help="which classes stay (default: %(default)s)")
-    measure.set_defaults(run=_uncertainty)
+    measure.set_defaults(run=_uncertainty, prints=True)  # without --out
 
 
 def _uncertainty(args: argparse.Namespace) -> None:

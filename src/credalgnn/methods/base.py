@@ -171,14 +171,15 @@ class Method(Parameters, ABC):
         if nodes is None:
             return None
         key = f"{graph.content} {graph.node_ids is None or hash(graph.node_ids.tobytes())}"
-        if self._calibrated is None or self._calibrated[0] != key:
+        known = self._calibrated  # read once: other threads may ask for other graphs
+        if known is None or known[0] != key:
             numbers = nodes.known.numbers_in(graph)
             result = nodes.fitted
             if bool((numbers >= 0).all()) and self._judges_alike(graph):
                 with torch.no_grad():
                     result = _calibration(self._predict(graph, numbers), nodes.labels, alike=True)
-            self._calibrated = key, result
-        return self._calibrated[1]
+            self._calibrated = known = key, result
+        return known[1]
 
     def _learn(self, given: Given) -> None:
         self._check()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..graphs import Graph
-from ..nn import Adjacency, Classifier, Monitor, Schedule, Supervision, TrainingError, train
+from ..nn import Adjacency, Classifier, Draws, Monitor, Schedule, Supervision, TrainingError, train
 from ..nn.backbones import Features
 from .credal import JointLatents, credal_sets
 from .given import Given
@@ -74,17 +74,17 @@ class CredalFrozen(JointLatents, OnModel):
         )
         monitor = Monitor(held_out, lambda bounds: self._credal_loss(bounds, labels[known:]).item())
         schedule = Schedule(self.lr, self.weight_decay, self.epochs, self.patience)
-        with torch.random.fork_rng([]):
-            torch.manual_seed(self.seed)
+        draws = Draws(self.seed)
+        with draws:
             self.head_ = self._credal_head([z.shape[1] for z in latents], given.view.num_classes)
-            module = Classifier(_Known(latents[1:]), self.head_, hops=0, joint=True)
-            try:
-                self.history_ = train(
-                    module, data, self._credal_loss, monitor, schedule,
-                    progress=given.progress, description=f"{self.name} seed {self.seed}", on_epoch=given.on_epoch,
-                )  # fmt: skip
-            except TrainingError as error:
-                raise TrainingError(f"{self.name}, seed {self.seed}: {error}") from None
+        module = Classifier(_Known(latents[1:]), self.head_, hops=0, joint=True)
+        try:
+            self.history_ = train(
+                module, data, self._credal_loss, monitor, schedule, draws,
+                progress=given.progress, description=f"{self.name} seed {self.seed}", on_epoch=given.on_epoch,
+            )  # fmt: skip
+        except TrainingError as error:
+            raise TrainingError(f"{self.name}, seed {self.seed}: {error}") from None
 
     def _labelled(self, given: Given) -> tuple[list[Features], Tensor]:
         """Latents and labels of the training nodes, and below them of the ID validation nodes."""
@@ -108,7 +108,7 @@ class CredalFrozen(JointLatents, OnModel):
         return {**widths, **{f"head.{name}": tensor for name, tensor in self.head_.state_dict().items()}}
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        with torch.random.fork_rng([]):
+        with Draws(self.seed):  # the weights are replaced
             self.head_ = self._credal_head(tensors["widths"].tolist(), len(self.class_names))
         state = {name.removeprefix("head."): tensor for name, tensor in tensors.items() if name != "widths"}
         self.head_.load_state_dict(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any, TypeAlias
@@ -22,6 +23,8 @@ CHUNK = 1 << 24  # distances held at a time
 PROBES = 32  # of the index's cells, how many are searched for a query at least
 RECALL = 0.95  # more cells are searched until this share of the true neighbours is found,
 MEASURED = 1_000  # measured on so many queries
+
+_SEARCHING = threading.Lock()  # an index is tuned for the queries that are searched with it
 
 
 class NeighbourBank:
@@ -48,8 +51,11 @@ class NeighbourBank:
         widths, known = [p.shape[1] for p in parts], [p.shape[1] for p in self.parts]
         if widths != known:
             raise MethodError(f"latents of widths {widths} cannot be compared with training latents of {known}")
-        nearest = self._exact if self.count <= EXACT_UP_TO else self._approximate
-        distances = nearest(parts, k)
+        if self.count <= EXACT_UP_TO:
+            distances = self._exact(parts, k)
+        else:
+            with _SEARCHING:
+                distances = self._approximate(parts, k)
         return distances[:, -1] if kth else distances.mean(1)
 
     def _exact(self, queries: list[Latent], k: int) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..graphs import Graph
-from ..nn import Classifier, Monitor, Schedule, Supervision, TrainingError, make_backbone, train
+from ..nn import Classifier, Draws, Monitor, Schedule, Supervision, TrainingError, make_backbone, train
 from ..nn.backbones import NATIVE, Adjacency, BackboneError, BackboneFactory, Features, pyg_model, widths_of
 from ..nn.training import Output, at
 from . import scores
@@ -120,20 +119,21 @@ class Network(Method):
         x, edges = inputs(view.graph, self.device)
         data = self._supervision(given, x, edges)
         monitor = self._monitor(given)
-        with self._own_draws():
-            torch.manual_seed(self.seed)
+        draws = Draws(self.seed)
+        with draws:
             module = self._build(view.graph.num_features, view.num_classes)
-            schedule = Schedule(self.lr, self.weight_decay, self.epochs, self.patience, self.batch_size)
-            try:
+        schedule = Schedule(self.lr, self.weight_decay, self.epochs, self.patience, self.batch_size)
+        try:
+            with draws:
                 self._begin(module, data)
-                self.history_ = train(
-                    module, data, self._training_loss, monitor, schedule,
-                    progress=given.progress, description=f"{self.name} seed {self.seed}", on_epoch=given.on_epoch,
-                )  # fmt: skip
-            except TrainingError as error:
-                raise TrainingError(f"{self.name}, seed {self.seed}: {error}") from None
-            except BackboneError as error:
-                raise MethodError(str(error)) from None
+            self.history_ = train(
+                module, data, self._training_loss, monitor, schedule, draws,
+                progress=given.progress, description=f"{self.name} seed {self.seed}", on_epoch=given.on_epoch,
+            )  # fmt: skip
+        except TrainingError as error:
+            raise TrainingError(f"{self.name}, seed {self.seed}: {error}") from None
+        except BackboneError as error:
+            raise MethodError(str(error)) from None
         self.module_ = module
 
     def _supervision(self, given: Given, x: Features, edges: Adjacency) -> Supervision:
@@ -147,10 +147,6 @@ class Network(Method):
     def _training_loss(self, output: Output, labels: Tensor) -> Tensor:
         """What training minimises, where it is not what validation nodes are judged by."""
         return self._loss(output, labels)
-
-    def _own_draws(self) -> AbstractContextManager[None]:
-        """Draws inside neither depend on torch's global generators nor move them."""
-        return torch.random.fork_rng([] if self.device == "cpu" else [torch.device(self.device)])
 
     def _build(self, num_features: int, num_classes: int) -> Classifier:
         try:
@@ -238,7 +234,7 @@ class Network(Method):
         return dict(self.module_.state_dict())
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        with self._own_draws():
+        with Draws(self.seed):  # the weights are replaced
             self.module_ = self._build(self.num_features, len(self.class_names))
         self.module_.load_state_dict(dict(tensors))
         self.module_.eval()

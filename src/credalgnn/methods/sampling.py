@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import cast
 
@@ -89,10 +90,11 @@ class MCDropout(Sampling):
             raise MethodError("dropout must be above 0: without it all passes are the same")
 
     def _draws(self, graph: Graph) -> Iterator[Tensor]:
-        layers = message_layers(self.module_.backbone)
+        module = deepcopy(self.module_)  # whose units are dropped here, and not where other threads ask as well
+        layers = message_layers(module.backbone)
         for number in range(self.samples):
             with dropped_units(layers, self.dropout, self._generator(number)):
-                yield cast(Tensor, self.module_(*inputs(graph, self.device)))
+                yield cast(Tensor, module(*inputs(graph, self.device)))
 
 
 @dataclass(kw_only=True, eq=False)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..graphs import Graph
-from ..nn import GCN, Classifier, Monitor, Schedule, Supervision, TrainingError, train
+from ..nn import GCN, Classifier, Draws, Monitor, Schedule, Supervision, TrainingError, train
 from ..nn.training import Output
 from . import scores
 from .components import Outputs
@@ -152,16 +152,16 @@ class CaGCN(Calibrated):
         data = Supervision(logits, inputs(view.val_graph)[1], nodes, labels)
         monitor = Monitor(nodes, lambda output: nn.functional.cross_entropy(cast(Tensor, output), labels).item())
         schedule = Schedule(self.lr, self.weight_decay, self.epochs, self.patience)
-        with torch.random.fork_rng([]):
-            torch.manual_seed(self.seed)
+        draws = Draws(self.seed)
+        with draws:
             self.module_ = self._build(view.num_classes)
-            try:
-                self.history_ = train(
-                    self.module_, data, self._loss, monitor, schedule,
-                    progress=given.progress, description=f"{self.name} seed {self.seed}", on_epoch=given.on_epoch,
-                )  # fmt: skip
-            except TrainingError as error:
-                raise TrainingError(f"{self.name}, seed {self.seed}: {error}") from None
+        try:
+            self.history_ = train(
+                self.module_, data, self._loss, monitor, schedule, draws,
+                progress=given.progress, description=f"{self.name} seed {self.seed}", on_epoch=given.on_epoch,
+            )  # fmt: skip
+        except TrainingError as error:
+            raise TrainingError(f"{self.name}, seed {self.seed}: {error}") from None
 
     def _build(self, num_classes: int) -> Classifier:
         return Classifier(GCN(num_classes, self.hidden, 2, 1, self.dropout), _Scaling(), hops=2, joint=True)
@@ -177,7 +177,7 @@ class CaGCN(Calibrated):
         return dict(self.module_.state_dict())
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        with torch.random.fork_rng([]):
+        with Draws(self.seed):  # the weights are replaced
             self.module_ = self._build(len(self.class_names))
         self.module_.load_state_dict(dict(tensors))
         self.module_.eval()

@@ -3,6 +3,7 @@
 from .adjacency import Adjacency
 from .backbones import GCN, GPR, SAGE, PyGBackbone, make_backbone
 from .credal import CredalHead, JointLinear, dro_loss
+from .draws import Draws
 from .mlp import MLP
 from .sparse import SparseMatrix
 from .training import Classifier, Monitor, Schedule, Supervision, TrainingError, train
@@ -15,6 +16,7 @@ __all__ = [
     "Adjacency",
     "Classifier",
     "CredalHead",
+    "Draws",
     "JointLinear",
     "Monitor",
     "PyGBackbone",

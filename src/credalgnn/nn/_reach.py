@@ -8,12 +8,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from .._compiling import kernel
+
 M1, M2, M4 = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333), np.uint64(0x0F0F0F0F0F0F0F0F)
 SUM = np.uint64(0x0101010101010101)
 ONE, TWO, FOUR, TOP = np.uint64(1), np.uint64(2), np.uint64(4), np.uint64(56)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def bits(word: Any) -> Any:
     """How many bits of a 64-bit word are set."""
     word = word - ((word >> ONE) & M1)
@@ -22,7 +24,7 @@ def bits(word: Any) -> Any:
     return (word * SUM) >> TOP
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def reach(
     starts: NDArray[Any],
     columns: NDArray[Any],

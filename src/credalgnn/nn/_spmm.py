@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
 from numpy.typing import NDArray
 
+from .._compiling import kernel
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+
+@kernel(error_model="numpy", fastmath={"contract"})
 def multiply_rows(
     starts: NDArray[Any],
     columns: NDArray[Any],

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import partial
 from itertools import pairwise
 from typing import TypeAlias, cast
@@ -22,6 +23,8 @@ from .sparse import SparseMatrix
 
 Features: TypeAlias = Tensor | SparseMatrix
 BackboneFactory: TypeAlias = Callable[..., nn.Module]
+
+_SEEN: ContextVar[list[Tensor]] = ContextVar("_SEEN")  # outputs of layers in the forward pass of this thread
 
 
 class BackboneError(ValueError):
@@ -254,12 +257,11 @@ class PyGBackbone(nn.Module):
         from torch_geometric.nn import MessagePassing
 
         self.module = module
-        self._seen: list[Tensor] = []
         found = [layer for layer in module.modules() if isinstance(layer, MessagePassing)]
         inner = {part for layer in found for part in layer.modules() if part is not layer}
         self.layers = [layer for layer in found if layer not in inner]  # a list: they are registered in the module
         for layer in self.layers:
-            layer.register_forward_hook(self._keep)
+            layer.register_forward_hook(_keep)
         if not found:
             raise ValueError(f"{type(module).__name__} has no message-passing layer, so it cannot be a backbone")
 
@@ -270,9 +272,6 @@ class PyGBackbone(nn.Module):
         if declared is not None:
             return bool(declared)
         return "edge_weight" in inspect.signature(self.module.forward).parameters
-
-    def _keep(self, layer: nn.Module, inputs: object, output: Tensor) -> None:
-        self._seen.append(output)
 
     def reset_parameters(self) -> None:
         """Draw the model's weights anew."""
@@ -288,22 +287,27 @@ class PyGBackbone(nn.Module):
         dense = x.to_dense() if isinstance(x, SparseMatrix) else x
         if not isinstance(edges, Adjacency):
             edges = Adjacency(edges, len(dense))
-        self._seen.clear()
-        if edges.edge_weight is None:
-            self.module(dense, edges.edge_index)
-        elif self.supports_edge_weight:
-            self.module(dense, edges.edge_index, edge_weight=edges.edge_weight)
-        else:
+        weights = {} if edges.edge_weight is None else {"edge_weight": edges.edge_weight}
+        if weights and not self.supports_edge_weight:
             raise BackboneError(
                 f"the backbone {type(self.module).__name__} takes no edge weights: choose gcn or sage, or drop the "
                 "weights with graph.unweighted()"
             )
-        latents = [output.relu() for output in self._seen]
-        self._seen.clear()
-        return latents
+        seen: list[Tensor] = []
+        token = _SEEN.set(seen)
+        try:
+            self.module(dense, edges.edge_index, **weights)
+        finally:
+            _SEEN.reset(token)
+        return [output.relu() for output in seen]
 
     def __repr__(self) -> str:
         return f"PyGBackbone({self.module!r})"
+
+
+def _keep(layer: nn.Module, inputs: object, output: Tensor) -> None:
+    """What a layer calls with its output; outside of ``PyGBackbone`` nobody asks for it."""
+    _SEEN.get([]).append(output)
 
 
 NATIVE: dict[str, BackboneFactory] = {"gcn": GCN, "gpr": GPR, "sage": SAGE}  # by the name a user types

@@ -19,7 +19,7 @@ def dropped_units(layers: Sequence[nn.Module], probability: float, generator: to
     Before a ReLU that is the same as behind it. A mask is drawn each time that a layer is called.
 
     Args:
-        layers: Modules that return ``[N, units]``.
+        layers: Modules that return ``[N, units]``, and that no other thread calls meanwhile.
         probability: Of dropping a unit, below 1.
         generator: On the CPU, so that all devices draw the same.
     """

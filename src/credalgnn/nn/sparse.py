@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, cached_property
@@ -137,9 +136,7 @@ class SparseMatrix:
         return torch.repeat_interleave(torch.arange(self.shape[0], device=self.device), self.starts.diff().long())
 
     def _torch(self) -> Tensor:
-        with warnings.catch_warnings():  # torch says once per process that CSR is in beta
-            warnings.simplefilter("ignore")
-            return torch.sparse_csr_tensor(self.starts, self.columns, self.values, self.shape, check_invariants=False)
+        return torch.sparse_csr_tensor(self.starts, self.columns, self.values, self.shape, check_invariants=False)
 
     def cuts(self, parts: int) -> list[int]:
         """Rows at which to cut so that the parts have about as many entries each (a row counts as one entry more).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -13,6 +14,7 @@ from tqdm import tqdm
 
 from .adjacency import Adjacency
 from .backbones import Features
+from .draws import Draws
 from .sampling import Sampler
 
 Output: TypeAlias = Tensor | tuple[Tensor, ...]
@@ -121,6 +123,7 @@ def train(
     loss: Callable[[Output, Tensor], Tensor],
     monitor: Monitor,
     schedule: Schedule,
+    draws: Draws,
     *,
     progress: bool | None = None,
     description: str = "training",
@@ -128,8 +131,8 @@ def train(
 ) -> list[Epoch]:
     """Minimise a loss on labelled nodes; keep the weights with which the monitor was least.
 
-    Draws (batches, dropout) come from torch's global generator, which the caller seeds. Weight decay is L2, as Adam has
-    it. The curve has one line more than there were epochs: it begins with the untrained weights, which are never kept.
+    Weight decay is L2, as Adam has it. The curve has one line more than there were epochs: it begins with the untrained
+    weights, which are never kept.
 
     Args:
         model: What to train, in place.
@@ -137,6 +140,7 @@ def train(
         loss: Of the model's output at the nodes and of their labels.
         monitor: What early stopping looks at.
         schedule: Hyper-parameters of the loop.
+        draws: Where batches, dropout and whatever else is random come from.
         progress: Show a bar; None: on a terminal, once it has taken a few seconds.
         description: What the bar says.
         on_epoch: Is shown each line of the curve as it comes; what it raises ends the training.
@@ -147,15 +151,27 @@ def train(
     sampler = Sampler(x, edges, schedule.batch_size, model.hops) if schedule.batch_size else None
     shared = model.is_deterministic and sampler is None
 
+    def outputs(x: Features, edges: Adjacency) -> Output:
+        with nullcontext() if model.is_deterministic else draws:
+            output: Output = model(x, edges)
+        return output
+
+    def judged(output: Output, nodes: Tensor, labels: Tensor) -> Tensor:
+        with draws:
+            return loss(at(output, nodes), labels)
+
     def losses() -> Iterator[Tensor]:
         """The losses of one epoch, one a step: of all nodes at once, or of mini-batches in random order."""
         model.train()
         if sampler is None:
-            yield loss(at(model(x, edges), nodes), labels)
+            yield judged(outputs(x, edges), nodes, labels)
             return
-        for chosen in torch.split(torch.randperm(len(nodes)), sampler.batch_size):
-            batch = sampler.around(nodes[chosen])
-            yield loss(at(model(batch.x, batch.edges), batch.seeds), labels[chosen])
+        with draws:
+            order = torch.randperm(len(nodes))
+        for chosen in torch.split(order, sampler.batch_size):
+            with draws:
+                batch = sampler.around(nodes[chosen])
+            yield judged(outputs(batch.x, batch.edges), batch.seeds, labels[chosen])
 
     curve: list[Epoch] = []
     best, best_state, best_epoch = float("inf"), None, 0
@@ -163,9 +179,10 @@ def train(
     with tqdm(total=schedule.epochs, desc=description, unit="epoch", delay=3, disable=hidden, leave=False) as bar:
         for epoch in range(schedule.epochs + 1):
             with torch.set_grad_enabled(shared):
-                output = model.train(shared)(x, edges)
-                value = loss(at(output, nodes), labels)
-            with torch.no_grad():
+                model.train(shared)
+                output = outputs(x, edges)
+                value = judged(output, nodes, labels)
+            with torch.no_grad(), draws:
                 seen = output if monitor.on is None else model(*monitor.on)
                 curve.append(Epoch(epoch, _finite(value, epoch, schedule), monitor.value(at(seen, monitor.nodes))))
             if epoch and curve[-1].monitor < best:  # the untrained weights are never kept

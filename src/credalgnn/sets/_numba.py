@@ -19,7 +19,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ._compiling import INNER, announce
+from .._compiling import INNER, announce, kernel
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -32,7 +32,7 @@ PATIENCE = 1.0  # bound evaluations per class before the order-statistics bound 
 SMALL = 5  # up to this many classes all vertices are tried
 RUN = 64  # classes sorted by insertion; longer lists are merged from such runs
 
-entry = njit(cache=True, nogil=True, error_model="numpy")
+entry = kernel(error_model="numpy")
 jit = njit(error_model="numpy", **INNER)  # becomes part of the entry's cached code
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ._compiling import INNER, announce
+from .._compiling import INNER, announce, kernel
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -24,7 +24,7 @@ ZERO: int = np.zeros(1, np.int64)[0]  # to numba a plain 0 is a type of its own,
 
 FAST = {"reassoc", "contract"}  # sums may be taken in any order, which lets them use vector instructions
 
-entry = njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+entry = kernel(error_model="numpy", fastmath=FAST)
 jit = njit(error_model="numpy", fastmath=FAST, **INNER)
 
 CLOSE = 1e-11  # bits: good enough to stop

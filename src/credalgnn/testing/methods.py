@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -31,16 +33,18 @@ from ..methods import (
 )
 from ..methods.given import Protocol
 from ..metrics import METRICS
+from ..nn.training import Epoch
 from ._common import fail, sandbox
 
 DATACLASS = "decorate the class with @dataclass(kw_only=True, eq=False)"
+THREADS = 4
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
 
 def check_method(method: type[Method] | Method, task: Task | None = None) -> None:
     """Try everything that the package asks of a method; silent if all is well.
 
-    It is fitted about six times, so a template with few epochs is quicker than a class with its defaults.
+    It is fitted about ten times, so a template with few epochs is quicker than a class with its defaults.
 
     Args:
         method: A class, or a template whose hyper-parameters are used.
@@ -67,6 +71,7 @@ def check_method(method: type[Method] | Method, task: Task | None = None) -> Non
         _check_seed(template, task, prediction)
         _check_hidden_labels(template, task, prediction)
         _check_graph(template, task)
+        _check_threads(template, fitted, task, prediction)
         _check_files(fitted, task, prediction)
         _check_record(template, task)
 
@@ -285,6 +290,35 @@ def _check_seed(template: Method, task: Task, prediction: Prediction) -> None:
     if kind.has_seed():
         seed = template.get_params(deep=False)["seed"]
         check_prediction(kind, template.clone().set_params(seed=seed + 1).fit(task).predict(), task)
+
+
+def _check_threads(template: Method, fitted: Method, task: Task, prediction: Prediction) -> None:
+    """Threads that ask one method, of two graphs in turn, and threads that fit: each gets what one alone would get."""
+    kind, features = type(template), task.graph.features.to_dense().flip(0)
+    graphs = task.graph, task.graph.replace(features=features)
+
+    def disturb(epoch: Epoch) -> None:
+        torch.manual_seed(epoch.epoch)  # as any other thread may
+
+    def fit(_: int) -> Prediction:
+        return template.clone().fit(task, on_epoch=disturb).predict()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # so that threads meet often
+    try:
+        with ThreadPoolExecutor(THREADS) as pool:
+            asked = list(pool.map(fitted.predict, THREADS * graphs))
+            fits = list(pool.map(fit, range(THREADS)))
+    finally:
+        sys.setswitchinterval(interval)
+    alone = prediction, fitted.predict(task.graph.replace(features=features.clone()))
+    for found, expected in zip(asked, THREADS * alone, strict=True):
+        if name := _difference(expected, found):
+            fail(kind, f"{name} differs when several threads predict", "let _predict change nothing that others read")
+    for found in fits:
+        if name := _difference(prediction, found):
+            remedy = "draw inside credalgnn.nn.Draws(self.seed), or from a generator of its own"
+            fail(kind, f"{name} differs when several threads fit", remedy)
 
 
 def _check_hidden_labels(template: Method, task: Task, prediction: Prediction) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -11,6 +12,8 @@ from ..bench.engines import Engine
 from ..graphs import Task
 from .best import write_best
 from .study import Search, Studies
+
+PATIENCE = 5.0  # seconds of waiting for others, after which a person is told for whom
 
 
 class Progress(NamedTuple):
@@ -56,6 +59,7 @@ def run_searches(
     engine: Engine,
     deadline: float | None = None,
     on_trial: Callable[[int, Search, Mapping[str, Any]], None] = lambda done, search, result: None,
+    on_wait: Callable[[str], None] = lambda message: None,
 ) -> bool:
     """Finish all searches, side by side.
 
@@ -64,6 +68,7 @@ def run_searches(
         engine: Does the trials.
         deadline: As ``time.monotonic`` counts; after it nothing is begun or waited for.
         on_trial: Called with the number of finished trials, the search and the result whenever a trial is finished.
+        on_wait: Called with a line that says for whom, when nothing is left to do but to wait for others.
 
     Returns:
         Whether there was time enough.
@@ -74,6 +79,7 @@ def run_searches(
     with ExitStack() as stack:
         checks = [stack.enter_context(search.guarded()) for search in searches]
         busy: dict[int, tuple[Search, int]] = {}
+        idle: float | None = None  # since when there is nothing to do; infinite once that is said
         while busy or not all(search.is_finished for search in searches):
             if deadline is not None and time.monotonic() >= deadline:
                 return False
@@ -82,8 +88,18 @@ def run_searches(
                     for number, unit in search.next_trials(engine.slots - len(busy)):
                         engine.start(unit)
                         busy[id(unit)] = search, number
+            for search in searches:
+                search.beat()
             if not busy:
                 time.sleep(0.2)  # other processes do what is left
+                idle = time.monotonic() if idle is None else idle
+                if time.monotonic() - idle >= PATIENCE:
+                    for search in searches:
+                        for who in search.waits_for():
+                            on_wait(f"{search.name}: waiting for {who}")
+                            idle = math.inf
+            else:
+                idle = None
             results = engine.finished(timeout=0.5) if busy else []
             for check in checks:  # before the storage is written to, which would make it again
                 check()
@@ -103,6 +119,7 @@ def search_all(
     engine: Engine,
     deadline: float | None = None,
     on_trial: Callable[[Progress], None] = lambda progress: None,
+    on_wait: Callable[[str], None] = lambda message: None,
 ) -> bool:
     """Carry out the searches of all data sets side by side, and write ``best.json``.
 
@@ -112,6 +129,7 @@ def search_all(
         engine: Does the trials.
         deadline: As ``time.monotonic`` counts; after it nothing is begun or waited for.
         on_trial: Called whenever a trial is finished.
+        on_wait: Called with a line that says for whom, when nothing is left to do but to wait for others.
 
     Returns:
         Whether there was time enough; if not, nothing is written.
@@ -123,7 +141,7 @@ def search_all(
 
     for number in (0, 1):
         searches = [search for part in parts for search in part.stage(number)]
-        if not run_searches(searches, engine, deadline, tell):
+        if not run_searches(searches, engine, deadline, tell, on_wait):
             return False
         before += sum(search.trials for search in searches)
     for part in parts:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import socket
 import time
 import uuid
 from datetime import datetime, timedelta
@@ -17,11 +19,16 @@ if TYPE_CHECKING:
     import optuna
 
 JOURNAL, OWNERS = "tuning.journal", ".owners"
-UNSEEN = 3600.0  # seconds for which the trial of an owner who cannot be seen from here is taken to be under way
+BEAT = 20.0  # seconds after which an owner says again that it is there
+SILENT = 90.0  # seconds after which an owner on another machine, of whom nothing is heard, is taken for dead
+UNSEEN = 3600.0  # seconds: who said so longer ago is dead, however clocks differ
 
 
 class Owners:
     """Who works on which trial: each process holds the lock of a file, which the system frees when it dies.
+
+    Of processes on other machines, or with other folders and the same database, locks say nothing. They are known by
+    their heartbeats in the storage, whose changes are timed by the clock of who looks.
 
     Args:
         folder: Where the files are; shared by all processes that work on the same searches.
@@ -32,11 +39,13 @@ class Owners:
         self.path = folder / self.me
         self._lock = Lock(self.path)
         self._lock.take()
+        self.host = socket.gethostname()
+        self._heard: dict[str, tuple[float, float]] = {}  # the last heartbeat of an owner, and when it was noticed
 
     @property
-    def signature(self) -> tuple[str, float]:
-        """Who begins a trial, and when, in seconds that all machines count alike."""
-        return self.me, time.time()
+    def signature(self) -> tuple[str, float, str, int]:
+        """Who begins a trial, when, in seconds that all machines count alike, and where."""
+        return self.me, time.time(), self.host, os.getpid()
 
     def is_alive(self, trial: optuna.trial.FrozenTrial) -> bool:
         """Whether a process still works on a trial; one that cannot be seen from here is taken to, for a while.
@@ -47,16 +56,37 @@ class Owners:
         if "owner" not in trial.user_attrs:  # asked for, but not signed yet
             asked = trial.datetime_start
             return asked is not None and abs(datetime.now() - asked) < timedelta(minutes=1)
-        owner, since = str(trial.user_attrs["owner"][0]), float(trial.user_attrs["owner"][1])
+        owner, since, *place = trial.user_attrs["owner"]
         if owner == self.me:
             return True
-        if not (self.folder / owner).exists():  # on another machine, or in another folder
-            return time.time() - since < UNSEEN
+        if not (self.folder / owner).exists() or (place and place[0] != self.host):
+            return self._is_heard(owner, float(trial.user_attrs.get("beat", since)))
         lock = Lock(self.folder / owner)
         if not lock.take():
             return True
         lock.free()
         return False
+
+    def _is_heard(self, owner: str, beat: float) -> bool:
+        if time.time() - beat >= UNSEEN:
+            return False
+        now = time.monotonic()
+        known, noticed = self._heard.get(owner, (beat, now))
+        self._heard[owner] = max(known, beat), noticed if beat <= known else now
+        return now - self._heard[owner][1] < SILENT
+
+    def describe(self, trial: optuna.trial.FrozenTrial) -> str:
+        """Who works on a trial of somebody else, and what becomes of it, for a person who waits.
+
+        Args:
+            trial: A trial that was begun.
+        """
+        owner, _, *place = trial.user_attrs.get("owner", ("", 0.0))
+        who = f"process {place[1]} on {place[0]}" if len(place) > 1 else "another process"
+        if owner not in self._heard:
+            return f"{who}, which is at work: this command goes on when it is done or has been stopped"
+        quiet = time.monotonic() - self._heard[owner][1]
+        return f"{who}, not heard of for {quiet:.0f} s: after {SILENT:.0f} s this command does its work"
 
 
 def open_storage(folder: Path, url: str | None = None) -> optuna.storages.BaseStorage:

@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import json
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ from ..methods.search_space import Space
 from .best import Best
 from .objective import CHECKS, try_point
 from .space import Scale, draw, points, size
-from .storage import JOURNAL, OWNERS, Owners, open_storage
+from .storage import BEAT, JOURNAL, OWNERS, Owners, open_storage
 
 if TYPE_CHECKING:
     import optuna
@@ -78,6 +79,7 @@ class Search:
             study_name=f"{self.name} {self.digest}", storage=self.storage, direction="maximize", load_if_exists=True
         )
         self._failed_before: set[int] = set()
+        self._beat = time.monotonic()
         self.is_exhaustive = size(self.space) <= self.trials
         if self.is_exhaustive:
             repeated = len(self.finished) - len({_key(_point(trial)) for trial in self.finished})
@@ -177,6 +179,23 @@ class Search:
         else:
             state = TrialState.PRUNED if "pruned" in result else TrialState.FAIL
             self.study.tell(trial, state=state, skip_if_finished=True)
+
+    def beat(self) -> None:
+        """Say, every now and then, that this process is there and works on its trials."""
+        from optuna.exceptions import UpdateFinishedTrialError
+
+        if self.asked and time.monotonic() - self._beat >= BEAT:
+            self._beat = time.monotonic()
+            for trial in self.asked.values():
+                with suppress(UpdateFinishedTrialError):  # it was taken for dead
+                    trial.set_user_attr("beat", time.time())
+
+    def waits_for(self) -> list[str]:
+        """Who, besides this process, works on trials that are not finished, in words."""
+        from optuna.trial import TrialState
+
+        trials = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        return sorted({self.owners.describe(trial) for trial in trials if trial.number not in self.asked})
 
     @property
     def _trials(self) -> list[optuna.trial.FrozenTrial]:

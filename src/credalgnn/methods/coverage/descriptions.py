@@ -14,6 +14,7 @@ from ...graphs import Graph
 from ...nn import SparseMatrix
 from ...nn.backbones import Features
 from ..inputs import inputs
+from .one_thread import one_thread
 
 Array = NDArray[Any]
 
@@ -60,14 +61,13 @@ class Describer:
         basis = torch.eye(width)
         if width > RAW_UP_TO:
             from sklearn.utils.extmath import randomized_svd
-            from threadpoolctl import threadpool_limits
 
             rows = torch.arange(graph.num_nodes)
             if len(rows) > BASIS_ROWS:
                 rows = torch.from_numpy(np.random.default_rng(seed).choice(len(rows), BASIS_ROWS, replace=False))
             sample = _scaled(x, feature_centre, feature_scale, rows.sort().values)
             matrix = _scipy(sample) if isinstance(sample, SparseMatrix) else sample.numpy()
-            with threadpool_limits(1):  # the same bits on every number of cores
+            with one_thread():
                 _, _, transposed = randomized_svd(matrix, min(DIMENSIONS, *matrix.shape), n_iter=3, random_state=seed)
             basis = torch.from_numpy(np.ascontiguousarray(transposed.T.astype(np.float32)))
         return cls(centre, scale, feature_centre, feature_scale, basis)

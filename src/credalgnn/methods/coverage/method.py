@@ -255,9 +255,10 @@ class CredalCoverage(OnModel):
 
     def _rows(self, graph: Graph) -> Array:
         """The descriptions of a graph's nodes; those of the last graph are kept."""
-        if self._described is None or self._described[0] != graph.content:
-            self._described = graph.content, self.describer_(graph)
-        return self._described[1]
+        known = self._described  # read once: other threads may ask for other graphs
+        if known is None or known[0] != graph.content:
+            self._described = known = graph.content, self.describer_(graph)
+        return known[1]
 
     def _entropy(self, graph: Graph) -> Array:
         """Of the point predictions, as a share of log2 C."""
@@ -269,11 +270,12 @@ class CredalCoverage(OnModel):
         """What widens sets where coverage is not to be trusted: how strange nodes are, or the entropy."""
         if graph.content == self.train_.content:
             return self.doubt_
-        if self._doubted is None or self._doubted[0] != graph.content:
+        known = self._doubted
+        if known is None or known[0] != graph.content:
             entropy = self._entropy(graph)
             strange = self.strangeness_
-            self._doubted = graph.content, entropy if strange is None else strange(self._rows(graph), entropy)
-        return self._doubted[1]
+            self._doubted = known = graph.content, entropy if strange is None else strange(self._rows(graph), entropy)
+        return known[1]
 
     def _coverage(self, graph: Graph) -> Coverage:
         """Coverage of the nodes of a graph: as found in ``fit``, estimated anew, or by the models of ``fit``."""
@@ -281,8 +283,9 @@ class CredalCoverage(OnModel):
             return self.coverage_
         ids = None if graph.node_ids is None else graph.node_ids.tobytes()
         key = graph.content, ids, self.reestimate  # the ids tell which nodes are training nodes
-        if self._anew is not None and self._anew[0] == key:
-            return self._anew[1]
+        known = self._anew
+        if known is not None and known[0] == key:
+            return known[1]
         result = self._estimated_anew(graph) if self.reestimate else None
         if result is None and self.models_ is not None:
             result = self.models_(self._rows(graph))

@@ -20,6 +20,7 @@ from tqdm import tqdm
 from ...graphs import Graph
 from .descriptions import STATISTICS, Array, labelled_shares
 from .learners import Forest, Learner, Logistic, arrays_of, learner_of, stack
+from .one_thread import one_thread
 
 FOLDS = 5
 TRAINING_ROWS = 50_000  # labelled ones, and as many others, that a fold's models are trained on at the most
@@ -180,8 +181,6 @@ def estimate(
         graph: Whose nodes these are, if they are all of one: models then see which neighbours are labelled, too.
         progress: Show a bar; None: on a terminal, when it takes more than a few seconds.
     """
-    from threadpoolctl import threadpool_limits
-
     y = labelled.numpy().astype(np.int64)
     fold = _folds(y, seed)
     numbers = range(len(MEMBERS)) if graph is not None else PLAIN
@@ -205,7 +204,7 @@ def estimate(
 
     jobs = [(number, k) for k in range(FOLDS) for number in numbers]
     hidden = None if progress is None else not progress
-    with threadpool_limits(1), ThreadPoolExecutor(torch.get_num_threads()) as pool:  # a model a core, not all on all
+    with one_thread(), ThreadPoolExecutor(torch.get_num_threads()) as pool:  # a model a core, not all on all
         done = pool.map(fit, jobs)
         for _ in tqdm(done, total=len(jobs), desc="coverage", unit="model", delay=3, disable=hidden, leave=False):
             pass

@@ -12,6 +12,7 @@ import numpy as np
 
 from .descriptions import OWN_STATISTICS, STATISTICS, Array
 from .learners import DECAY, stack
+from .one_thread import one_thread
 
 GROUPS = 5  # of classes, at the most, that are pretended to be strangers one after another
 NEAREST = 10  # typical nodes whose distance counts
@@ -76,8 +77,6 @@ def _pretend(rows: Array, labels: Array, seed: int) -> Array | None:
     Half of the nodes teach and the others are judged, then the other way round: each is a stranger once, and once it is
     known while others are strangers. Akaike's criterion decides whether the entropy needs the other evidence.
     """
-    from threadpoolctl import threadpool_limits
-
     generator = np.random.default_rng(seed)
     classes = int(labels.max()) + 1
     if classes < 3 or len(labels) < PER_CLASS * classes:  # without one of two classes there is nothing to classify
@@ -93,7 +92,7 @@ def _pretend(rows: Array, labels: Array, seed: int) -> Array | None:
             usual = (half != teaching) & (group != stranger)
             if len(np.unique(labels[taught])) < 2 or usual.sum() < LEAST:
                 continue
-            with threadpool_limits(1):  # the same bits on every number of cores
+            with one_thread():
                 evidence = _evidence(rows[taught], rows, _proxy_entropy(rows[taught], labels[taught], rows))
             judged = (half != teaching) & ((group == stranger) | (known_with == stranger))
             result.append(_standardised(evidence, *_usual(evidence[:, usual]))[:, judged])
