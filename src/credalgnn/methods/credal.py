@@ -177,9 +177,10 @@ class CredalDual(CredalLJ):
     and need not lie in the credal sets; TU, AU and EU are those of the sets. Early stopping by ``id_loss`` looks at the
     sum of both losses, ``id_f1`` at the classifier, ``ood_auroc`` at EU.
 
-    Differences from the original: this follows its authors' description and not their code. Their credal layer is an
-    MLP with sigmoids; here it is that of ``credal-lj`` (``midpoint`` and ``half_length`` have the sigmoids), with the
-    decay of its half-lengths.
+    Differences from the original: this follows its authors' text. In their code both heads have a hidden layer, all
+    activations are sigmoids, those of the backbone among them, the joint latent leaves out z0 (``latents=[1, 2]``), and
+    the other classes enter the interval softmax by their midpoints. Here the credal layer is that of ``credal-lj``
+    (``midpoint`` and ``half_length`` have the sigmoids), with the decay of its half-lengths.
     """
 
     name = "credal-dual"
