@@ -108,6 +108,14 @@ class TableReader:
             values: Plain values.
         """
         encoder = FeatureEncoder.from_json(values["encoder"])
+        named = {**values["columns"], "split": values["split"], "delimiter": values["delimiter"]}
+        features = named.pop("features") or []
+        optional = {"label", "weight", "split", "delimiter"}
+        wrong = [
+            name for name, text in named.items() if type(text) is not str and not (text is None and name in optional)
+        ]
+        if wrong or type(values["undirected"]) is not bool or not all(type(name) is str for name in features):
+            raise ValueError(f"{(wrong or ['undirected or features'])[0]} is not what names a column")
         return cls(Columns(**values["columns"]), encoder, values["split"], values["delimiter"], values["undirected"])
 
 
