@@ -22,6 +22,7 @@ import tempfile
 import warnings
 import zipfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -374,16 +375,64 @@ def _load_method(folder: Path) -> object:
     return load_method(folder, any_task=True).predict(small_task().graph).score.tolist()
 
 
+def reseal(path: Path) -> None:
+    """As if the checksum that stands in a file were made of what the file now is."""
+    from credalgnn._checksums import BLANK, PREFIX, seal
+
+    content = path.read_bytes()
+    place = content.rfind(PREFIX.encode())
+    if place >= 0:
+        path.write_bytes(seal(content[:place] + BLANK.encode() + content[place + len(BLANK) :]))
+
+
+def reseal_zip(path: Path) -> None:
+    """The same for an archive, whose checksum is its comment."""
+    from credalgnn._checksums import BLANK, seal_zip
+
+    with suppress(Exception), path.open("r+b") as file:  # one that is too damaged stays as it is
+        with zipfile.ZipFile(file, "a") as archive:
+            archive.comment = BLANK.encode()
+        seal_zip(file)
+
+
+def _reseal_predictions(folder: Path) -> None:
+    from credalgnn._checksums import sealed_with
+    from credalgnn._files import to_json
+
+    table = next(folder.glob("nodes/digits/vanilla/*.parquet"))
+    record = next(folder.glob("runs/digits/vanilla/*.json"))
+    reseal(table)
+    record.write_bytes(to_json({**json.loads(record.read_bytes()), "predictions": sealed_with(table.read_bytes())}))
+
+
+def _chain(folder: Path) -> None:
+    """Give every line of the journal the checksum that belongs there now."""
+    from credalgnn._checksums import checksum
+
+    before, lines = "", []
+    for line in (folder / "tuning.journal").read_bytes().splitlines():
+        try:
+            fields = {name: value for name, value in json.loads(line).items() if name != "checksum"}
+            body = json.dumps(fields, separators=(",", ":"))[:-1].encode()
+        except (ValueError, AttributeError, RecursionError):
+            lines.append(line + b"\n")
+            continue
+        before = checksum(before.encode() + body)
+        lines.append(body + f',"checksum":"{before}"}}\n'.encode())
+    (folder / "tuning.journal").write_bytes(b"".join(lines))
+
+
 def _sum_weights(folder: Path) -> None:
     """As if the weights were those that the method was saved with."""
+    from credalgnn._checksums import checksum
+    from credalgnn._files import to_json
+
     weights = (folder / "model.safetensors").read_bytes()
-    try:
+    with suppress(ValueError, TypeError, RecursionError, AttributeError):
         config = json.loads((folder / "method.json").read_bytes())
         if "weights" in config:
-            config["weights"] = hashlib.blake2b(weights, digest_size=16).hexdigest()
-        (folder / "method.json").write_text(json.dumps(config))
-    except (ValueError, TypeError, RecursionError):
-        pass
+            config["weights"] = checksum(weights)
+        (folder / "method.json").write_bytes(to_json(config))
 
 
 def _model(file: str) -> Callable[[Path], Path]:
@@ -422,16 +471,16 @@ def _watch(folder: Path) -> object:
 
 
 def _sum_model(folder: Path) -> None:
+    from credalgnn._checksums import checksum
+    from credalgnn._files import to_json
+
     _sum_weights(folder / "model")
     place = folder / "model" / "model.json"
-    try:
+    with suppress(ValueError, TypeError, LookupError, AttributeError, OSError, RecursionError):
         config = json.loads(place.read_bytes())
         for name in config["sums"]:
-            content = (folder / "model" / name).read_bytes()
-            config["sums"][name] = hashlib.blake2b(content, digest_size=16).hexdigest()
-        place.write_text(json.dumps(config))
-    except (ValueError, TypeError, LookupError, AttributeError, OSError, RecursionError):
-        pass
+            config["sums"][name] = checksum((folder / "model" / name).read_bytes())
+        place.write_bytes(to_json(config))
 
 
 def _saved(folder: Path) -> Path:
@@ -527,7 +576,23 @@ def _raw(name: str, write: Callable[[Path], Any], file: str, cached: bool = Fals
         ]
 
     endings = {"npz": other_npz, "json": other_json, "gz": other_gz}
-    return Kind(make, read, other_npz if cached else endings.get(file.rpartition(".")[2]))
+    if cached:
+        return Kind(make, read, other_npz, lambda folder: reseal_zip(folder / "data" / name / "graph.npz"))
+    return Kind(make, read, endings.get(file.rpartition(".")[2]))
+
+
+def sealed(
+    make: Callable[[Path], Path], read: Callable[[Path], object], damage: Callable[[bytes, random.Random], bytes]
+) -> Kind:
+    """A kind whose checksum stands in the file itself."""
+    made: dict[str, Path] = {}
+
+    def make_it(folder: Path) -> Path:
+        path = make(folder)
+        made["file"] = path.relative_to(folder)
+        return path
+
+    return Kind(make_it, read, damage, lambda folder: reseal(folder / made["file"]))
 
 
 def kinds() -> dict[str, Kind]:
@@ -539,23 +604,25 @@ def kinds() -> dict[str, Kind]:
     method, weights = "method.json", "model.safetensors"
     cora, computers = "Cora/raw/ind.cora.", "Computers/raw/amazon_electronics_computers.npz"
     return {
-        "record": Kind(lambda folder: _bench(folder, "runs/digits/vanilla/*.json"), _report, other_json),
-        "experiment.json": Kind(lambda folder: _bench(folder, "experiment.json"), _identity, other_json),
-        "predictions": Kind(lambda folder: _bench(folder, "nodes/digits/vanilla/*.parquet"), _report, other_parquet),
-        "graph.parquet": Kind(lambda folder: _bench(folder, "nodes/digits/graph.parquet"), _report, other_parquet),
-        "journal": Kind(_journal, _search, other_lines),
-        "best.json": Kind(_best, _tuned, other_json),
-        "method.json": Kind(_method("vanilla", method), _load_method, other_json),
+        "record": sealed(lambda folder: _bench(folder, "runs/digits/vanilla/*.json"), _report, other_json),
+        "experiment.json": sealed(lambda folder: _bench(folder, "experiment.json"), _identity, other_json),
+        "predictions": Kind(
+            lambda folder: _bench(folder, "nodes/digits/vanilla/*.parquet"), _report, other_parquet, _reseal_predictions
+        ),
+        "graph.parquet": sealed(lambda folder: _bench(folder, "nodes/digits/graph.parquet"), _report, other_parquet),
+        "journal": Kind(_journal, _search, other_lines, _chain),
+        "best.json": sealed(_best, _tuned, other_json),
+        "method.json": sealed(_method("vanilla", method), _load_method, other_json),
         "model.safetensors": Kind(_method("vanilla", weights), _load_method, other_tensors, _sum_weights),
-        "method.json (knn)": Kind(_method("knn", method), _load_method, other_json),
+        "method.json (knn)": sealed(_method("knn", method), _load_method, other_json),
         "weights of knn": Kind(_method("knn", weights), _load_method, other_tensors, _sum_weights),
         "weights of credal-coverage": Kind(
             _method("credal-coverage", weights), _load_method, other_tensors, _sum_weights
         ),
         "model.json": Kind(_model("model.json"), _load_model, other_json, _sum_model),
         "parts.safetensors": Kind(_model("parts.safetensors"), _load_model, other_tensors, _sum_model),
-        "watch.safetensors": Kind(_model("watch.safetensors"), _watch, other_tensors),
-        "Graph.save": Kind(_saved, _source("graph.npz"), other_npz),
+        "watch.safetensors": sealed(_model("watch.safetensors"), _watch, other_tensors),
+        "Graph.save": Kind(_saved, _source("graph.npz"), other_npz, lambda folder: reseal_zip(folder / "graph.npz")),
         "graph in the cache": _raw("computers", write_gnn_benchmark, "", cached=True),
         "nodes.csv": Kind(_csv("nodes.csv"), _tables, other_table),
         "edges.csv": Kind(_csv("edges.csv"), _tables, other_table),
