@@ -264,7 +264,8 @@ def other_tensors(content: bytes, rng: random.Random) -> bytes:
             arrays[name] = np.ascontiguousarray(changed)
     if about is not None and rng.random() < 0.3:
         about = {
-            key: _json(_changed(json.loads(text), rng), rng).decode("utf-8", "ignore") for key, text in about.items()
+            key: text if key == "checksum" else _json(_changed(json.loads(text), rng), rng).decode("utf-8", "ignore")
+            for key, text in about.items()
         }
     return bytes(save(arrays, about))
 
@@ -314,7 +315,8 @@ def _identity(folder: Path) -> object:
     from credalgnn.bench.folder import Folder
 
     about = json.loads((Path(os.environ["FUZZ_MATERIAL"]) / "bench" / "experiment.json").read_bytes())
-    return Folder.open(folder, {name: value for name, value in about.items() if name not in ("format", "credalgnn")})
+    kept = {name: value for name, value in about.items() if name not in ("format", "credalgnn", "checksum")}
+    return Folder.open(folder, kept)
 
 
 def _journal(folder: Path) -> Path:
@@ -395,7 +397,8 @@ def reseal_zip(path: Path) -> None:
         seal_zip(file)
 
 
-def _reseal_predictions(folder: Path) -> None:
+def reseal_predictions(folder: Path) -> None:
+    """The same for predictions, which the record of their run names."""
     from credalgnn._checksums import sealed_with
     from credalgnn._files import to_json
 
@@ -607,7 +610,7 @@ def kinds() -> dict[str, Kind]:
         "record": sealed(lambda folder: _bench(folder, "runs/digits/vanilla/*.json"), _report, other_json),
         "experiment.json": sealed(lambda folder: _bench(folder, "experiment.json"), _identity, other_json),
         "predictions": Kind(
-            lambda folder: _bench(folder, "nodes/digits/vanilla/*.parquet"), _report, other_parquet, _reseal_predictions
+            lambda folder: _bench(folder, "nodes/digits/vanilla/*.parquet"), _report, other_parquet, reseal_predictions
         ),
         "graph.parquet": sealed(lambda folder: _bench(folder, "nodes/digits/graph.parquet"), _report, other_parquet),
         "journal": Kind(_journal, _search, other_lines, _chain),

@@ -641,7 +641,7 @@ def test_a_good_model_has_no_marks_and_every_mark_is_explained() -> None:
     scores = {**made.scores, "AU": torch.from_numpy(rng.normal(size=100))}
     made = Prediction(made.nodes, scores, "EU", made.class_names, made.probabilities, credal)
     assert evaluate(made, task).marks == ()
-    assert set(MARKS) == {"few-classes", "majority", "narrow", "saturated", "mirror"}
+    assert set(MARKS) == {"few-classes", "majority", "narrow", "saturated", "mirror", "edited"}
     assert len({mark.letter for mark in MARKS.values()}) == len(MARKS)
     assert all(mark.meaning and mark.advice and mark.letter.isupper() for mark in MARKS.values())
 
@@ -649,7 +649,7 @@ def test_a_good_model_has_no_marks_and_every_mark_is_explained() -> None:
 def test_what_a_mark_takes_out_of_the_ranking() -> None:
     """What makes no classifier, or no score, always; what leaves one score of two where its sign may be chosen."""
     out = {protocol: {mark for mark in MARKS if disqualifies(mark, protocol)} for protocol in ("sealed", "paper")}
-    assert out == {"sealed": {"few-classes", "majority", "narrow"}, "paper": set(MARKS)}
+    assert out == {"sealed": {"few-classes", "majority", "narrow", "edited"}, "paper": set(MARKS)}
     assert disqualifies("brand-new", "sealed")
 
 

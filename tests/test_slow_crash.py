@@ -19,7 +19,7 @@ def test_a_hundred_kills(tmp_path: Path) -> None:
     here = Path(__file__).parent
     path = os.pathsep.join([str(here), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", here / "crashes.py", tmp_path / "here", "0", json.dumps(KILLS)],
+        [sys.executable, "-W", "ignore", here / "random_kills.py", tmp_path / "here", "0", json.dumps(KILLS)],
         capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

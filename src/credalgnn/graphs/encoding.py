@@ -327,7 +327,10 @@ class FeatureEncoder:
         if not isinstance(values, dict) or values.get("format") != FORMAT:
             raise GraphError("not an encoder of features that this version knows: fit the model again")
         try:
-            return cls(tuple(_column(column) for column in values["columns"]), tuple(values["ignored"]))
+            ignored = tuple(values["ignored"])
+            if not all(isinstance(name, str) for name in ignored):
+                raise TypeError("columns are called by texts")
+            return cls(tuple(_column(column) for column in values["columns"]), ignored)
         except (KeyError, TypeError) as error:
             raise GraphError(f"not an encoder of features ({error}): fit the model again") from None
 
