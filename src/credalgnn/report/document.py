@@ -41,7 +41,8 @@ def document(
         "script-hash": _hash(script),
         "data": _json(data),
     }
-    page = re.sub(r"\{\{([a-z-]+)\}\}", lambda result: parts[result[1]], _read(template))
+    frame = _read(template).replace("{{head}}\n", _read("head.html"))  # the same for all pages
+    page = re.sub(r"\{\{([a-z-]+)\}\}", lambda result: parts[result[1]], frame)
     return seal_text(page)
 
 
