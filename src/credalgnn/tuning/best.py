@@ -103,7 +103,7 @@ def tuned(folder: Path, task: Task, protocol: Protocol) -> dict[str, dict[str, A
         )
     tables = content["best"]
     if dataset not in tables:
-        raise RecordError(f"{folder}: nothing was tuned for {dataset}, only for {', '.join(tables)}")
+        raise RecordError(f"{folder}: nothing was tuned for {dataset}, only for {', '.join(tables):.200}")
     methods = dict(tables[dataset]["methods"])
     if not all(isinstance(entry.get("components"), dict) for entry in methods.values()):
         raise RecordError(f"{folder / BEST}: damaged; {_AGAIN}")
