@@ -27,6 +27,7 @@ from safetensors import safe_open
 
 import credalgnn.cli
 import credalgnn.model.watching
+from credalgnn.bench.records import RecordError, read_record
 from own_graphs import write_tables
 
 NOT_COMPARED = ("seconds", "peak_mib", "finished")
@@ -154,9 +155,9 @@ def records(folder: Path, losses: Losses) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in folder.glob("runs/*/*/*.json"):
         try:
-            record = json.loads(path.read_text())
+            record = read_record(path)  # its checksum is checked, which covers the time it took, too
             found[str(path.relative_to(folder))] = {k: v for k, v in record.items() if k not in NOT_COMPARED}
-        except ValueError:
+        except RecordError:
             losses.damaged += 1
     for path in folder.glob("nodes/**/*.parquet"):
         try:
