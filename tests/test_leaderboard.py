@@ -268,6 +268,26 @@ def test_a_damaged_file_of_runs_is_refused(tmp_path: Path, change: Any, message:
         read_archive(path)
 
 
+def test_a_file_of_runs_takes_no_more_than_its_size_justifies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("credalgnn._reading.ALWAYS", 1 << 20)
+    path = tmp_path / ARCHIVE
+    path.write_bytes(gzip.compress(bytes(64 << 20)))  # some 60 KB that hold a thousand times as much
+    with pytest.raises(RecordError, match="unpacks to far more than its size"):
+        read_archive(path)
+    path.write_bytes(gzip.compress(b"[" * 100_000 + b"\n"))
+    with pytest.raises(RecordError, match="nested more than 64 levels deep"):
+        read_archive(path)
+
+
+def test_names_of_others_give_the_terminal_no_orders(tmp_path: Path) -> None:
+    evil = "\x1b[2J<img src=x>"
+    folder = board_of({evil: {"cora": [0.5, 0.6]}, "vanilla": {"cora": [0.5, 0.6]}}).write(tmp_path / "theirs").parent
+    result = credalgnn("leaderboard", folder, "--out", tmp_path / "board")
+    assert result.returncode == 0
+    assert "\x1b" not in result.stdout
+    assert "<img" not in (tmp_path / "board" / "leaderboard.md").read_text()
+
+
 def test_a_leaderboard_is_checked(tmp_path: Path) -> None:
     folder = board_of({"vanilla": {"cora": [0.5, 0.6]}}).write(tmp_path).parent
     assert credalgnn("check", folder).returncode == 0

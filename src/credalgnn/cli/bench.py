@@ -136,7 +136,7 @@ def _leaderboard(args: argparse.Namespace) -> int:
 
         board = leaderboard(args.folders)
         page = board.write(args.out)
-        print(board)
+        print(printable(str(board)))
         if board.doubles:
             print(f"\n{board.doubles} runs are in more than one folder: those of the first one count")
         print(f"\npage, tables and runs: {page}")

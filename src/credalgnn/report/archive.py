@@ -11,6 +11,7 @@ from typing import Any
 
 from .._checksums import checksum
 from .._files import write
+from .._reading import check_gzip, parse_json, read_bytes
 from ..bench.records import FORMAT, RecordError, wrong_field
 from ..metrics import METRICS
 
@@ -42,9 +43,10 @@ def read_archive(path: Path) -> list[dict[str, Any]]:
     """
     remedy = "get it again from where it was made"
     try:
-        head, _, content = gzip.decompress(path.read_bytes()).partition(b"\n")
-        about = json.loads(head)
-        records = [json.loads(line) for line in content.splitlines()]
+        check_gzip(path)
+        head, _, content = gzip.decompress(read_bytes(path)).partition(b"\n")
+        about = parse_json(head)
+        records = [parse_json(line) for line in content.splitlines()]
     except OSError as error:
         reason = error.strerror or str(error)
         raise RecordError(f"{path}: cannot be read ({reason}); {remedy}") from None
