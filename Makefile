@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.docs-ready
 
-.PHONY: demo test test-slow lint docs browser bench bench-entropy bench-train bench-scale bench-untuned bench-features bench-coverage bench-open bench-guarantee bench-own bench-integrity bench-published figures clean
+.PHONY: demo test test-slow lint docs browser bench bench-entropy bench-train bench-scale bench-untuned bench-features bench-coverage bench-open bench-guarantee bench-own bench-integrity bench-published bench-posterior figures clean
 
 FEW := credal-coverage credal-lj credal-dual vanilla classical-ensemble credal-ensemble mc-dropout energy knn gnnsafe evidential gpn
 demo: $(READY)  ## some methods on a graph of handwritten digits: who notices the 8s and 9s it never saw? (runs/demo)
@@ -34,7 +34,7 @@ docs: $(DOCS_READY)  ## guides and API reference as a site without network: docs
 	$(BIN)/python docs/tables.py
 	$(BIN)/python -m sphinx -q -W --keep-going -c docs -b html . docs/_build/html
 
-bench: bench-entropy bench-train bench-untuned bench-features bench-coverage bench-open bench-guarantee bench-own bench-integrity bench-published bench-scale  ## all benchmarks
+bench: bench-entropy bench-train bench-untuned bench-features bench-coverage bench-open bench-guarantee bench-own bench-integrity bench-published bench-posterior bench-scale  ## all benchmarks
 
 bench-entropy: $(READY)  ## speed and correctness of the entropies, against SciPy and the greedy pour
 	$(BIN)/python benchmarks/entropy.py
@@ -67,6 +67,9 @@ bench-guarantee: $(READY)  ## false alarms, prediction sets and strangers caught
 
 bench-integrity: $(READY)  ## what checksums cost: of a benchmark, and of loading a graph of the size of Reddit2 (minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore benchmarks/integrity.py
+
+bench-posterior: $(READY)  ## the true posterior of the block model: its Monte Carlo error, time and calibration (minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/csbm_posterior.py
 
 bench-scale: $(READY)  ## time and memory on graphs of the size of ArXiv, Reddit2 and Patents (half an hour)
 	$(BIN)/python benchmarks/scale.py

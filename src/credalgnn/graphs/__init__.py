@@ -3,11 +3,14 @@
 from ._checks import check_mask, node_numbers
 from .datasets import (
     DATASETS,
+    CSBMPosterior,
     Dataset,
     File,
     Loaded,
     Summary,
+    among_classes,
     csbm,
+    csbm_graph_posterior,
     csbm_posterior,
     dataset_name,
     dataset_names,
@@ -28,6 +31,7 @@ from .task import Part, Task, TrainingView
 
 __all__ = [
     "DATASETS",
+    "CSBMPosterior",
     "Columns",
     "Dataset",
     "Description",
@@ -46,8 +50,10 @@ __all__ = [
     "TablePaths",
     "Task",
     "TrainingView",
+    "among_classes",
     "check_mask",
     "csbm",
+    "csbm_graph_posterior",
     "csbm_posterior",
     "dataset_name",
     "dataset_names",

@@ -51,7 +51,8 @@ def csbm(
 
     A node's class is uniform. Its features are normal with unit variance around the class's mean, a random direction of
     length ``signal`` times sqrt(2). Of ``nodes * degree / 2`` undirected edges a share ``homophily`` joins nodes of one
-    class, the others nodes of two; both ends uniform. ``csbm_posterior`` has what the features alone can tell.
+    class, the others nodes of two; both ends uniform. ``csbm_posterior`` has what a node's own features can tell of its
+    class, ``csbm_graph_posterior`` what all features, edges and known labels can.
 
     Args:
         nodes: How many nodes.
@@ -107,7 +108,7 @@ def csbm_posterior(
 ) -> Tensor:
     """The true probability [N, C] of each class given a node's own features, for ``csbm`` with the same arguments.
 
-    The edges, and so homophily and degree, play no part in it.
+    The edges, and so homophily and degree, play no part in it; in ``csbm_graph_posterior`` they do.
 
     Args:
         nodes: How many nodes.
@@ -118,9 +119,22 @@ def csbm_posterior(
         signal: How far apart the means of the classes are.
         seed: Of all that is drawn.
     """
+    return torch.from_numpy(feature_scores(nodes, classes, features, signal, seed)).softmax(-1)
+
+
+def feature_scores(nodes: int, classes: int, features: int, signal: float, seed: int) -> NDArray[np.float64]:
+    """Log-densities [N, C] of each node's features given each class, up to a constant, for ``csbm``.
+
+    Args:
+        nodes: How many nodes.
+        classes: How many classes.
+        features: How many features.
+        signal: How far apart the means of the classes are.
+        seed: Of all that is drawn.
+    """
     _, matrix, means = _contextual(nodes, classes, features, signal, seed)
-    distance = ((matrix[:, None, :].astype(np.float64) - means) ** 2).sum(-1)
-    return torch.from_numpy(-0.5 * distance).softmax(-1)
+    scores: NDArray[np.float64] = -0.5 * ((matrix[:, None, :].astype(np.float64) - means) ** 2).sum(-1)
+    return scores
 
 
 def _contextual(
