@@ -175,7 +175,7 @@ def test_a_benchmark_whose_folder_vanishes_is_an_error(
     def engine(name: str, address: Any, jobs: Any, source: Source, models: Path) -> Engine:
         return Deleting(source, models, after, lambda: delete(out / part))
 
-    monkeypatch.setattr("credalgnn.api._engine", engine)
+    monkeypatch.setattr("credalgnn.api.make_engine", engine)
     line = said(["bench", *WORK, "--seeds", "3", "--predictions", "none", "--out", str(out)], capsys, code=1)
     assert str(out) in line
     assert "vanished" in line
@@ -192,7 +192,7 @@ def test_a_search_whose_folder_vanishes_is_an_error(
     def engine(name: str, address: Any, jobs: Any, source: Source, models: Path) -> Engine:
         return Deleting(source, models, after, lambda: delete(out / part))
 
-    monkeypatch.setattr("credalgnn.api._engine", engine)
+    monkeypatch.setattr("credalgnn.api.make_engine", engine)
     line = said(["tune", *WORK, "--trials", "7", "--out", str(out)], capsys, code=1)
     assert str(out) in line
     assert "vanished" in line

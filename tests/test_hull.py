@@ -317,3 +317,27 @@ def test_unknown_backend() -> None:
     for measure in (upper_entropy, lower_entropy):
         with pytest.raises(ValueError, match="abacus"):
             measure(hull, backend="abacus")
+
+
+def test_a_hull_contains_its_mixtures_and_nothing_else() -> None:
+    """Membership against what was mixed, and against a corner that the bounds alone would let in."""
+    generator = torch.Generator().manual_seed(0)
+    members = torch.rand(4, 30, 3, generator=generator, dtype=torch.float64)
+    members = members / members.sum(-1, keepdim=True)
+    weights = torch.rand(4, 30, 1, generator=generator, dtype=torch.float64)
+    mixed = (members * weights / weights.sum(0)).sum(0)
+    hull = HullSet(members)
+    assert bool(hull.contains(mixed).all())
+    beyond = hull.mean() + 1.2 * (members - hull.mean())  # each member pushed away from the middle
+    assert not bool(torch.stack([hull.contains(point) for point in beyond]).all(0).any())
+    thin = HullSet(torch.tensor([[[0.8, 0.1, 0.1]], [[0.1, 0.8, 0.1]], [[0.1, 0.1, 0.8]]]))
+    corner = torch.tensor([[0.5, 0.5, 0.0]])
+    assert thin.contains(corner, 0.2).tolist() == [True]
+    assert thin.contains(corner).tolist() == [False]
+    middle = torch.tensor([[0.3, 0.3, 0.4]], dtype=torch.float64)
+    two = HullSet(torch.tensor([[[0.2, 0.4, 0.4]], [[0.4, 0.2, 0.4]], [[0.3, 0.4, 0.3]]], dtype=torch.float64))
+    outside = torch.tensor([[0.2, 0.5, 0.3]], dtype=torch.float64)
+    assert (two.contains(middle).tolist(), two.contains(outside).tolist()) == ([True], [False])
+    inside_box = torch.tensor([[0.4, 0.3, 0.3]], dtype=torch.float64)  # within all bounds, not within the triangle
+    assert two.to_intervals().contains(inside_box).tolist() == [True]
+    assert two.contains(inside_box).tolist() == [False]

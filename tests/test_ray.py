@@ -168,6 +168,20 @@ def test_trials_on_a_cluster_are_those_of_one_machine(machine: Machine, tmp_path
     assert found == expected
 
 
+@pytest.mark.slow
+def test_a_probe_on_a_cluster_is_that_of_one_machine(machine: Machine, tmp_path: Path) -> None:
+    command = ["probe", "-d", "csbm", "-m", "vanilla", "feature-sum", "--quick", "--set", "epochs=5"]
+    cluster = machine.start(*command, "--out", tmp_path / "ray", "--engine", "ray", "--address", machine.address)
+    local = machine.start(*command, "--out", tmp_path / "local", "--jobs", "1")
+    for process in (cluster, local):
+        _, errors = process.communicate(timeout=240)
+        assert process.returncode == 0, errors
+    expected = records(tmp_path / "local")
+    assert len(expected) == 18  # nine conditions
+    assert records(tmp_path / "ray") == expected
+    assert (tmp_path / "ray" / "probe.csv").read_text() == (tmp_path / "local" / "probe.csv").read_text()
+
+
 def test_a_cluster_that_is_not_there_is_one_line(machine: Machine, tmp_path: Path) -> None:
     begin = time.monotonic()
     bench = machine.start("bench", *WORK, "--out", tmp_path, "--engine", "ray", "--address", "127.0.0.1:1")

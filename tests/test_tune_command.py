@@ -104,7 +104,7 @@ def test_an_inductive_tune_is_for_an_inductive_bench(
         assert run.inductive
         return try_point(run, task, ModelCache(tmp_path / "models"), {})
 
-    monkeypatch.setattr("credalgnn.api._engine", lambda *_: Instant(answer=answer))
+    monkeypatch.setattr("credalgnn.api.make_engine", lambda *_: Instant(answer=answer))
     words = ["tune", "-d", "digits", "-m", "vanilla", "--trials", "2", "--set", "epochs=3", "hidden=8"]
     assert main([*words, "--setting", "inductive", "--out", str(tmp_path / "out")]) == 0
     assert f"bench --tuned {tmp_path / 'out'} --protocol sealed --setting inductive uses" in capsys.readouterr().out

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     )
     from .metrics import Evaluation, evaluate
     from .model import Model, fit, load_model
+    from .probing import ProbeResults, probe
     from .report import Leaderboard, Results, leaderboard, plot_ternary, report
     from .sets import (
         CredalSet,
@@ -77,6 +78,7 @@ _NAMES = {
     "load_method",
     "metrics": "Evaluation evaluate",
     "model": "Model fit load_model",
+    "probing": "ProbeResults probe",
     "report": "Leaderboard Results leaderboard plot_ternary",
     "api": "benchmark tune",
 }
@@ -121,6 +123,7 @@ __all__ = [
     "Model",
     "Odin",
     "Prediction",
+    "ProbeResults",
     "RandomSet",
     "Results",
     "Task",
@@ -142,6 +145,7 @@ __all__ = [
     "lower_entropy",
     "maximality",
     "plot_ternary",
+    "probe",
     "report",
     "tune",
     "u65",

@@ -95,7 +95,7 @@ def benchmark(
         data_root: Where graphs are kept once read.
         progress: Show how far it is, on stderr.
     """
-    _check_engine(engine, address, jobs)
+    check_engine(engine, address, jobs)
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, not {seeds}")
     if predictions not in ("none", "first", "all"):
@@ -104,24 +104,24 @@ def benchmark(
         raise ValueError("vary_split gives every seed a split of its own: leave out split_seed")
     if vary_split and tuned is not None:
         raise ValueError("tuned is for the split that was tuned on: leave out vary_split")
-    deadline = _deadline(time_limit)
-    chosen = choose(_listed(methods), settings or {}, with_baselines=True)
+    deadline = deadline_of(time_limit)
+    chosen = choose(listed(methods), settings or {}, with_baselines=True)
     splits = list(range(seeds)) if vary_split else [split_seed]
     source, loaded = load_tasks(
-        _source(mirror, data_root, ood_classes), _listed(tasks), splits, _inductive(setting, protocol)
+        source_of(mirror, data_root, ood_classes), listed(tasks), splits, _inductive(setting, protocol)
     )
     runs = _runs(chosen, loaded, seeds, protocol, split_seed, vary_split, tuned)
     # Seeds whose predictions are kept; none where nothing is.
     kept = 0 if out is None else {"none": 0, "first": 1, "all": seeds}[predictions]
     identity = {
         "kind": "bench", "protocol": protocol, "setting": setting, "split": "seed" if vary_split else split_seed,
-        "set": _as_texts(settings), "tuned": tuned is not None,
+        "set": as_texts(settings), "tuned": tuned is not None,
     }  # fmt: skip
     with ExitStack() as stack:
         place = Path(out) if out is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder = Folder.open(place, identity)
         tidy = stack.enter_context(folder.occupied())
-        worker = stack.enter_context(_engine(engine, address, jobs, source, folder.models))
+        worker = stack.enter_context(make_engine(engine, address, jobs, source, folder.models))
         with Bar(len(runs), silent=not progress) as bar:
             outcome = run_all(folder, runs, loaded, worker, lambda run: run.seed < kept, deadline, bar.tell)
         places = (place,) if out is not None else ()
@@ -179,17 +179,17 @@ def tune(
         data_root: Where graphs are kept once read.
         progress: Show how far it is, on stderr.
     """
-    _check_engine(engine, address, jobs)
-    deadline = _deadline(time_limit)
-    chosen = choose(_listed(methods), settings or {}, with_baselines=False)
-    if "all" in _listed(methods):
+    check_engine(engine, address, jobs)
+    deadline = deadline_of(time_limit)
+    chosen = choose(listed(methods), settings or {}, with_baselines=False)
+    if "all" in listed(methods):
         chosen = [each for each in chosen if each.kind.search_space]
     source, loaded = load_tasks(
-        _source(mirror, data_root, ood_classes), _listed(tasks), [split_seed], _inductive(setting, protocol)
+        source_of(mirror, data_root, ood_classes), listed(tasks), [split_seed], _inductive(setting, protocol)
     )
     identity = {
         "kind": "tune", "protocol": protocol, "setting": setting, "scale": scale, "split": split_seed,
-        "set": _as_texts(settings),
+        "set": as_texts(settings),
     }  # fmt: skip
     folder = Folder.open(Path(out), identity)
     with folder.occupied() as tidy:
@@ -202,7 +202,10 @@ def tune(
         if empty:
             raise MethodError(f"the settings leave nothing of {empty[0]} to tune")
         total = sum(part.total for part in parts)
-        with _engine(engine, address, jobs, source, folder.models) as worker, Bar(total, silent=not progress) as bar:
+        with (
+            make_engine(engine, address, jobs, source, folder.models) as worker,
+            Bar(total, silent=not progress) as bar,
+        ):
             finished = search_all(parts, studies, worker, deadline, bar.trial, bar.note)
         if finished:
             tidy()
@@ -244,11 +247,11 @@ def reproduce(
     Returns:
         The results, or None if there was no time for all trials; the same call goes on.
     """
-    _check_engine(engine, address, jobs)
-    deadline = _deadline(time_limit)
-    source, loaded = load_tasks(_source(mirror, data_root, None), _listed(tasks), [0], False)
+    check_engine(engine, address, jobs)
+    deadline = deadline_of(time_limit)
+    source, loaded = load_tasks(source_of(mirror, data_root, None), listed(tasks), [0], False)
     folder = Folder.open(Path(out), {"kind": "reproduce", "protocol": protocol, "scale": scale, "quick": quick})
-    with folder.occupied() as tidy, _engine(engine, address, jobs, source, folder.models) as worker:
+    with folder.occupied() as tidy, make_engine(engine, address, jobs, source, folder.models) as worker:
         studies = Studies(folder.path, protocol, scale)
         budget = Budget.quick() if quick else Budget()
         parts = [Reproduction(dataset, task, studies, budget) for (dataset, _), task in loaded.items()]
@@ -293,13 +296,22 @@ def _runs(
     return runs
 
 
-def _listed(values: Any) -> list[Any]:
-    """A sequence as a list; a single value as a list of one."""
+def listed(values: Any) -> list[Any]:
+    """A sequence as a list; a single value as a list of one.
+
+    Args:
+        values: What a user gave.
+    """
     single = isinstance(values, str | os.PathLike | Task | Method | type)
     return [values] if single else list(values)
 
 
-def _as_texts(settings: Mapping[str, Any] | None) -> list[str]:
+def as_texts(settings: Mapping[str, Any] | None) -> list[str]:
+    """Hyper-parameters as the description of an experiment has them.
+
+    Args:
+        settings: By name.
+    """
     return sorted(f"{name}={value}" for name, value in (settings or {}).items())
 
 
@@ -311,11 +323,23 @@ def _inductive(setting: str, protocol: str) -> bool:
     return setting == "inductive"
 
 
-def _deadline(time_limit: float | None) -> float | None:
+def deadline_of(time_limit: float | None) -> float | None:
+    """When the time is over, as ``time.monotonic`` counts.
+
+    Args:
+        time_limit: Seconds from now.
+    """
     return None if time_limit is None else time.monotonic() + time_limit
 
 
-def _source(mirror: Place | None, data_root: Place | None, ood_classes: Sequence[int | str] | None) -> Source:
+def source_of(mirror: Place | None, data_root: Place | None, ood_classes: Sequence[int | str] | None) -> Source:
+    """Where tasks come from.
+
+    Args:
+        mirror: A folder with raw files, looked at first.
+        data_root: Where graphs are kept once read.
+        ood_classes: The classes to leave out.
+    """
     return Source(
         None if mirror is None else Path(mirror),
         None if data_root is None else Path(data_root),
@@ -323,8 +347,14 @@ def _source(mirror: Place | None, data_root: Place | None, ood_classes: Sequence
     )
 
 
-def _check_engine(name: str, address: str | None, jobs: int | None) -> None:
-    """Refuse options that contradict each other, before any work is done."""
+def check_engine(name: str, address: str | None, jobs: int | None) -> None:
+    """Refuse options that contradict each other, before any work is done.
+
+    Args:
+        name: Of the engine.
+        address: Of the Ray cluster.
+        jobs: Processes on this machine.
+    """
     if name not in ("local", "ray"):
         raise ValueError(f"unknown engine {name!r}: choose 'local' or 'ray'")
     if name == "ray" and jobs is not None:
@@ -333,7 +363,16 @@ def _check_engine(name: str, address: str | None, jobs: int | None) -> None:
         raise ValueError("address is of a Ray cluster: choose engine='ray'")
 
 
-def _engine(name: str, address: str | None, jobs: int | None, source: Source, models: Path) -> Engine:
+def make_engine(name: str, address: str | None, jobs: int | None, source: Source, models: Path) -> Engine:
+    """Where work is done.
+
+    Args:
+        name: Of the engine.
+        address: Of the Ray cluster.
+        jobs: Processes on this machine; None: one a core.
+        source: Where tasks come from.
+        models: The folder of fitted models that runs share.
+    """
     return Ray(address, source, models) if name == "ray" else Processes(jobs or _cores(), source, models)
 
 

@@ -23,13 +23,19 @@ from .methods import MethodError
 from .methods.storage import CONFIG, WEIGHTS, read_files
 from .model.folder import CARD, MODEL, PAGE, PARTS, SUMMED, TUNING, read_config
 from .model.watching import PICTURE, STATE
+from .probing.page import PAGE as PROBE_PAGE
+from .probing.page import PICTURE as PROBE_PICTURE
+from .probing.page import TABLES as PROBE_TABLES
+from .probing.page import VALUES as PROBE_VALUES
 from .report.archive import ARCHIVE, read_archive
 from .report.leaderboard_page import PAGE as BOARD_PAGE
 from .report.leaderboard_page import TABLES as BOARD_TABLES
 from .tuning.best import BEST, read_best
 from .tuning.storage import JOURNAL, OWNERS
 
-SEALED = (RESULTS_PAGE, "table.md", "table.tex", "paper.md", "paper.html")  # for people, made of records
+# For people, made of records.
+SEALED = (RESULTS_PAGE, "table.md", "table.tex", "paper.md", "paper.html", PROBE_PAGE, PROBE_TABLES)
+UNSEALED = ("table.csv", PROBE_VALUES, PROBE_PICTURE)  # the same, with no place for a checksum
 GRAPH, RAW = "graph.npz", "raw"
 
 
@@ -129,7 +135,7 @@ class Check:
         self._look(path, _sealed)
 
     def _results(self, folder: Path) -> None:
-        """The folder of a benchmark, a search or a reproduction."""
+        """The folder of a benchmark, a search, a reproduction or a probe."""
         place = Folder(folder)
         self._look(place.experiment, lambda path: read_json(path, "an experiment's description"))
         records = {}
@@ -154,7 +160,7 @@ class Check:
         for name in SEALED:
             if (folder / name).exists():
                 self._text(folder / name)
-        self._known.add(folder / "table.csv")  # has no place for a checksum
+        self._known |= {folder / name for name in UNSEALED}
 
     def _leaderboard(self, folder: Path) -> None:
         """The folder of a leaderboard: runs, and the page and tables that are made of them."""

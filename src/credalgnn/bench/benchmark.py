@@ -44,6 +44,7 @@ def run_all(
     keep_nodes: Callable[[Run], bool] = lambda run: False,
     deadline: float | None = None,
     tell: Callable[[Progress], None] = lambda progress: None,
+    examine: Callable[[Run], Unit] | None = None,
 ) -> Outcome:
     """Do all runs of which the folder has no finished record (or no predictions, where they are to be kept).
 
@@ -58,7 +59,9 @@ def run_all(
         keep_nodes: Whether the predictions of a run are kept.
         deadline: As ``time.monotonic`` counts; after it nothing is begun or waited for.
         tell: Hears of every run that begins or ends.
+        examine: What is done for a run, if not ``execute``: it returns the same.
     """
+    unit_of = examine or (lambda run: Unit(execute, run, (keep_nodes(run),)))
     records = {path for run in runs if (path := folder.record(run.dataset, run.method, run.seed)).exists()}
     with guarded(folder.path, EXPERIMENT) as check_folder:
 
@@ -68,7 +71,7 @@ def run_all(
                 records.add(folder.record(progress.run.dataset, progress.run.method, progress.run.seed))
             tell(progress)
 
-        outcome = _run_all(folder, runs, tasks, engine, keep_nodes, deadline, tell_and_check)
+        outcome = _run_all(folder, runs, tasks, engine, keep_nodes, deadline, tell_and_check, unit_of)
         missing = sum(not path.exists() for path in records)
         if missing:  # a table of what is left would look like a whole one
             raise FolderVanished(
@@ -86,6 +89,7 @@ def _run_all(
     keep_nodes: Callable[[Run], bool],
     deadline: float | None,
     tell: Callable[[Progress], None],
+    unit_of: Callable[[Run], Unit],
 ) -> Outcome:
     outcome = Outcome()
     todo: deque[Run] = deque()
@@ -126,7 +130,7 @@ def _run_all(
                 continue
             busy[id(run)] = lock
             tell(Progress(run, None, outcome.done + outcome.failed, len(runs)))
-            engine.start(Unit(execute, run, (keep_nodes(run),)))
+            engine.start(unit_of(run))
         if not busy:
             time.sleep(0.2)
             todo, elsewhere = elsewhere, deque()

@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from .._version import __version__
 from ..graphs import Task
+from ..methods import Method, Prediction
 from ..metrics import Evaluation, evaluate, evaluate_known
 from ..nn.training import Epoch
 from ..sets import HullSet, IntervalSet, uncertainty
@@ -64,11 +66,24 @@ def execute(
         models: Where models that several runs stand on are kept.
         keep_nodes: Whether the table of nodes is wanted.
     """
+    nodes = torch.cat([task.validation.nodes, task.test.nodes]) if keep_nodes else task.test.nodes
+    record, method, prediction = judged_run(run, task, models, nodes)
+    return record, columns(prediction, task, method) if keep_nodes else None
+
+
+def judged_run(run: Run, task: Task, models: ModelCache, nodes: Tensor) -> tuple[dict[str, Any], Method, Prediction]:
+    """Fit, predict, judge on the test nodes: the record, the fitted method and its prediction.
+
+    Args:
+        run: What to fit.
+        task: On what.
+        models: Where models that several runs stand on are kept.
+        nodes: What to predict, the test nodes among them.
+    """
     measure_peak = _peak_memory()
     if run.kind.is_credal:
         _compile()
     method, seconds = fit(run, task, models)
-    nodes = torch.cat([task.validation.nodes, task.test.nodes]) if keep_nodes else task.test.nodes
     begin = time.perf_counter()
     prediction = method.predict(nodes=nodes)
     predicted = time.perf_counter() - begin
@@ -93,7 +108,7 @@ def execute(
         "peak_mib": round(measure_peak(), 1),
         "predictions": None,
     }
-    return record, columns(prediction, task, method) if keep_nodes else None
+    return record, method, prediction
 
 
 @cache

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from .._reading import Unreadable, check_regular, read_parquet
-from ..graphs import Task
+from ..graphs import Task, local_homophily
 from ..methods import Method, Prediction
 from ..metrics.evaluation import rows_of_part
 from .records import RecordError
@@ -65,8 +65,7 @@ def graph_columns(tasks: Sequence[Task]) -> Columns:
     source, target = source[order], target[order]
     degree = torch.bincount(target, minlength=graph.num_nodes)
     starts = degree.cumsum(0) - degree
-    alike = (graph.labels[source] == graph.labels[target]).double()
-    share = torch.zeros(graph.num_nodes, dtype=torch.float64).index_add_(0, target, alike) / degree
+    share = local_homophily(graph)
     near = [source[starts[v] : starts[v] + min(int(degree[v]), NEIGHBOURS)].tolist() for v in nodes.tolist()]
     names = [*graph.class_names, "unknown"]  # the last serves label -1
     labels = graph.labels.tolist()

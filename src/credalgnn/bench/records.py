@@ -80,6 +80,19 @@ def _are_texts(values: list[Any]) -> bool:
     return all(isinstance(value, str) for value in values)
 
 
+def _is_probed(probe: dict[str, Any]) -> bool:
+    """Whether a probe says which graph, test and level it was, and how its scores are spread."""
+    quantiles, means = probe.get("quantiles"), probe.get("mean")
+    return (
+        all(isinstance(probe.get(name), str) for name in ("graph", "test", "epistemic"))
+        and isinstance(probe.get("aleatoric"), str | NoneType)
+        and _is_number(probe.get("level"))
+        and isinstance(quantiles, dict)
+        and all(isinstance(values, list) and _is_list(values, len(values)) for values in quantiles.values())
+        and _is_table(means)
+    )
+
+
 def _are_curves(curves: dict[str, Any]) -> bool:
     """Whether curves are as ``evaluate`` and the training make them; a task without OOD nodes has no ROC curve."""
     roc, rejection, histograms = kinds = tuple(curves.get(name, {}) for name in ("roc", "rejection", "histogram"))
@@ -162,6 +175,12 @@ class Record(About):
         Annotated[
             dict[str, float] | None,
             Field("what `fit` found out about the method, or null", lambda value: value is None or _is_table(value)),
+        ]
+    ]
+    probe: NotRequired[
+        Annotated[
+            dict[str, Any],
+            Field("what `credalgnn probe` measured beside, and under which condition", _is_probed),
         ]
     ]
     seconds: Annotated[dict[str, float], Field("`fit` with all it stands on, `predict`", _are_seconds)]

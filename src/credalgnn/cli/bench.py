@@ -49,7 +49,8 @@ def add_commands(commands: Any) -> None:
         "report",
         help="tables and page again from records, or the page of a model and a graph; nothing is trained",
         description="Print the table of one or more folders of benchmarks, and write table.md, table.csv, table.tex "
-        "and report.html into --out; for folders of credalgnn reproduce also paper.md and paper.html. For the folder "
+        "and report.html into --out; for folders of credalgnn reproduce also paper.md and paper.html, for those of "
+        "credalgnn probe probe.md, probe.csv, probe.png and probe.html. For the folder "
         "of a model (credalgnn fit): predict a graph, given by --nodes and --edges or --graph, and write its page, "
         "report.html, into --out.",
     )
@@ -117,10 +118,16 @@ def _report(args: argparse.Namespace) -> int:
     if args.out is None and len(args.folders) > 1:
         raise UserError("several folders: say with --out where the tables and the page shall go")
     with user_errors():
+        from ..probing import is_probe, read_probes
         from ..report import report
         from ..report.paper import is_reproduction, write_beside
 
         out = args.out or args.folders[0]
+        if any(map(is_probe, args.folders)):  # read_probes refuses others among them
+            results = read_probes(args.folders)
+            page = results.write(out)
+            print(printable(f"{results}\n\npage, tables and plots: {page}"))
+            return 0
         beside = all(map(is_reproduction, args.folders))
         if beside:  # first: reproductions that differ are refused before anything is written
             write_beside(args.folders, out)

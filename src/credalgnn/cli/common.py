@@ -18,25 +18,35 @@ MOST = 10_000  # seeds, trials or processes: more is a slip of the finger, and t
 
 
 def add_work_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that all commands that train have in common.
+    """Add the options that commands that compare or tune methods have in common.
+
+    Args:
+        parser: Of the command.
+    """
+    add_data_options(parser)
+    parser.add_argument("--protocol", choices=("sealed", "paper"), default="sealed",
+                        help="sealed: nothing but ID validation nodes decides anything (default)")  # fmt: skip
+    parser.add_argument("--setting", choices=("transductive", "inductive"), default="transductive",
+                        help="inductive: training sees the training nodes alone; default: the whole graph")  # fmt: skip
+    parser.add_argument("--split-seed", type=int, default=0, metavar="K", help="public split, or seed (default: 0)")
+    add_place_options(parser)
+
+
+def add_data_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which data sets, and which hyper-parameters.
 
     Args:
         parser: Of the command.
     """
     parser.add_argument(
         "-d", "--datasets", nargs="+", required=True, metavar="NAME",
-        help="credalgnn datasets lists them; or a file of Graph.save, a folder with tables, package.module:name",
+        help="credalgnn datasets lists them; or a file of Graph.save, a folder with tables, package.module:name. "
+        "A change may follow: chameleon+label_noise=0.2, csbm+homophily=0.5",
     )  # fmt: skip
     parser.add_argument("--ood-classes", nargs="*", metavar="CLASS",
                         help="left out, by number or name; default: those that a data set names")  # fmt: skip
-    parser.add_argument("--protocol", choices=("sealed", "paper"), default="sealed",
-                        help="sealed: nothing but ID validation nodes decides anything (default)")  # fmt: skip
-    parser.add_argument("--setting", choices=("transductive", "inductive"), default="transductive",
-                        help="inductive: training sees the training nodes alone; default: the whole graph")  # fmt: skip
-    parser.add_argument("--split-seed", type=int, default=0, metavar="K", help="public split, or seed (default: 0)")
     parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE", dest="overrides",
                         help="hyper-parameters: lr=0.01, or credal-lj.delta=0.5 for one method")  # fmt: skip
-    add_place_options(parser)
 
 
 def add_place_options(parser: argparse.ArgumentParser) -> None:

@@ -20,7 +20,7 @@ from .datasets import (
     load_task,
     paper_table,
 )
-from .description import Description
+from .description import Description, local_homophily
 from .encoding import FeatureEncoder
 from .errors import GraphError, GraphWarning, OwnTaskError
 from .graph import Graph
@@ -62,6 +62,7 @@ __all__ = [
     "find_dataset",
     "load_graph",
     "load_task",
+    "local_homophily",
     "node_numbers",
     "paper_table",
     "read_source",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -99,3 +100,15 @@ def describe(graph: Graph) -> Description:
         directed=not torch.equal(unique, reverse),
         weights=None if weights is None else (float(weights.min()), float(weights.max())),
     )
+
+
+def local_homophily(graph: Graph) -> Tensor:
+    """Of each node the share of its in-neighbours that have its label, float64 ``[N]``; NaN where it has none.
+
+    Args:
+        graph: The graph, with its labels.
+    """
+    source, target = graph.edge_index
+    degree = torch.bincount(target, minlength=graph.num_nodes)
+    alike = (graph.labels[source] == graph.labels[target]).double()
+    return torch.zeros(graph.num_nodes, dtype=torch.float64).index_add_(0, target, alike) / degree

@@ -84,9 +84,31 @@ def feature_noise(task: Task, share: float, std: float, seed: int) -> Task:
     if not 0.0 < std < float("inf"):
         raise GraphError(f"std must be a positive number, not {std}")
     nodes, generator = _test_nodes(task, share, seed)
-    features = _dense(task)
-    features[nodes] += std * torch.randn(len(nodes), features.shape[1], generator=generator)
-    return _with_features(task, features, nodes, f"feature_noise({share}, std={std}, seed={seed})")
+    matrix = task.graph.features
+    noise = std * torch.randn(len(nodes), matrix.shape[1], generator=generator)
+    shift = f"feature_noise({share}, std={std}, seed={seed})"
+    if matrix.layout != torch.sparse_csr:
+        features = matrix.clone()
+        features[nodes] += noise
+        return _with_features(task, features, nodes, shift)
+    # Only the rows of chosen nodes become dense: the others stay as sparse as they are.
+    sizes = matrix.crow_indices().diff()
+    rows = torch.repeat_interleave(torch.arange(matrix.shape[0]), sizes)
+    number = torch.full((matrix.shape[0],), -1)
+    number[nodes] = torch.arange(len(nodes))
+    chosen = number[rows] >= 0
+    noise[number[rows[chosen]], matrix.col_indices()[chosen]] += matrix.values()[chosen]
+    sizes = sizes.clone()
+    sizes[nodes] = matrix.shape[1]
+    starts = torch.cat([torch.zeros(1, dtype=sizes.dtype), sizes.cumsum(0)])
+    columns, values = torch.empty(int(starts[-1]), dtype=torch.int64), torch.empty(int(starts[-1]))
+    filled = torch.zeros(len(values), dtype=torch.bool)
+    places = (starts[nodes][:, None] + torch.arange(matrix.shape[1])).reshape(-1)
+    filled[places] = True
+    columns[places], values[places] = torch.arange(matrix.shape[1]).repeat(len(nodes)), noise.reshape(-1)
+    columns[~filled], values[~filled] = matrix.col_indices()[~chosen].long(), matrix.values()[~chosen]
+    noisy = torch.sparse_csr_tensor(starts, columns, values, matrix.shape, check_invariants=False)
+    return _with_features(task, noisy, nodes, shift)
 
 
 def feature_removal(task: Task, share: float, seed: int) -> Task:
@@ -157,11 +179,6 @@ def _chosen(count: int, share: float, seed: int) -> tuple[Tensor, torch.Generato
 def _test_nodes(task: Task, share: float, seed: int) -> tuple[Tensor, torch.Generator]:
     chosen, generator = _chosen(len(task.split.test), share, seed)
     return task.split.test[chosen], generator
-
-
-def _dense(task: Task) -> Tensor:
-    matrix = task.graph.features
-    return matrix.to_dense() if matrix.layout == torch.sparse_csr else matrix.clone()
 
 
 def _with_features(task: Task, features: Tensor, nodes: Tensor, shift: str) -> Task:

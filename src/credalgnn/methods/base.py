@@ -107,6 +107,14 @@ class Method(Parameters, ABC):
         return False
 
     @classmethod
+    def decomposition(cls) -> tuple[str, str | None]:
+        """The names of the scores that stand for epistemic and for aleatoric uncertainty; ``credalgnn probe`` asks.
+
+        By default the headline score, and ``AU`` where there is one; None: it tells no aleatoric uncertainty apart.
+        """
+        return cls.score_names[0], "AU" if "AU" in cls.score_names else None
+
+    @classmethod
     def has_seed(cls) -> bool:
         """Whether runs with several seeds differ: whether there is a hyper-parameter ``seed``."""
         return any(field.name == "seed" for field in fields(cls))

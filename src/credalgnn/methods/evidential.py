@@ -68,6 +68,10 @@ class Evidential(Network):
     search_space = {**NETWORK_SPACE, "kernel_weight": (0.0, 1e-4, 1e-3, 1e-2, 1e-1), "bandwidth": (0.5, 1.0, 2.0)}
 
     @classmethod
+    def decomposition(cls) -> tuple[str, str | None]:
+        return "vacuity", "dissonance"
+
+    @classmethod
     def objective(cls, protocol: Protocol) -> Objective:
         return "nll" if protocol == "sealed" else "auroc"
 

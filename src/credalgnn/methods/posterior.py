@@ -87,6 +87,10 @@ class GPN(Network):
     }
 
     @classmethod
+    def decomposition(cls) -> tuple[str, str | None]:
+        return "evidence", "entropy"
+
+    @classmethod
     def objective(cls, protocol: Protocol) -> Objective:
         return "nll" if protocol == "sealed" else "auroc"
 

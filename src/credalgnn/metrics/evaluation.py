@@ -125,10 +125,13 @@ def _listed(names: tuple[str, ...]) -> str:
 def _judged(prediction: Prediction, task: Task, truth: Part, part: str) -> Evaluation:
     _check_task(prediction, task, truth, part)
     frequent = int(torch.bincount(task.train_labels, minlength=task.num_classes).argmax())
-    return _measured(prediction, truth, rows_of_part(prediction, truth, part), frequent)
+    is_shifted = torch.isin(truth.nodes, task.shifted_nodes)
+    return _measured(prediction, truth, rows_of_part(prediction, truth, part), frequent, is_shifted)
 
 
-def _measured(prediction: Prediction, truth: Part, rows: Tensor, frequent: int) -> Evaluation:
+def _measured(
+    prediction: Prediction, truth: Part, rows: Tensor, frequent: int, is_shifted: Tensor | None = None
+) -> Evaluation:
     is_ood, known = truth.is_ood.numpy(), ~truth.is_ood
     labels, chosen = truth.labels[known], rows[known]
     wrong: Array | None = None
@@ -140,10 +143,11 @@ def _measured(prediction: Prediction, truth: Part, rows: Tensor, frequent: int) 
     if prediction.credal is not None:
         credal = CredalNodes(prediction, rows, known, labels)
         metrics.update({metric.key: metric.compute(credal) for metric in OF_CREDAL_SETS})
+    shifted = None if is_shifted is None else is_shifted.numpy()
     scores: dict[str, Numbers] = {}
     curves: dict[str, dict[str, Any]] = {"roc": {}, "rejection": {}, "histogram": {}}
     for name, values in prediction.scores.items():
-        scored = ScoredNodes(values[rows].numpy(), is_ood, wrong)
+        scored = ScoredNodes(values[rows].numpy(), is_ood, wrong, shifted)
         scores[name] = {metric.key: metric.compute(scored) for metric in OF_SCORES}
         curves["roc"][name] = _short(np.interp(ROC_GRID, *scored.roc)) if is_ood.any() else []
         curves["histogram"][name] = _histogram(scored.score, is_ood)

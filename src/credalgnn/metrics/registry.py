@@ -31,11 +31,15 @@ RULES: dict[str, Callable[[CredalSet], Tensor]] = {
 
 @dataclass(frozen=True, eq=False)
 class ScoredNodes:
-    """One score of the nodes of a part: higher is more uncertain. ``wrong`` tells ID nodes that are misclassified."""
+    """One score of the nodes of a part: higher is more uncertain. ``wrong`` tells ID nodes that are misclassified.
+
+    ``is_shifted`` tells nodes that a shift of the task has changed.
+    """
 
     score: Array
     is_ood: Array
     wrong: Array | None
+    is_shifted: Array | None = None
 
     @cached_property
     def roc(self) -> tuple[Array, Array]:
@@ -177,6 +181,15 @@ def _misclassification_auroc(nodes: ScoredNodes) -> float | None:
     return float(roc_auc_score(nodes.wrong, nodes.score[~nodes.is_ood]))
 
 
+def _shifted_auroc(nodes: ScoredNodes) -> float | None:
+    from sklearn.metrics import roc_auc_score
+
+    if nodes.is_shifted is None:
+        return None
+    changed = nodes.is_shifted[~nodes.is_ood]
+    return float(roc_auc_score(changed, nodes.score[~nodes.is_ood])) if 0 < changed.sum() < len(changed) else None
+
+
 def _aurc(nodes: ScoredNodes) -> float | None:
     return None if nodes.wrong is None else float(nodes.risk.mean())
 
@@ -235,6 +248,11 @@ OF_SCORES: tuple[Metric[ScoredNodes], ...] = (
         "aurc", "AURC",
         "mean error rate of the i most certain ID nodes over all i; tied nodes share their mean error", _aurc,
         better=-1,
+    ),
+    Metric(
+        "shifted_auroc", "shifted AUROC",
+        "how well the score tells ID nodes that a shift has changed (`Task.shifted_nodes`) from the others",
+        _shifted_auroc, shown=False,
     ),
 )  # fmt: skip
 

@@ -125,6 +125,24 @@ class HullSet(CredalSet):
             doubtful[:] = False
         return sure & kept | doubtful.reshape(kept.shape)
 
+    def contains(self, p: TensorLike, slack: float = 0.0) -> Tensor:
+        """Whether distributions lie in the hulls, up to rounding: a linear program in the weights of the members.
+
+        Args:
+            p: The distributions ``[..., C]``.
+            slack: By how much the probability of a class may miss the hull.
+        """
+        point = float_tensor(p, "p").to(self.device)
+        inside = self.to_intervals().contains(point, slack)
+        members = self._exact()
+        rows = members.reshape(members.shape[0], -1, members.shape[-1]).detach().cpu().numpy()
+        points = point.double().expand(members.shape[1:]).reshape(-1, members.shape[-1]).cpu().numpy()
+        allowed = slack + max(tolerance(self.members), tolerance(point))
+        flat = inside.reshape(-1)
+        for node in flat.nonzero().squeeze(-1).tolist():
+            flat[node] = _distance(rows[:, node], points[node]) <= allowed
+        return flat.reshape(inside.shape)
+
     def _exact(self) -> Tensor:
         """The members in float64, free of what rounding to the set's dtype did to their sums."""
         members = self.members.double()
@@ -160,6 +178,25 @@ def _checked(members: Tensor) -> Tensor:
     if bool((p < 0).any()):
         members = members.clamp_min(0.0)
     return members / members.sum(-1, keepdim=True)
+
+
+def _distance(members: NDArray[np.float64], point: NDArray[np.float64]) -> float:
+    """The largest difference in a class between a point [C] and the mixture of members [M, C] that is nearest to it."""
+    from scipy.optimize import linprog
+
+    count, classes = members.shape
+    miss = np.full((classes, 1), -1.0)
+    solved = linprog(
+        np.r_[np.zeros(count), 1.0],
+        A_ub=np.vstack([np.hstack([members.T, miss]), np.hstack([-members.T, miss])]),
+        b_ub=np.r_[point, -point],
+        A_eq=np.r_[np.ones(count), 0.0][None],
+        b_eq=[1.0],
+        method="highs",
+    )
+    if not solved.success:
+        raise RuntimeError(f"the linear program for membership failed: {solved.message}")
+    return float(solved.fun)
 
 
 def _lead_of_two(rows: Tensor, node: Tensor, label: Tensor) -> Tensor:

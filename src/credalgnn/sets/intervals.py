@@ -65,19 +65,20 @@ class IntervalSet(CredalSet):
         moved = (tight.lower - self.lower).abs().maximum((tight.upper - self.upper).abs())
         return moved.amax(-1) <= tolerance(self.lower)
 
-    def contains(self, p: TensorLike) -> Tensor:
+    def contains(self, p: TensorLike, slack: float = 0.0) -> Tensor:
         """Whether distributions lie in the sets, up to rounding.
 
         Args:
             p: The distributions ``[..., C]``.
+            slack: By how much the probability of a class may miss the set.
         """
         point = float_tensor(p, "p").to(self.device)
         if point.shape[-1] != self.shape[-1]:
             raise ValueError(f"p has {point.shape[-1]} classes but the set has {self.shape[-1]}")
-        slack = max(tolerance(self.lower), tolerance(point))
-        point = point.double()
-        inside = (point >= self.lower.double() - slack) & (point <= self.upper.double() + slack)
-        return inside.all(-1) & ((point.sum(-1) - 1.0).abs() <= slack)
+        rounding = max(tolerance(self.lower), tolerance(point))
+        point, allowed = point.double(), slack + rounding
+        inside = (point >= self.lower.double() - allowed) & (point <= self.upper.double() + allowed)
+        return inside.all(-1) & ((point.sum(-1) - 1.0).abs() <= rounding)
 
     def solve_upper(self, options: SolverOptions) -> Optimum:
         """The largest entropy: water filling.

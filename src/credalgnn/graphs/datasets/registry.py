@@ -16,6 +16,7 @@ from ..errors import GraphError
 from ..graph import Graph
 from ..task import Classes, Task
 from .base import Dataset, Folder
+from .changes import shifted, split_changes, with_parameters
 from .geom_gcn import ACTOR, CORNELL, TEXAS, WISCONSIN
 from .gnn_benchmark import COAUTHOR, COMPUTERS, CORA_ML, PHOTO, PHYSICS
 from .heterophilous import AMAZON_RATINGS, CHAMELEON_FILTERED, ROMAN_EMPIRE, SQUIRREL_FILTERED
@@ -84,9 +85,9 @@ def load_task(
     """The leave-out-class task of a graph by name.
 
     Args:
-        name: See ``find_dataset``.
+        name: See ``find_dataset``. Shifts of the task may follow, as in ``"chameleon+label_noise=0.2"``.
         split_seed: Chooses the public split where there are some (ten for Chameleon, Squirrel and other heterophilous
-            graphs, twenty for Wiki-CS, one for Reddit2), and seeds a random 60/20/20 elsewhere.
+            graphs, twenty for Wiki-CS, one for Reddit2), and seeds a random 60/20/20 elsewhere. It seeds shifts, too.
         ood_classes: The classes to leave out, by number or name; ``()`` for none. Default: those that the data set
             names; a file or a folder names none.
         inductive: Hide all nodes but those of training from training.
@@ -94,7 +95,9 @@ def load_task(
         data_root: See ``load_graph``.
     """
     dataset = find_dataset(name)
-    return dataset.task(split_seed, ood_classes=ood_classes, inductive=inductive, mirror=mirror, data_root=data_root)
+    _, changes = split_changes(os.fspath(name))
+    task = dataset.task(split_seed, ood_classes=ood_classes, inductive=inductive, mirror=mirror, data_root=data_root)
+    return replace(shifted(task, changes, split_seed), name=dataset_name(name))
 
 
 def find_dataset(name: str | os.PathLike[str]) -> Dataset:
@@ -104,9 +107,14 @@ def find_dataset(name: str | os.PathLike[str]) -> Dataset:
         name: The name of a built-in data set or of an installed plug-in (entry points ``credalgnn.datasets``), the path
             of a file of ``Graph.save`` (``.npz``) or of a folder with tables ``nodes`` and ``edges``, or an import
             path, ``package.module:name``, to a ``Dataset``, a ``Graph``, a ``Task`` or a function that returns a
-            ``Graph`` or a ``Task``.
+            ``Graph`` or a ``Task``. Numbers that a function takes can be set, as in ``"csbm+homophily=0.5"``.
     """
-    text = os.fspath(name)
+    text, changes = split_changes(os.fspath(name))
+    return with_parameters(_plain_dataset(text), changes)
+
+
+def _plain_dataset(text: str) -> Dataset:
+    """A data set by what it can be asked for, without changes."""
     if text in DATASETS:
         return replace(DATASETS[text], source=f"named: {text}")
     plugins = _plugins()
@@ -138,17 +146,19 @@ def dataset_names() -> list[str]:
 def dataset_name(name: str | os.PathLike[str]) -> str:
     """The name of the task that ``load_task`` makes: short, and safe for folders.
 
-    ``my_graph`` for ``path/my_graph.npz``, ``mypackage.graphs-make_task`` for ``mypackage.graphs:make_task``.
+    ``my_graph`` for ``path/my_graph.npz``, ``mypackage.graphs-make_task`` for ``mypackage.graphs:make_task``, and
+    ``csbm-label_noise-0.2`` for ``csbm+label_noise=0.2``.
 
     Args:
         name: See ``find_dataset``.
     """
-    text = os.fspath(name)
+    text, _ = split_changes(os.fspath(name))
+    suffix = os.fspath(name).removeprefix(text)
     if text.lower().endswith(".npz"):
         text = Path(text).name[: -len(".npz")]
     elif Path(text).is_dir() and text not in DATASETS and text not in _plugins():
         text = Path(text).resolve().name
-    return re.sub(r"[^\w.-]+", "-", text).strip("-.") or "graph"
+    return re.sub(r"[^\w.-]+", "-", (text or "graph") + suffix).strip("-.") or "graph"
 
 
 def paper_table() -> list[dict[str, str | int]]:

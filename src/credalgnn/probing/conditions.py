@@ -1,0 +1,146 @@
+"""What a probe changes about a graph, and what a decomposition of uncertainty must answer to each change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import torch
+
+from ..graphs import Graph, GraphError, Task
+
+Component: TypeAlias = Literal["EU", "AU"]
+BASE = "none"  # the test of a condition in which nothing is changed
+SHARE = 0.5  # of the test nodes that are changed, so that the others are there to be compared with
+CSBM = "csbm"  # the data set whose true posterior is known
+QUICK = {"labels": (0.05,), "label-noise": (0.4,), "homophily": (0.0, 0.5)}  # the levels of a quick probe
+
+
+@dataclass(frozen=True)
+class ProbeTest:
+    """One question to a decomposition.
+
+    Attributes:
+        name: In records and tables.
+        label: For people.
+        meaning: What is changed, and what must follow.
+        component: Which uncertainty must answer.
+        levels: How strong the change is, from weak to strong; none for what is asked of the unchanged graph.
+        start: The level of the unchanged graph, where levels form a scale with it.
+        shift: How ``load_task`` is asked for a level; ``{std}`` is a standard deviation of the features.
+    """
+
+    name: str
+    label: str
+    meaning: str
+    component: Component
+    levels: tuple[float, ...] = ()
+    start: float | None = None
+    shift: str = ""
+
+
+# Two that ask for a rise of one component while the other stays, four that ask which nodes were changed, and what is
+# read off the unchanged graph.
+RISES = (
+    ProbeTest(
+        "labels", "fewer labels", "a share of the training labels is kept: EU must rise, AU stay", "EU",
+        (0.5, 0.2, 0.1, 0.05), 1.0, "fewer_labels={level:g}",
+    ),
+    ProbeTest(
+        "label-noise", "noisy labels", "a share of the training labels is wrong: AU must rise, EU stay", "AU",
+        (0.1, 0.2, 0.3, 0.4), 0.0, "label_noise={level:g}",
+    ),
+)  # fmt: skip
+DETECTIONS = (
+    ProbeTest(
+        "removed", "removed features", "half of the test nodes lose their features: EU must tell them", "EU",
+        (1.0,), shift=f"feature_removal={SHARE:g}",
+    ),
+    ProbeTest(
+        "noise-1", "feature noise, 1 sd", "half of the test nodes get normal noise of one standard deviation of the "
+        "features: EU must tell them", "EU", (1.0,), shift=f"feature_noise={SHARE:g},std={{std:.4g}}",
+    ),
+    ProbeTest(
+        "noise-8", "feature noise, 8 sd", "the same with eight standard deviations: EU must tell them", "EU",
+        (8.0,), shift=f"feature_noise={SHARE:g},std={{std:.4g}}",
+    ),
+    ProbeTest(
+        "rewired", "rewired edges", "half of the test nodes get other neighbours, drawn at random: EU must tell them",
+        "EU", (1.0,), shift=f"rewired={SHARE:g}",
+    ),
+)  # fmt: skip
+STRANGERS = ProbeTest("strangers", "strangers", "nodes of classes that were left out: EU must tell them", "EU")
+HOMOPHILY = ProbeTest(
+    "homophily", "homophily", "the share of edges within a class, of graphs drawn by csbm", "EU",
+    (0.0, 0.2, 0.4, 0.6, 1.0), 0.8, "homophily={level:g}",
+)  # fmt: skip
+TESTS = {test.name: test for test in (*RISES, *DETECTIONS, STRANGERS, HOMOPHILY)}
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One graph with one change.
+
+    Attributes:
+        graph: The data set's name, without the change.
+        test: The name of the test, ``BASE`` for the unchanged graph.
+        level: How strong the change is; 0 for none.
+        spec: What ``load_task`` finds the task by.
+    """
+
+    graph: str
+    test: str
+    level: float
+    spec: str
+
+
+def conditions(spec: str, name: str, task: Task, quick: bool = False) -> list[Condition]:
+    """All conditions of one data set, the unchanged graph first.
+
+    Args:
+        spec: What ``load_task`` finds the data set by.
+        name: The data set's name.
+        task: On the unchanged graph.
+        quick: Only the strongest level of each change.
+    """
+    if not task.ood_classes:
+        raise GraphError(f"{name}: no class is left out, so there are no strangers to tell: choose --ood-classes")
+    deviation = feature_deviation(task.graph)
+    tests = [test for test in TESTS.values() if test.levels and (test is not HOMOPHILY or spec == CSBM)]
+    if deviation == 0.0:
+        raise GraphError(f"{name}: all nodes have the same features, so noise has no scale")
+    result = [Condition(name, BASE, 0.0, spec)]
+    for test in tests:
+        for level in QUICK.get(test.name, test.levels) if quick else test.levels:
+            change = test.shift.format(level=level, std=level * deviation)
+            result.append(Condition(name, test.name, level, f"{spec}+{change}"))
+    return result
+
+
+def feature_deviation(graph: Graph) -> float:
+    """The standard deviation of a feature, as the root of the mean variance over all features.
+
+    Args:
+        graph: Whose features.
+    """
+    matrix = graph.features
+    if matrix.layout == torch.sparse_csr:
+        columns, values = matrix.col_indices(), matrix.values().double()
+        sums = torch.zeros(matrix.shape[1], dtype=torch.float64).index_add_(0, columns, values)
+        squares = values.square().sum()
+    else:
+        sums, squares = matrix.double().sum(0), matrix.double().square().sum()
+    variance = squares / matrix.shape[0] - (sums / matrix.shape[0]).square().sum()
+    return float((variance.clamp_min(0.0) / matrix.shape[1]).sqrt())
+
+
+def levels_of(test: ProbeTest, present: Sequence[float]) -> list[float]:
+    """The levels of a test that are there, from the unchanged graph to the strongest change.
+
+    Args:
+        test: The test.
+        present: The levels that were measured.
+    """
+    order = [*([test.start] if test.start is not None else []), *test.levels]
+    return sorted(set(present), key=lambda level: order.index(level) if level in order else len(order))

@@ -1,0 +1,122 @@
+"""A probe as a person sees it: one HTML file, tables as Markdown and CSV, and a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from .._checksums import seal_text
+from .._files import write
+from ..report.document import document, numbers
+from .conditions import BASE, HOMOPHILY, RISES, ProbeTest
+from .measure import BINS
+from .picture import write_picture
+from .results import QUESTIONS, ProbeResults, curve, doubt_of, truths
+from .tables import SCALE, as_csv, as_markdown, in_words
+
+PAGE, TABLES, VALUES, PICTURE = "probe.html", "probe.md", "probe.csv", "probe.png"
+TITLE = "Do AU and EU deserve their names?"
+
+
+def write_probe(results: ProbeResults, out: Path) -> Path:
+    """Write page, tables and, where matplotlib is there, the picture of a probe.
+
+    Args:
+        results: Of a probe.
+        out: The folder.
+
+    Returns:
+        The page.
+    """
+    write(out / TABLES, seal_text(as_markdown(results)))
+    write(out / VALUES, as_csv(results).encode())
+    scripts, styles = ("common.js", "charts.js", "probe.js"), ("page.css", "leaderboard.css", "probe.css")
+    write(out / PAGE, document(TITLE, page_data(results), "probe.html", scripts, styles))
+    write_picture(results, out / PICTURE)
+    return out / PAGE
+
+
+def page_data(results: ProbeResults) -> dict[str, Any]:
+    """What the page needs, as plain values.
+
+    Args:
+        results: Of a probe.
+    """
+    overall = results.overall()
+    answers: dict[str, dict[str, dict[str, Any]]] = {}
+    for one in results.answers:
+        parts = [None if part is None else part.mean for part in (one.epistemic, one.aleatoric)]
+        values = numbers((one.value.mean, one.value.std, *parts))
+        answers.setdefault(one.graph, {}).setdefault(one.method, {})[one.question] = [*values, one.value.n]
+    return {
+        "graphs": results.graphs,
+        "methods": results.methods,
+        "questions": [question._asdict() for question in QUESTIONS.values()],
+        "overall": {
+            method: {name: numbers([value])[0] for name, value in values.items()} for method, values in overall.items()
+        },
+        "answers": answers,
+        "rises": [{"name": test.name, "label": test.label, "meaning": test.meaning} for test in RISES],
+        "curves": {
+            test.name: {graph: _curves(results, graph, test) for graph in results.graphs}
+            for test in (*RISES, HOMOPHILY)
+        },
+        "bins": [float(edge) for edge in BINS],
+        "local": {graph: _local(results, graph) for graph in results.graphs},
+        "truth": {graph: truth for graph in results.graphs if (truth := _truth(results, graph))},
+        "scale": SCALE,
+        "words": in_words(results),
+        "runs": len(results.done),
+        "failed": len(results.records) - len(results.done),
+        "left": results.left,
+        "finished": max((record["finished"] for record in results.done), default=None),
+    }
+
+
+def _curves(results: ProbeResults, graph: str, test: ProbeTest) -> dict[str, Any]:
+    """Every method's curve over the levels of a test."""
+    found = {method: curve(results, graph, method, test) for method in results.methods}
+    return {
+        method: {name: numbers(values) for name, values in one._asdict().items()}
+        for method, one in found.items()
+        if one is not None
+    }
+
+
+def _local(results: ProbeResults, graph: str) -> dict[str, Any]:
+    """Of every method, in bins of local homophily: AUROC of EU for strangers and accuracy, means over seeds."""
+    gathered: dict[str, dict[str, list[list[float | None]]]] = {}
+    for record in results.done:
+        probed = record["probe"]
+        if probed["graph"] == graph and probed["test"] == BASE and "homophily" in probed:
+            bins, mine = probed["homophily"], gathered.setdefault(record["method"], {})
+            for name in ("known", "strangers", "accuracy"):
+                mine.setdefault(name, []).append(bins[name])
+            mine.setdefault("auroc", []).append(bins["auroc"][probed["epistemic"]])
+    return {
+        method: {name: numbers(map(_mean, zip(*rows, strict=True))) for name, rows in columns.items()}
+        for method, columns in gathered.items()
+    }
+
+
+def _mean(values: tuple[float | None, ...]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _truth(results: ProbeResults, graph: str) -> dict[str, Any]:
+    """Of every method beside the true posterior: bits, error, width and how often the set has the truth."""
+    rows: dict[str, list[tuple[float | None, ...]]] = {}
+    for record in results.done:
+        for probed in truths([record]):
+            if probed["graph"] == graph:
+                truth, doubt = probed["truth"], doubt_of(probed)
+                # A difference in bits is worth a number only of what is measured in bits.
+                bits = truth["bits"][doubt] if doubt in ("AU", "entropy") else None
+                values = (truth["entropy"], bits, truth.get("error"), truth.get("width"), truth.get("inside"))
+                rows.setdefault(record["method"], []).append(values)
+    names = ("entropy", "bits", "error", "width", "inside")
+    return {
+        method: dict(zip(names, numbers(map(_mean, zip(*columns, strict=True))), strict=True))
+        for method, columns in rows.items()
+    }

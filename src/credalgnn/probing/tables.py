@@ -1,0 +1,174 @@
+"""Answers of a probe as tables: for the terminal, Markdown and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+from .._texts import markdown as escaped
+from .._texts import one_line
+from ..report.summary import Summary
+from ..report.tables import aligned, pipes
+from .conditions import HOMOPHILY, RISES
+from .results import QUESTIONS, Answer, ProbeResults, curve
+
+SCALE = (
+    "1: the right component answers, and only it; 0: no answer, or both answer alike; below 0: the wrong direction. "
+    "-: the question needs an AU, or a credal set, that the method does not have."
+)
+
+
+def as_text(results: ProbeResults) -> str:
+    """What methods answer on average over graphs, for the terminal, and the first lines of what it says.
+
+    Args:
+        results: Of a probe.
+    """
+    graphs = ", ".join(results.graphs)
+    lines = [f"Do AU and EU deserve their names? Mean over {graphs}", ""]
+    lines += aligned(overview(results, [*QUESTIONS]))  # names are shorter than labels
+    return "\n".join([*lines, "", SCALE, *in_words(results)])
+
+
+def in_words(results: ProbeResults) -> list[str]:
+    """Who answers both questions that take two components, and who mirrors one number; in plain words.
+
+    Args:
+        results: Of a probe.
+    """
+    overall = results.overall()
+    both = {
+        method: (values["labels"], values["label-noise"])
+        for method, values in overall.items()
+        if {"labels", "label-noise"} <= set(values)
+    }
+    if not both:
+        return []
+    best = max(both, key=lambda method: min(both[method]))
+    right = [method for method, values in both.items() if min(values) > 0.0]
+    rises = f"{both[best][0]:+.2f} for fewer labels, {both[best][1]:+.2f} for noisy labels"
+    lines = [
+        f"EU rises with missing labels and AU with wrong ones, each more than the other moves, in {len(right)} of "
+        f"{len(both)} methods{': ' + ', '.join(right) if right else ''}."
+    ]
+    return [*lines, f"The best at both is {best} ({rises})."]
+
+
+def overview(results: ProbeResults, heads: Sequence[str] | None = None) -> list[list[str]]:
+    """Means over graphs, a row a method.
+
+    Args:
+        results: Of a probe.
+        heads: Of the columns, in the order of ``QUESTIONS``; None: their labels.
+    """
+    named = dict(zip(QUESTIONS, heads or [question.label for question in QUESTIONS.values()], strict=True))
+    overall = results.overall()
+    asked = [name for name in QUESTIONS if any(name in values for values in overall.values())]
+    table = [["method", *(named[name] for name in asked)]]
+    for method in results.methods:
+        values = overall.get(method, {})
+        table.append([one_line(method), *(_number(name, values.get(name)) for name in asked)])
+    return table
+
+
+def _number(question: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{100.0 * value:.0f} %" if question == "inside" else f"{value:+.2f}"
+
+
+def _spread(question: str, value: Summary) -> str:
+    scale, sign = (100.0, "") if question == "inside" else (1.0, "+")
+    digits = 0 if question == "inside" else 2
+    spread = f" ± {scale * value.std:.{digits}f}" if value.n > 1 else ""
+    return f"{scale * value.mean:{sign}.{digits}f}{spread}"
+
+
+def as_markdown(results: ProbeResults) -> str:
+    """The same, what is asked, every graph by itself, and the curves behind the numbers.
+
+    Args:
+        results: Of a probe.
+    """
+    parts = ["# Do AU and EU deserve their names?", "", f"{', '.join(results.graphs)}: means over graphs.", ""]
+    parts += [*pipes(overview(results)), "", SCALE, "", *in_words(results), "", "## What is asked", ""]
+    asked = dict.fromkeys(answer.question for answer in results.answers)
+    parts += pipes([["test", "what"], *([QUESTIONS[name].label, escaped(QUESTIONS[name].meaning)] for name in asked)])
+    for graph in results.graphs:
+        mine = [answer for answer in results.answers if answer.graph == graph]
+        seeds = max((answer.value.n for answer in mine), default=0)
+        parts += ["", f"## {escaped(graph)}", "", f"Mean ± standard deviation over {seeds} seeds.", ""]
+        parts += pipes(by_method(mine, results.methods))
+        for test in RISES:
+            parts += _levels(results, graph, test.name)
+    if any(curve(results, graph, method, HOMOPHILY) for graph in results.graphs for method in results.methods):
+        parts += ["", "## Homophily", "", "csbm: AUROC of EU for strangers, by the share of edges within a class.", ""]
+        parts += pipes(homophily_table(results))
+    return "\n".join(parts) + "\n"
+
+
+def by_method(answers: Sequence[Answer], methods: Sequence[str]) -> list[list[str]]:
+    """Answers on one graph, a row a method.
+
+    Args:
+        answers: On this graph.
+        methods: The order of rows.
+    """
+    asked = [name for name in QUESTIONS if any(answer.question == name for answer in answers)]
+    cells = {(answer.method, answer.question): _spread(answer.question, answer.value) for answer in answers}
+    table = [["method", *(QUESTIONS[name].label for name in asked)]]
+    for method in methods:
+        row = [cells.get((method, name), "-") for name in asked]
+        if set(row) != {"-"}:
+            table.append([method, *row])
+    return table
+
+
+def _levels(results: ProbeResults, graph: str, name: str) -> list[str]:
+    """Mean EU and AU at every level of a test."""
+    test = next(each for each in RISES if each.name == name)
+    curves = {method: curve(results, graph, method, test) for method in results.methods}
+    shown = {method: one for method, one in curves.items() if one is not None and one.aleatoric}
+    if not shown:
+        return []
+    levels = next(iter(shown.values())).levels
+    table = [["method", *(f"{100 * level:g} %" for level in levels)]]
+    for method, one in shown.items():
+        if one.levels == levels:
+            pairs = zip(one.epistemic, one.aleatoric, strict=True)
+            table.append([method, *(f"{eu:.3f} / {au:.3f}" for eu, au in pairs)])
+    what = "kept" if name == "labels" else "wrong"
+    return ["", f"Mean EU / AU of known test nodes, by the share of labels {what}", "", *pipes(table)]
+
+
+def homophily_table(results: ProbeResults) -> list[list[str]]:
+    """AUROC of EU for strangers on graphs of other homophily, a row a method.
+
+    Args:
+        results: Of a probe.
+    """
+    table: list[list[str]] = []
+    for graph in results.graphs:
+        for method in results.methods:
+            one = curve(results, graph, method, HOMOPHILY)
+            if one is not None:
+                table = table or [["method", *(f"{level:g}" for level in one.levels)]]
+                table.append([method, *(f"{100 * value:.1f}" for value in one.strangers)])
+    return table
+
+
+def as_csv(results: ProbeResults) -> str:
+    """One line a graph, method and question.
+
+    Args:
+        results: Of a probe.
+    """
+    file = io.StringIO()
+    table = csv.writer(file, lineterminator="\n")
+    table.writerow(["graph", "method", "test", "answer", "std", "low", "high", "seeds", "epistemic", "aleatoric"])
+    for one in results.answers:
+        numbers = [f"{value:.6g}" for value in (one.value.mean, one.value.std, one.value.low, one.value.high)]
+        parts = ["" if part is None else f"{part.mean:.6g}" for part in (one.epistemic, one.aleatoric)]
+        table.writerow([one.graph, one.method, one.question, *numbers, one.value.n, *parts])
+    return file.getvalue()

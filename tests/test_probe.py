@@ -1,0 +1,369 @@
+"""The probe: hand-made methods with known answers, what is measured, a kill on the way, and its page in a browser."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import credalgnn as cg
+import probe_methods
+from credalgnn.bench.model_cache import ModelCache
+from credalgnn.bench.plan import plan
+from credalgnn.cli import main
+from credalgnn.graphs import csbm
+from credalgnn.methods import METHODS
+from credalgnn.probing.conditions import DETECTIONS, RISES, TESTS, Condition, conditions, feature_deviation
+from credalgnn.probing.measure import BINS, by_homophily, examine, true_distribution
+from credalgnn.probing.results import QUESTIONS, ProbeResults, cliffs_delta, curve, rise
+from inline import Inline
+
+HAND_MADE = (probe_methods.Distance, probe_methods.Disagreement, probe_methods.Mirror, probe_methods.Constant)
+NOT_COMPARED = ("seconds", "peak_mib", "finished", "checksum")
+
+
+def work_inline(patch: pytest.MonkeyPatch) -> None:
+    """Do the work in this process, which starts no others."""
+    for place in ("credalgnn.probing.run.make_engine", "credalgnn.api.make_engine"):
+        patch.setattr(place, lambda *args: Inline(*args[-2:]))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A quick probe of digits."""
+    path = tmp_path_factory.mktemp("probe") / "runs"
+    with pytest.MonkeyPatch.context() as patch:
+        work_inline(patch)
+        results = cg.probe("digits", HAND_MADE, quick=True, out=path, progress=False)
+    assert (results.left, results.failed) == (0, 0)
+    return path
+
+
+@pytest.fixture(scope="module")
+def answers(folder: Path) -> dict[tuple[str, str], float]:
+    table = csv.DictReader((folder / "probe.csv").read_text().splitlines())
+    return {(row["method"], row["test"]): float(row["answer"]) for row in table}
+
+
+def test_a_true_distance_is_epistemic(answers: Mapping[tuple[str, str], float]) -> None:
+    """With a twentieth of the labels every node is further from them; wrong labels lie where the right ones did."""
+    assert answers["distance-eu", "labels"] > 0.5
+    assert answers["distance-eu", "label-noise"] == 0.0
+    assert answers["distance-eu", "removed"] > 0.9
+    assert answers["distance-eu", "noise-1"] > 0.9
+    assert answers["distance-eu", "noise-8"] == 1.0
+    assert answers["distance-eu", "strangers"] > 0.3
+    assert answers["distance-eu", "rewired"] == pytest.approx(0.0, abs=0.25), "features know nothing of edges"
+
+
+def test_a_share_of_contradictions_is_aleatoric(answers: Mapping[tuple[str, str], float]) -> None:
+    assert answers["disagreement-au", "label-noise"] > 0.5
+    assert answers["disagreement-au", "labels"] < 0.0, "AU moves where EU should, and EU never does"
+    for test in (*DETECTIONS, TESTS["strangers"]):
+        assert answers["disagreement-au", test.name] == 0.0, "a constant EU tells nobody"
+
+
+def test_two_names_for_one_number_get_nothing(answers: Mapping[tuple[str, str], float]) -> None:
+    assert answers["mirror", "labels"] == answers["mirror", "label-noise"] == 0.0
+    assert answers["mirror", "removed"] == answers["distance-eu", "removed"]
+
+
+def test_a_constant_answers_nothing(answers: Mapping[tuple[str, str], float]) -> None:
+    values = [value for (method, _), value in answers.items() if method == "constant"]
+    assert len(values) == len(RISES) + len(DETECTIONS) + 1
+    assert set(values) == {0.0}
+
+
+@pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")  # the truth is a point, and a set of it is closed
+def test_the_truth_is_known_and_recognised(tmp_path: Path) -> None:
+    """A method that says the true posterior: its order of doubt is perfect, and nothing is left to miss."""
+    spec = "csbm+homophily=0.4"
+    task = cg.load_task(spec)
+    known_nodes = int((task.graph.labels > 0).sum())
+    run = plan(task.name, "probe_methods:Truth", 0, settings={"homophily": 0.4, "known_nodes": known_nodes})
+    record, _ = examine(run, task, ModelCache(tmp_path), Condition("csbm", "homophily", 0.4, spec))
+    truth = record["probe"]["truth"]
+    assert truth["spearman"]["AU"] == pytest.approx(1.0, abs=1e-9)
+    assert truth["bits"]["AU"] == pytest.approx(0.0, abs=1e-6)  # shares of unknown nodes are rounded to six digits
+    assert (truth["inside"], truth["error"]) == (1.0, pytest.approx(0.0, abs=1e-6))
+    assert truth["spearman"]["EU"] is None, "a constant has no order"
+    answered = {answer.question: answer.value.mean for answer in ProbeResults([record]).answers}
+    assert answered["true-entropy"] == pytest.approx(1.0, abs=1e-9)
+    assert answered["true-error"] == 0.0
+    vanilla, _ = examine(
+        plan(task.name, "vanilla", 0), task, ModelCache(tmp_path), Condition("csbm", "homophily", 0.4, spec)
+    )
+    assert 0.1 < vanilla["probe"]["truth"]["error"] < 0.6
+    assert vanilla["probe"]["truth"]["bits"]["entropy"] > 0.05
+    assert "inside" not in vanilla["probe"]["truth"]
+
+
+def test_the_true_distribution_is_that_of_the_tasks_nodes() -> None:
+    task = cg.load_task("csbm+homophily=0.4")
+    p = true_distribution(0.4, task)
+    labels = task.test.labels[~task.test.is_ood]
+    assert p.shape == (len(labels), task.num_classes)
+    assert torch.allclose(p.sum(-1), torch.ones(len(p), dtype=torch.float64), atol=1e-9)
+    share, expected = (p.argmax(-1) == labels).double().mean().item(), p.amax(-1).mean().item()
+    # Calibrated: the mean of the largest probability is the accuracy, within four standard deviations of the latter.
+    assert abs(share - expected) < 4.0 * np.sqrt(0.25 / len(labels))
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def test_cliffs_delta_is_that_of_counting() -> None:
+    before, after = [1.0, 2.0, 3.0], [2.0, 3.0, 9.0]
+    wins = sum(a > b for a in after for b in before) - sum(a < b for a in after for b in before)
+    assert cliffs_delta(before, after) == pytest.approx(wins / 9)
+    assert (cliffs_delta([1.0], [1.0]), cliffs_delta([0.0], [1e-9]), cliffs_delta([1.0], [0.0])) == (0.0, 1.0, -1.0)
+
+
+@pytest.mark.parametrize(("wanted", "other", "number"), [
+    (1.0, 0.0, 1.0), (0.4, 0.4, 0.0), (0.7, -0.7, 0.0), (0.0, 0.5, -0.5), (0.0, -0.5, -0.5), (-0.3, 0.0, -0.3),
+    (-1.0, 1.0, -1.0), (0.0, 0.0, 0.0)])  # fmt: skip
+def test_one_number_says_right_or_wrong(wanted: float, other: float, number: float) -> None:
+    assert rise(wanted, other) == pytest.approx(number)
+
+
+def test_numbers_come_from_the_nodes_they_speak_of(tmp_path: Path) -> None:
+    """The record of a changed task against a count over its nodes."""
+    spec = "digits+feature_removal=0.5"
+    task = cg.load_task(spec)
+    method = probe_methods.Distance().fit(task)
+    run = plan(task.name, "probe_methods:Distance", 0)
+    record, _ = examine(run, task, ModelCache(tmp_path), Condition("digits", "removed", 1.0, spec))
+    score = method.predict(nodes=task.test.nodes).scores["EU"]
+    known = ~task.test.is_ood
+    changed = torch.isin(task.test.nodes, task.shifted_nodes)
+    high, low = score[known & changed], score[known & ~changed]
+    counted = (high[:, None] > low).double().mean() + 0.5 * (high[:, None] == low).double().mean()
+    assert record["scores"]["EU"]["shifted_auroc"] == pytest.approx(float(counted), abs=1e-9)
+    assert record["probe"]["mean"]["EU"] == pytest.approx(float(score[known].mean()))
+    middle = record["probe"]["quantiles"]["EU"][25]
+    assert middle == pytest.approx(float(score[known].median()), rel=0.02)
+
+
+def test_bins_of_local_homophily_hold_all_nodes_with_neighbours() -> None:
+    task = cg.load_task("csbm+homophily=0.4")
+    prediction = cg.FeatureSum().fit(task).predict(nodes=task.test.nodes)
+    result = by_homophily(prediction, task, torch.arange(len(task.test.nodes)))
+    source, target = task.graph.edge_index
+    counts = np.zeros((len(BINS) - 1, 2), dtype=int)
+    for node, stranger in zip(task.test.nodes.tolist(), task.test.is_ood.tolist(), strict=True):
+        labels = task.graph.labels[source[target == node]]
+        if len(labels):
+            share = float((labels == task.graph.labels[node]).double().mean())
+            counts[min(int(share * 5 + 1e-9), 4), int(stranger)] += 1
+    assert (result["known"], result["strangers"]) == (counts[:, 0].tolist(), counts[:, 1].tolist())
+    assert result["accuracy"] == [None] * 5
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_deviation_of_features_is_numpys(sparse: bool) -> None:
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(3.0, 2.0, (60, 7)) * (rng.random((60, 7)) < 0.4)
+    graph = cg.Graph(torch.tensor(matrix, dtype=torch.float32), torch.tensor([[0], [1]]), torch.zeros(60).long())
+    if sparse:
+        graph = graph.replace(features=graph.features.to_dense().to_sparse_csr())
+    assert feature_deviation(graph) == pytest.approx(np.sqrt(matrix.var(0).mean()), rel=1e-6)
+
+
+def test_conditions_are_those_that_were_asked_for() -> None:
+    task = cg.load_task("csbm")
+    whole, quick = ([(c.test, c.level) for c in conditions("csbm", "csbm", task, q)] for q in (False, True))
+    assert [level for test, level in whole if test == "labels"] == [0.5, 0.2, 0.1, 0.05]
+    assert [level for test, level in whole if test == "label-noise"] == [0.1, 0.2, 0.3, 0.4]
+    assert [level for test, level in whole if test == "homophily"] == [0.0, 0.2, 0.4, 0.6, 1.0]
+    assert {test for test, _ in quick} == {test for test, _ in whole}
+    assert len(quick) < len(whole)
+    assert all(test != "homophily" for test, _ in ((c.test, c.level) for c in conditions("x", "x", task)))
+
+
+def test_methods_say_which_scores_stand_for_what() -> None:
+    found = {name: kind.decomposition() for name, kind in METHODS.items()}
+    assert found["credal-lj"] == found["classical-ensemble"] == ("EU", "AU")
+    assert found["evidential"] == ("vacuity", "dissonance")
+    assert found["gpn"] == ("evidence", "entropy")
+    assert found["energy"] == ("energy", None)
+    for name, (epistemic, aleatoric) in found.items():
+        assert {epistemic, aleatoric or epistemic} <= set(METHODS[name].score_names), name
+
+
+# ---------------------------------------------------------------- the command
+
+
+def credalgnn(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "credalgnn", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, env=environment)
+
+
+def records(path: Path) -> dict[str, Any]:
+    found = {}
+    for file in sorted(path.glob("runs/*/*/*.json")):
+        record = json.loads(file.read_text())
+        found[str(file.relative_to(path))] = {k: v for k, v in record.items() if k not in NOT_COMPARED}
+    return found
+
+
+def test_a_kill_loses_nothing_and_the_same_command_goes_on(folder: Path, tmp_path: Path) -> None:
+    names = [f"probe_methods:{kind.__name__}" for kind in HAND_MADE]
+    words = ["probe", "-d", "digits", "-m", *names, "--quick", "--out", str(tmp_path / "p"), "--jobs", "1"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, "-m", "credalgnn", *words]
+    process = subprocess.Popen(
+        command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+    )
+    deadline = time.monotonic() + 120
+    while len(records(tmp_path / "p")) < 5 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "p").glob("runs/*/*/*.json")}
+    expected = records(folder)
+    assert 5 <= len(kept) < len(expected)
+    result = credalgnn(*words)
+    assert result.returncode == 0, result.stderr
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in kept.items())
+    assert records(tmp_path / "p") == expected
+    assert "Do AU and EU deserve their names?" in result.stdout
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("mirror")]
+    assert line.split()[1:3] == ["+0.00", "+0.00"]
+    assert credalgnn("check", tmp_path / "p").returncode == 0
+
+
+def test_report_makes_tables_and_page_again(folder: Path, tmp_path: Path) -> None:
+    assert main(["report", str(folder), "--out", str(tmp_path)]) == 0
+    for name in ("probe.md", "probe.csv", "probe.html"):
+        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+    assert (tmp_path / "probe.png").read_bytes()[:4] == b"\x89PNG"
+    text = (tmp_path / "probe.md").read_text()
+    assert all(QUESTIONS[name].label in text for name in ("labels", "noise-8", "strangers"))
+    assert "| distance-eu |" in text
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["-d", "digits", "--ood-classes"], "no class is left out"),
+    (["-d", "nowhere"], "there is no data set 'nowhere'"),
+    (["-d", "digits", "-m", "credal-jl"], "did you mean credal-lj"),
+    (["-d", "digits+label_nois=0.1"], "did you mean label_noise"),
+    (["-d", "digits", "--set", "lrr=1"], "no chosen method has 'lrr'"),
+    (["-d", "digits", "--engine", "ray", "--jobs", "2"], "--jobs is for this machine"),
+])  # fmt: skip
+def test_what_cannot_be_probed_is_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert main(["probe", *words, "--out", str(tmp_path / "p")]) == 2
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1, said
+    assert message in said
+    assert not (tmp_path / "p" / "runs").exists()
+
+
+def test_a_folder_of_a_benchmark_is_no_probe(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    work_inline(monkeypatch)
+    cg.benchmark("digits", ["feature-sum"], seeds=1, out=tmp_path / "b", predictions="none", progress=False)
+    assert main(["report", str(folder), str(tmp_path / "b"), "--out", str(tmp_path / "both")]) == 2
+    assert "is no run of a probe" in capfd.readouterr().err
+    assert main(["probe", "-d", "digits", "-m", "degree", "--out", str(tmp_path / "b")]) == 2
+    assert "holds another experiment" in capfd.readouterr().err
+
+
+def test_shifts_are_reachable_by_the_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work_inline(monkeypatch)
+    names = ["digits", "digits+feature_removal=0.5", "csbm+homophily=0.3+label_noise=0.2"]
+    results = cg.benchmark(names, ["feature-sum"], seeds=2, vary_split=True, out=tmp_path, progress=False)
+    by_name = {record["dataset"]: record for record in results.records if record["method"] == "feature-sum"}
+    assert set(by_name) == {"digits", "digits-feature_removal-0.5", "csbm-homophily-0.3-label_noise-0.2"}
+    assert by_name["digits"]["scores"]["score"]["shifted_auroc"] is None
+    assert by_name["digits-feature_removal-0.5"]["scores"]["score"]["shifted_auroc"] == 1.0
+    again = cg.benchmark(names, ["feature-sum"], seeds=2, vary_split=True, out=tmp_path, progress=False)
+    assert (again.failed, again.left) == (0, 0)
+
+
+def test_names_with_changes_find_what_methods_would() -> None:
+    plain = cg.load_task("digits", 3)
+    assert cg.load_task("digits+label_noise=0.2", 3).fingerprint == plain.label_noise(0.2, seed=3).fingerprint
+    both = cg.load_task("digits+fewer_labels=0.5+feature_noise=0.25,std=2", 3)
+    assert both.fingerprint == plain.fewer_labels(0.5, seed=3).feature_noise(0.25, 2, seed=3).fingerprint
+    assert cg.load_graph("csbm+homophily=0.2").fingerprint == csbm(homophily=0.2).fingerprint
+    for name, message in (
+        ("digits+label_noise=much", "is no number"), ("digits+feature_noise=0.5,sd=1", "no option 'sd'"),
+        ("digits+label_noise=7", "share must be"), ("chameleon+homophily=0.2", "no such change"),
+    ):  # fmt: skip
+        with pytest.raises(cg.GraphError, match=message):
+            cg.load_task(name)
+
+
+# ---------------------------------------------------------------- the page
+
+
+def test_the_page_shows_answers_curves_and_changes_graph(folder: Path, browser: Any) -> None:
+    browser.open(folder / "probe.html")
+    assert browser.complaints() == []
+    assert "in 0 of 4 methods" in browser.one("#lead").text
+    row = '#answers-box tr[data-method="distance-eu"] td'
+    cells = browser.texts(row)
+    assert cells[1] == "0.00"
+    assert "right2" in browser.attributes(row, "class")[2]
+    browser.choose(graph="digits")
+    assert browser.texts(row)[1].startswith("0.00")
+    lines = browser.attributes("#levels-figures polyline", "data-series")
+    assert lines.count("epistemic") == lines.count("aleatoric") == 2 * len(HAND_MADE)
+    points = browser.attributes('#levels-figures polyline[data-method="distance-eu"]', "points")[0].split()
+    all_labels, few_labels = (float(point.split(",")[1]) for point in points)
+    assert few_labels < all_labels, "EU rises from all labels to a twentieth: upwards on the screen"
+    browser.click('#keys input[value="mirror"]')
+    assert "mirror" not in browser.attributes("#levels-figures polyline", "data-method")
+    browser.one("#find").send_keys("const")
+    assert browser.attributes("#answers-box tbody tr", "data-method") == ["constant"]
+    assert browser.run("return document.documentElement.scrollWidth <= window.innerWidth")
+    browser.screen(390)
+    assert browser.run("return document.documentElement.scrollWidth <= window.innerWidth")
+    assert browser.complaints() == []
+
+
+# ---------------------------------------------------------------- curves, from records that are made up
+
+
+def made_up(level: float, test: str, seed: int, epistemic: float, aleatoric: float) -> dict[str, Any]:
+    """A record with nothing but what the answers read."""
+    quantiles = {"EU": [epistemic - 0.1, epistemic + 0.1], "AU": [aleatoric - 0.1, aleatoric + 0.1]}
+    probed = {
+        "graph": "cora", "test": test, "level": level, "epistemic": "EU", "aleatoric": "AU", "quantiles": quantiles,
+        "mean": {"EU": epistemic, "AU": aleatoric},
+    }  # fmt: skip
+    scores = {"EU": {"auroc": 0.9, "shifted_auroc": None}, "AU": {"auroc": 0.4, "shifted_auroc": None}}
+    return {"status": "done", "method": "mine", "seed": seed, "probe": probed, "scores": scores, "metrics": {}}
+
+
+def test_answers_are_those_of_the_strongest_level_seed_by_seed() -> None:
+    runs = [made_up(0.0, "none", seed, 1.0, 1.0) for seed in (0, 1)]
+    runs += [made_up(level, "labels", seed, 1.0 + 1.0 / level, 1.0) for level in (0.5, 0.05) for seed in (0, 1)]
+    runs += [made_up(0.4, "label-noise", 0, 1.0, 2.0), made_up(0.4, "label-noise", 1, 2.0, 1.0)]
+    results = ProbeResults(runs)
+    found = {answer.question: answer for answer in results.answers}
+    assert (found["labels"].value.mean, found["labels"].value.n) == (1.0, 2)
+    assert found["label-noise"].value.mean == 0.0, "right for one seed, wrong for the other"
+    assert found["label-noise"].value.std == pytest.approx(np.sqrt(2.0))
+    assert found["strangers"].value.mean == pytest.approx(0.8)
+    assert found["strangers"].aleatoric is not None
+    assert found["strangers"].aleatoric.mean == pytest.approx(0.4)
+    line = curve(results, "cora", "mine", TESTS["labels"])
+    assert line is not None
+    assert (line.levels, line.epistemic, line.aleatoric) == ([1.0, 0.5, 0.05], [1.0, 3.0, 21.0], [1.0] * 3)
+    assert results.overall()["mine"]["labels"] == 1.0
