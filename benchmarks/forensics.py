@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TypeAlias
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -27,36 +28,37 @@ from credalgnn.report.paper import ACCURACY, Pair, paper_results
 from credalgnn.report.summary import Summary, make_rows, read_runs
 from credalgnn.tuning import Budget, Studies, search_all
 from credalgnn.tuning.published import CHOICES, PREFIX, AsPublished, with_rows_of_sum_one
-from credalgnn.tuning.published.choices import concerning, has_random_split
+from credalgnn.tuning.published.choices import concerning
 
+Figure: TypeAlias = tuple[str, str, str]  # method, score, metric
 OURS = Path(__file__).parents[1] / "docs" / "results" / "paper" / "table.csv"
 CREDAL = ("credal-lj", "credal-final")
 BUDGETS = {
     "chameleon": Budget(trials=8, pool=12, largest=5, runs=3),
-    "squirrel": Budget(trials=8, pool=12, largest=5, runs=3),
-    "coauthor": Budget(trials=3, pool=4, largest=3, runs=2, settings={"epochs": 100}),
+    "squirrel": Budget(trials=6, pool=8, largest=4, runs=3),
+    "coauthor": Budget(trials=3, pool=3, largest=2, runs=2, settings={"epochs": 60}),
 }
-MEMBERS = (("ood-stopping",), ("last-epoch",), ("one-seed",))
+HEADS = (("sigmoid-head", "sigmoid-backbone"), ("midpoint-softmax", "no-z0"))
 CREDAL_SCORES = ("greedy-pour", "saturating-auroc")
 SCORES = (("kth-neighbour", "logit-mahalanobis", "box-hull"), ("greedy-pour",), ("saturating-auroc",))
-HEADS = (("sigmoid-head", "sigmoid-backbone"), ("midpoint-softmax", "no-z0"))
+GUESSES = (("row-normalised",), ("sigmoid-vanilla",))  # each of them on top of all that the authors have told
 STEPS = {  # of credal models, and of vanilla GNNs with what stands on them
     "chameleon": (
         (*HEADS, ("last-epoch",), ("one-seed",), CREDAL_SCORES),
-        (*MEMBERS, *SCORES, ("row-normalised",)),
+        (("ood-stopping",), ("last-epoch",), ("one-seed",), *SCORES, *GUESSES),
     ),
     "squirrel": (
-        (*HEADS, ("last-epoch",), ("one-seed", *CREDAL_SCORES)),
-        (*MEMBERS, *SCORES, ("row-normalised",)),
+        (*HEADS, ("last-epoch", "one-seed", *CREDAL_SCORES)),
+        (("ood-stopping",), ("last-epoch", "one-seed"), *SCORES, *GUESSES),
     ),
     "coauthor": (
         (("sigmoid-head", "sigmoid-backbone", "midpoint-softmax", "no-z0"), ("last-epoch", "one-seed", *CREDAL_SCORES)),
-        (("fresh-split",), ("ood-stopping", "last-epoch", "one-seed"), *SCORES, ("row-normalised",)),
+        (("fresh-split",), ("ood-stopping", "last-epoch", "one-seed"), *SCORES),
     ),
 }  # fmt: skip
 
 
-def ours(dataset: str) -> dict[tuple[str, str, str], tuple[float, float]]:
+def ours(dataset: str) -> dict[Figure, tuple[float, float]]:
     """Mean and standard deviation of our figures with the paper's budget, in per cent, by method, score and metric."""
     with OURS.open(encoding="utf-8") as file:
         lines = [line for line in csv.DictReader(file) if line["dataset"] == dataset]
@@ -66,14 +68,14 @@ def ours(dataset: str) -> dict[tuple[str, str, str], tuple[float, float]]:
     }
 
 
-def key_of(one: dict) -> tuple[str, str, str]:
+def key_of(one: dict) -> Figure:
     """Method, score and metric of a figure of the paper; its F1 is the accuracy."""
     if one["table"] != "id_f1":
         return one["method"], one["score"], "auroc"
     return one["method"], "msp" if one["method"] == "vanilla" else "EU", ACCURACY[one["score"]]
 
 
-def far_figures(dataset: str) -> dict[tuple[str, str, str], Pair]:
+def far_figures(dataset: str) -> dict[Figure, Pair]:
     """The figures that differ by more than two standard deviations."""
     known, result = ours(dataset), {}
     for one in paper_results():
@@ -127,37 +129,34 @@ def table(out: Path, dataset: str, of: int, jobs: int) -> list[str]:
     """The steps of credal models (0), or of all else (1)."""
     far = {key: pair for key, pair in far_figures(dataset).items() if (key[0] in CREDAL) == (of == 0)}
     methods = list(dict.fromkeys(method for method, _, _ in far))
-    fresh = has_random_split(cg.load_task(dataset))
-    values, cells, done = {}, {key: [] for key in far}, ()
-    steps = [(), *STEPS[dataset][of]]
-    last: dict[tuple[str, str, str], Summary] = {}
-    for step in steps:
-        done = (*done, *(name for name in CHOICES if name in step))
-        changed = [
-            name for name in methods if not step or (concerning(name, step) and (fresh or step != ("fresh-split",)))
-        ]
-        if changed:
-            began = time.monotonic()
-            values |= figures(out, dataset, changed, tuple(name for name in CHOICES if name in done), jobs)
-            print(f"{dataset}: {', '.join(step) or 'ours'} {time.monotonic() - began:.0f} s", file=sys.stderr)
+    heads = ["figure", "ours", "ours, small budget"]
+    cells: dict[Figure, list[str]] = {key: [f"{pair.ours:.1f} ± {pair.ours_std:.1f}"] for key, pair in far.items()}
+    told: set[str] = set()
+    last: dict[Figure, Summary] = {}
+    for step in ((), *STEPS[dataset][of]):
+        is_told = all(CHOICES[name].is_told for name in step)
+        names = told | set(step)
+        changed = [name for name in methods if not step or concerning(name, step)]
+        began = time.monotonic()
+        found = figures(out, dataset, changed, tuple(name for name in CHOICES if name in names), jobs)
+        print(f"{dataset}: {', '.join(step) or 'ours'}, {time.monotonic() - began:.0f} s", file=sys.stderr)
         for key in far:
-            value = values[key]
-            cells[key].append(f"{100 * value.mean:.1f} ± {100 * value.std:.1f}" if key[0] in changed else "")
-            if all(CHOICES[name].is_told for name in done):
-                last[key] = value
-    heads = [
-        "figure",
-        "ours",
-        "ours, small budget",
-        *(" and ".join(f"+ {name}" for name in step) for step in steps[1:]),
-    ]
-    heads = [head + (" (our guess)" if "row-normalised" in head else "") for head in heads]
-    lines = [f"| {' | '.join([*heads, 'paper', 'so it is'])} |", f"|---{'|---:' * (len(heads))}|---|"]
+            cells[key].append(in_words(found[key]) if key[0] in changed else "")
+        if is_told:
+            told = names
+            last |= {key: found[key] for key in far if key[0] in changed}
+        if step:
+            heads.append(" ".join(f"+ {name}" for name in step) + ("" if is_told else " (our guess)"))
+    lines = [f"| {' | '.join([*heads, 'paper', 'with all that is told'])} |", f"|---{'|---:' * len(heads)}|---|"]
     for key, pair in far.items():
         name = f"{pair.method}, {'F1 ' if key[2] != 'auroc' else ''}{pair.score}"
-        row = [name, f"{pair.ours:.1f} ± {pair.ours_std:.1f}", *cells[key], f"{pair.paper:.1f} ± {pair.paper_std:.1f}"]
-        lines.append(f"| {' | '.join([*row, verdict(pair, last[key])])} |")
+        paper = f"{pair.paper:.1f} ± {pair.paper_std:.1f}"
+        lines.append(f"| {' | '.join([name, *cells[key], paper, verdict(pair, last[key])])} |")
     return lines
+
+
+def in_words(value: Summary) -> str:
+    return f"{100 * value.mean:.1f} ± {100 * value.std:.1f}"
 
 
 def main() -> None:
