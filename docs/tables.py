@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, get_args
 import credalgnn
 from credalgnn.bench.records import About, FailedRecord, Record, fields_of
 from credalgnn.metrics import MARKS, METRICS
+from credalgnn.tuning.published import CHOICES
 
 Rows: TypeAlias = Iterable[tuple[str, ...]]
 
@@ -46,6 +47,13 @@ def record() -> Iterator[tuple[str, ...]]:
                 yield f"`{name}`", f"`{_type(kind)}`", field.meaning, runs + ", where there is one" * optional
 
 
+def choices() -> Iterator[tuple[str, ...]]:
+    yield "`--as-published`", "in the published runs", "in the paper's text", "concerns"
+    for name, choice in CHOICES.items():
+        runs = choice.runs if choice.is_told else f"our guess, not told by the authors: {choice.runs}"
+        yield f"`{name}`", runs, choice.paper, ", ".join(choice.methods)
+
+
 def _type(kind: Any) -> str:
     """A type as an annotation is written."""
     return "None" if kind is NoneType else str(kind).replace("typing.", "") if get_args(kind) else kind.__name__
@@ -64,6 +72,7 @@ def modules(package: str) -> Iterator[tuple[str, ...]]:
 PACKAGES = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
 TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
     "benchmark.md": {"metrics": metrics, "marks": marks, "record": record},
+    "results/forensics.md": {"choices": choices},
     "architecture.md": {f"modules of {package}": partial(modules, package) for package in PACKAGES},
 }
 

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -24,6 +24,7 @@ from .progress import Bar
 from .report.results import Results
 from .report.summary import read_runs
 from .tuning import Best, Budget, Reproduction, Studies, Tuning, search_all, tuned_alike
+from .tuning.published import PUBLISHED, AsPublished, chosen, with_rows_of_sum_one
 from .tuning.space import Scale
 
 TaskLike: TypeAlias = str | os.PathLike[str] | Task
@@ -220,6 +221,7 @@ def reproduce(
     protocol: Protocol = "paper",
     scale: Scale = "uniform",
     quick: bool = False,
+    as_published: str | Sequence[str] | None = None,
     jobs: int | None = None,
     engine: EngineName = "local",
     address: str | None = None,
@@ -236,6 +238,9 @@ def reproduce(
         protocol: The paper's, by default.
         scale: How learning rate and weight decay are drawn.
         quick: The same path with small budgets, in minutes.
+        as_published: Repeat choices of the paper's published runs that the paper does not tell, by name
+            (``credalgnn.tuning.published.CHOICES``), or with ``()`` all that its authors have told since. The figures
+            explain the paper's; they are no benchmark, and no leaderboard takes them.
         jobs: Processes on this machine; None: one a core.
         engine: ``"local"`` processes, or an existing ``"ray"`` cluster.
         address: Of the Ray cluster.
@@ -249,12 +254,24 @@ def reproduce(
     """
     check_engine(engine, address, jobs)
     deadline = deadline_of(time_limit)
+    choices = None if as_published is None else chosen(listed(as_published))
+    if choices is not None and protocol != "paper":
+        raise MethodError("the published runs looked at OOD validation nodes: as_published needs the paper's protocol")
     source, loaded = load_tasks(source_of(mirror, data_root, None), listed(tasks), [0], False)
-    folder = Folder.open(Path(out), {"kind": "reproduce", "protocol": protocol, "scale": scale, "quick": quick})
+    if choices is not None and "row-normalised" in choices:
+        loaded = {key: with_rows_of_sum_one(task) for key, task in loaded.items()}
+        source = replace(source, given=loaded)
+    identity: dict[str, Any] = {"kind": "reproduce", "protocol": protocol, "scale": scale, "quick": quick}
+    folder = Folder.open(Path(out), identity if choices is None else {**identity, "as_published": list(choices)})
     with folder.occupied() as tidy, make_engine(engine, address, jobs, source, folder.models) as worker:
         studies = Studies(folder.path, protocol, scale)
         budget = Budget.quick() if quick else Budget()
-        parts = [Reproduction(dataset, task, studies, budget) for (dataset, _), task in loaded.items()]
+        parts = [
+            Reproduction(dataset, task, studies, budget)
+            if choices is None
+            else AsPublished(dataset, task, studies, budget, tuple(PUBLISHED), choices)
+            for (dataset, _), task in loaded.items()
+        ]
         with Bar(sum(part.total for part in parts), silent=not progress) as bar:
             if not search_all(parts, studies, worker, deadline, bar.trial, bar.note):
                 return None

@@ -54,6 +54,13 @@ def add_commands(commands: Any) -> None:
     reproduce.add_argument("-d", "--datasets", nargs="+", required=True, metavar="NAME")
     reproduce.add_argument("--protocol", choices=("paper", "sealed"), default="paper", help="default: the paper's")
     reproduce.add_argument("--quick", action="store_true", help="the same path with small budgets, in minutes")
+    reproduce.add_argument(
+        "--as-published",
+        nargs="*",
+        metavar="CHOICE",
+        help="repeat choices of the published runs that the paper does not tell, by name, or without a name all that "
+        "its authors have told since; explains the paper's figures, and is no benchmark",
+    )
     reproduce.set_defaults(run=_reproduce)
     _add_scale(reproduce, "uniform")
     add_place_options(reproduce)
@@ -116,7 +123,13 @@ def _reproduce(args: argparse.Namespace) -> int:
         from ..report.paper import write_beside
 
         results = reproduce(
-            args.datasets, out=args.out, protocol=args.protocol, scale=args.scale, quick=args.quick, **work
+            args.datasets,
+            out=args.out,
+            protocol=args.protocol,
+            scale=args.scale,
+            quick=args.quick,
+            as_published=args.as_published,
+            **work,
         )
         if results is None or results.left:
             print("the time is over: the same command goes on", file=sys.stderr)

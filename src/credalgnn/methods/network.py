@@ -150,13 +150,17 @@ class Network(Method):
 
     def _build(self, num_features: int, num_classes: int) -> Classifier:
         try:
-            backbone = make_backbone(self.backbone, num_features, self.hidden, self.layers, self.dropout)
+            backbone = make_backbone(self._backbone(), num_features, self.hidden, self.layers, self.dropout)
         except ValueError as error:
             raise MethodError(str(error)) from None
         widths = widths_of(backbone, num_features)
         head = self._head([num_features, *widths] if self.joint else widths[-1:], num_classes)
         hops = getattr(backbone, "hops", len(widths))
         return Classifier(backbone, head, hops, self.joint).to(self.device)
+
+    def _backbone(self) -> str | BackboneFactory:
+        """What ``make_backbone`` makes the backbone of."""
+        return self.backbone
 
     def _monitor(self, given: Given) -> Monitor:
         """What early stopping looks at, and on which graph."""

@@ -265,27 +265,29 @@ class Mahalanobis(PostHoc):
 
     def _prepare(self, given: Given) -> None:
         view = given.view
-        latents = self.model_.outputs(view.graph).latents
-        if not -len(latents) <= self.layer < len(latents):
-            raise MethodError(f"layer {self.layer} does not exist: the latents are 0 (features) to {len(latents) - 1}")
+        outputs = self.model_.outputs(view.graph)
+        count = len(outputs.latents)
+        if not -count <= self.layer < count:
+            raise MethodError(f"layer {self.layer} does not exist: the latents are 0 (features) to {count - 1}")
         try:
             self.gaussians_ = scores.fit_gaussians(
-                self._latent(latents)[view.train], view.graph.labels[view.train], view.num_classes
+                self._latent(outputs)[view.train], view.graph.labels[view.train], view.num_classes
             )
         except ValueError as error:
             raise MethodError(f"mahalanobis: {error}") from None
 
-    def _latent(self, latents: list[Features]) -> Tensor:
-        z = latents[self.layer]
+    def _latent(self, outputs: Outputs) -> Tensor:
+        """What distances are measured in."""
+        z = outputs.latents[self.layer]
         return z.to_dense() if isinstance(z, SparseMatrix) else z
 
     def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
         if self.epsilon:
             outputs = self._nudged(graph, self.epsilon, lambda outputs: -self._distance(outputs))
-        return scores.gaussian_distance(self.gaussians_, self._latent(outputs.latents)[nodes])
+        return scores.gaussian_distance(self.gaussians_, self._latent(outputs)[nodes])
 
     def _distance(self, outputs: Outputs) -> Tensor:
-        return scores.gaussian_distance(self.gaussians_, self._latent(outputs.latents))
+        return scores.gaussian_distance(self.gaussians_, self._latent(outputs))
 
     def _tensors(self) -> dict[str, Tensor]:
         return self.gaussians_._asdict()

@@ -77,7 +77,7 @@ class Stack(nn.Module):
     """Layers with ReLU and dropout after each: the base of native backbones, which name their ``layer``.
 
     A layer is made with its widths, called with features (perhaps sparse) and an ``Adjacency``, and has
-    ``reset_parameters``.
+    ``reset_parameters``. A subclass may have another ``activation``, which may work in place.
 
     Args:
         in_channels: Features of a node.
@@ -88,6 +88,7 @@ class Stack(nn.Module):
     """
 
     layer: Callable[[int, int], nn.Module]
+    activation: Callable[[Tensor], Tensor] = staticmethod(torch.relu_)
 
     def __init__(
         self,
@@ -125,7 +126,7 @@ class Stack(nn.Module):
         for number, conv in enumerate(self.convs, 1):
             z = conv(latents[-1] if latents else x, edges)
             if not (self.bare and number == len(self.convs)):
-                z = nn.functional.dropout(z.relu_(), self.dropout, self.training)
+                z = nn.functional.dropout(self.activation(z), self.dropout, self.training)
             latents.append(z)
         return latents
 

@@ -6,7 +6,7 @@ import csv
 import html
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -18,7 +18,8 @@ from .._texts import markdown as escaped
 from ..bench.folder import EXPERIMENT
 from ..bench.records import RecordError, read_json
 from ..graphs import paper_table
-from ..methods import Uniform
+from ..methods import MethodError, Uniform
+from ..tuning.published import PREFIX, chosen, note
 from ..tuning.reproduce import ENSEMBLES, POST_HOC, TRAINED
 from ..tuning.space import Scale, space_of
 from .summary import Row, Summary, make_rows, read_runs
@@ -67,8 +68,8 @@ class Pair:
 
 def pairs(rows: Sequence[Row], table: str) -> list[Pair]:
     """Every figure of one of the paper's tables of which there is one of ours."""
-    ours = {(row.method, row.score, row.dataset): row.values for row in rows}
-    marks = {(row.method, row.dataset): _signs(row) for row in rows}
+    ours = {(_paper_name(row), row.score, row.dataset): row.values for row in rows}
+    marks = {(_paper_name(row), row.dataset): _signs(row) for row in rows}
     full = {_key(one): one["std"] for one in paper_results() if one["table"] == "ood_auroc_full"}
     result = []
     for one in paper_results():
@@ -81,6 +82,11 @@ def pairs(rows: Sequence[Row], table: str) -> list[Pair]:
             figures = one["mean"], std, 100.0 * value.mean, 100.0 * value.std, mark
             result.append(Pair(one["method"], one["score"], one["dataset"], *figures))
     return result
+
+
+def _paper_name(row: Row) -> str:
+    """What the paper's tables call the method of a row, however it was run."""
+    return row.method.removeprefix(PREFIX)
 
 
 def _signs(row: Row) -> str:
@@ -105,19 +111,20 @@ def _ours(rows: dict[tuple[str, str, str], dict[str, Summary]], one: dict[str, A
 def beside_paper(folders: Sequence[Path]) -> str:
     """The tables in Markdown, which also reads well on a terminal."""
     records = read_runs(folders)
-    return _markdown(records, make_rows(records), _scale(folders[0]))
+    return _markdown(records, make_rows(records), _scale(folders[0]), as_published(folders[0]))
 
 
 def write_beside(folders: Sequence[Path], out: Path) -> str:
     """``paper.md`` and the same as a page, ``paper.html``, with the differences as colours; what to print of it."""
-    for name in ("protocol", "scale", "quick"):
+    for name in ("protocol", "scale", "quick", "as_published"):
         if len({json.dumps(read_json(one / EXPERIMENT, "an experiment").get(name)) for one in folders}) > 1:
             raise RecordError(f"{', '.join(map(str, folders))}: reproductions with different {name}; report them apart")
     records = read_runs(folders)
     rows = make_rows(records)
-    text = _markdown(records, rows, _scale(folders[0]))
+    published = as_published(folders[0])
+    text = _markdown(records, rows, _scale(folders[0]), published)
     write(out / "paper.md", seal_text(text))
-    write(out / "paper.html", seal_text(_page(rows)))
+    write(out / "paper.html", seal_text(_page(rows, published)))
     return text
 
 
@@ -131,6 +138,15 @@ def _scale(folder: Path) -> Scale:
     return "log" if read_json(folder / EXPERIMENT, "an experiment").get("scale") == "log" else "uniform"
 
 
+def as_published(folder: Path) -> list[str]:
+    """The choices of the published runs that the reproduction in a folder repeats; none by default."""
+    names = read_json(folder / EXPERIMENT, "an experiment").get("as_published")
+    try:
+        return list(chosen(names)) if names else []
+    except (MethodError, TypeError):
+        raise RecordError(f"{folder / EXPERIMENT}: names published choices that are none") from None
+
+
 def _names(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(row.dataset for row in rows))
 
@@ -142,10 +158,12 @@ def _lines(result: Sequence[Pair], datasets: Sequence[str]) -> list[tuple[str, s
     return [(method, score, [known.get((method, score, dataset)) for dataset in datasets]) for method, score in names]
 
 
-def _markdown(records: Sequence[dict[str, Any]], rows: Sequence[Row], scale: Scale) -> str:
+def _markdown(
+    records: Sequence[dict[str, Any]], rows: Sequence[Row], scale: Scale, published: Sequence[str] = ()
+) -> str:
     datasets = _names(rows)
     who = [f"{name} {who}" for name in datasets for who in ("paper", "ours", "difference")]
-    parts = []
+    parts = [note(published), ""] if published else []
     for table, title in TABLES.items():
         lines = [["method", "score", *who]]
         for method, score, result in _lines(pairs(rows, table), datasets):
@@ -170,7 +188,8 @@ def _markdown(records: Sequence[dict[str, Any]], rows: Sequence[Row], scale: Sca
     parts += ["", "## What was chosen", "", *pipes(_chosen(records, datasets))]
     parts += [
         "",
-        "Post-hoc methods stand on this vanilla GNN, ensembles on the best points of its search.",
+        "Post-hoc methods stand on this vanilla GNN, ensembles on the best points of its search."
+        + (" The other runs have the next best points." if "one-seed" in published else ""),
     ]
     return "\n".join(parts) + "\n"
 
@@ -185,8 +204,8 @@ def _cells(pair: Pair | None, with_std: bool) -> list[str]:
     return [paper, f"{ours} {pair.marks}".rstrip(), f"{pair.difference:+.1f} {pair.colour}".rstrip()]
 
 
-def _page(rows: Sequence[Row]) -> str:
-    datasets, body = _names(rows), []
+def _page(rows: Sequence[Row], published: Sequence[str] = ()) -> str:
+    datasets, body = _names(rows), [f"<p><strong>{html.escape(note(published))}</strong></p>"] if published else []
     head = "".join(f"<th scope=col colspan=3>{html.escape(name)}" for name in datasets)
     sub = "<th scope=col>paper<th scope=col>ours<th scope=col>difference" * len(datasets)
     for table, title in TABLES.items():
@@ -232,11 +251,12 @@ def _others(rows: Sequence[Row], datasets: Sequence[str]) -> list[list[str]]:
     table = [["method", "score", *(f"{name} {what}" for name in datasets for what in ("AUROC", "accuracy"))]]
     ours = {(row.method, row.score, row.dataset): row for row in rows}
     for method, score in dict.fromkeys((row.method, row.score) for row in rows):
-        if all((method, score, dataset) in known for dataset in datasets):
+        plain = method.removeprefix(PREFIX)
+        if all((plain, score, dataset) in known for dataset in datasets):
             continue
         line = [method, score]
         for dataset in datasets:
-            if (method, score, dataset) in known:
+            if (plain, score, dataset) in known:
                 line += ["", ""]
                 continue
             row = ours.get((method, score, dataset))
@@ -266,7 +286,9 @@ def _chosen(records: Sequence[dict[str, Any]], datasets: Sequence[str]) -> list[
     shown = ("backbone", "layers", "hidden", "lr", "weight_decay", "delta", "size", "k", "temperature", "epsilon",
              "steps", "alpha")  # fmt: skip
     table = [["data set", "method", "hyper-parameters"]]
-    seen = {(record["dataset"], record["method"]): record["config"] for record in records}
+    seen: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for record in records:  # runs of a method are alike, but for published choices of which the first run is shown
+        seen.setdefault((record["dataset"], record["method"]), record["config"])
     for dataset in datasets:
         for (of, method), config in seen.items():
             if of == dataset:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from .._names import suggestion
 from ..bench.folder import EXPERIMENT, PAGE
 from ..bench.records import RecordError
+from ..tuning.published import is_published
 from .page import write_page
 from .summary import Row, make_rows, read_runs
 from .tables import terminal, write_tables
@@ -88,6 +89,8 @@ class Results:
             The page.
         """
         page = Path(out) / PAGE
+        if any(is_published(record["method"]) for record in self.records):
+            title += ", as published: choices of the paper's runs, not the honest protocol"
         write_tables(self.chosen_rows(scores), Path(out))
         write_page(self.records, self.folders, page, title)
         return page

@@ -18,6 +18,7 @@ from ..graphs import DATASETS
 from ..methods import METHODS
 from ..metrics.marks import disqualifies
 from ..metrics.registry import METRICS, OF_SCORES, Metric
+from ..tuning.published import is_published
 from .archive import ARCHIVE, read_archive
 from .summary import SIGNIFICANT, Row, TaskKey, check_alike, holm, make_rows, p_value
 
@@ -196,9 +197,14 @@ def read_folder(folder: Path) -> list[dict[str, Any]]:
     Args:
         folder: The folder.
     """
-    if not (folder / EXPERIMENT).is_file() and (folder / ARCHIVE).is_file():
-        return read_archive(folder / ARCHIVE)
-    return read_records(folder)
+    archived = not (folder / EXPERIMENT).is_file() and (folder / ARCHIVE).is_file()
+    records = read_archive(folder / ARCHIVE) if archived else read_records(folder)
+    if any(is_published(record["method"]) for record in records):
+        raise RecordError(
+            f"{folder}: repeats choices of the paper's published runs (as published), which explain its figures and "
+            "compare no methods: leave it out"
+        )
+    return records
 
 
 def _conditions(records: Iterable[dict[str, Any]]) -> dict[Condition, list[dict[str, Any]]]:

@@ -18,6 +18,7 @@ from ..bench.records import RecordError
 from ..graphs import DATASETS
 from ..methods import METHODS
 from ..metrics.marks import MARKS, disqualifies
+from ..tuning.published import is_published
 
 Key = TypeVar("Key")
 RESAMPLES = 10_000
@@ -101,6 +102,11 @@ def read_runs(folders: Sequence[Path]) -> list[dict[str, Any]]:
                 )
     if not merged:
         raise RecordError(f"{', '.join(map(str, folders))}: no run has ended yet, so there is nothing to report")
+    if len({is_published(record["method"]) for _, record in merged.values()}) > 1:
+        raise RecordError(
+            f"{', '.join(map(str, folders))}: some runs repeat choices of the paper's published ones (as published), "
+            "and some do not: report them apart"
+        )
     check_alike([record for _, record in merged.values() if record["status"] == "done"])
     order = {name: number for number, name in enumerate(DATASETS)}
     return sorted((record for _, record in merged.values()), key=lambda one: order.get(one["dataset"], len(order)))
@@ -117,7 +123,8 @@ def check_alike(records: Sequence[Mapping[str, Any]]) -> None:
     splits: dict[TaskKey, set[int]] = {}
     for record in records:
         task, dataset, method, split = TaskKey.of(record), record["dataset"], record["method"], record["split_seed"]
-        if configs.setdefault((task, method), record["config"]) != record["config"]:
+        alike = configs.setdefault((task, method), record["config"]) == record["config"]
+        if not alike and not is_published(method):  # whose runs may be the best trials of a search
             raise RecordError(f"{dataset} {method}: runs with different hyper-parameters; report the folders apart")
         if data.setdefault((task, split), record["fingerprint"]) != record["fingerprint"]:
             raise RecordError(f"{dataset}: runs on different data or splits; report the folders apart")
@@ -196,7 +203,8 @@ def _ranked(rows: Sequence[tuple[Row, dict[Any, float]]]) -> list[Row]:
     where even the clearest difference could not be significant, for want of seeds.
     """
     most = max(len(values) for _, values in rows)
-    fit = [(row, values) for row, values in rows if row.headline and not row.disqualified]
+    fair = [(row, values) for row, values in rows if row.headline and not is_published(row.method)]
+    fit = [(row, values) for row, values in fair if not row.disqualified]
     contest = {id(row): values for row, values in fit if 2 * len(values) > most}
     common = sorted(set.intersection(*map(set, contest.values()))) if contest else []
     totals = {key: sum(values[seed] for seed in common) for key, values in contest.items()} if common else {}

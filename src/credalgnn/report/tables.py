@@ -15,7 +15,13 @@ from .._texts import markdown as escaped
 from .._texts import one_line
 from ..metrics import METRICS
 from ..metrics.marks import MARKS, disqualifies
+from ..tuning.published import is_published
 from .summary import Row, Summary, TaskKey
+
+AS_PUBLISHED = (
+    "As published: these runs repeat choices of the paper's published ones, which experiment.json names. They explain "
+    "the paper's figures, are not the honest protocol, and are not ranked."
+)
 
 
 def write_tables(rows: Sequence[Row], folder: Path) -> None:
@@ -118,7 +124,8 @@ def tidy(rows: Sequence[Row]) -> str:
 def conditions(rows: Sequence[Row]) -> str:
     """The line above a table: what methods were allowed to look at."""
     protocols, settings = (dict.fromkeys(getattr(row, name) for row in rows) for name in ("protocol", "setting"))
-    return f"Protocol: {' and '.join(protocols)}. Setting: {' and '.join(settings)}."
+    line = f"Protocol: {' and '.join(protocols)}. Setting: {' and '.join(settings)}."
+    return f"{AS_PUBLISHED} {line}" if any(is_published(row.method) for row in rows) else line
 
 
 def legend(rows: Sequence[Row], best: str = "Bold", tied: str = "†", ranked: bool = True) -> list[str]:
@@ -129,7 +136,7 @@ def legend(rows: Sequence[Row], best: str = "Bold", tied: str = "†", ranked: b
     message = [f"AUROC of OOD nodes and accuracy of ID nodes in per cent, mean ± standard deviation over {many}."]
     if any(row.setting == "inductive" for row in rows):
         message.append("Inductive: training saw the training nodes and the edges among them, and no others.")
-    if ranked:
+    if ranked and not all(is_published(row.method) for row in rows):
         message.append(_ranking(rows, best, tied))
     if any(row.is_short for row in rows):
         message.append("Brackets tell how many runs there are where some are missing.")

@@ -7,7 +7,7 @@ run of an ensemble trains the best M points of the pool with seeds of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -59,21 +59,22 @@ class Reproduction:
         task: Its task.
         studies: Where trials are kept.
         budget: How much is tried.
+        methods: Which of the methods; vanilla GNNs are searched where others stand on them.
     """
 
     dataset: str
     task: Task
     studies: Studies
     budget: Budget
+    methods: Sequence[str] = EXPERIMENT
 
     @property
     def total(self) -> int:
         """How many trials there will be."""
-        above = [self._space(name) for name in POST_HOC]
-        return (
-            self.budget.pool + (len(TRAINED) - 1) * self.budget.trials + self.budget.largest - 1
-            + sum(int(min(self.budget.trials, size(space))) for space in above)
-        )  # fmt: skip
+        above = [self._space(name) for name in POST_HOC if name in self.methods]
+        networks = sum(self.budget.pool if name == "vanilla" else self.budget.trials for name in self._trained)
+        sizes = self.budget.largest - 1 if self._with_ensembles else 0
+        return networks + sizes + sum(int(min(self.budget.trials, size(space))) for space in above)
 
     def stage(self, number: int) -> list[Search]:
         """Stage 0 trains networks, the vanilla ones until the pool is full; stage 1 tunes what stands on them.
@@ -83,36 +84,63 @@ class Reproduction:
         """
         return self._networks() if number == 0 else self._above()
 
+    @property
+    def _trained(self) -> list[str]:
+        """The networks to search; all but credal ones and baselines stand on vanilla GNNs."""
+        others = [name for name in self.methods if METHODS[name].components is not None]
+        return [name for name in TRAINED if name in self.methods or (name == "vanilla" and others)]
+
+    @property
+    def _with_ensembles(self) -> bool:
+        return any(name in self.methods for name in ENSEMBLES)
+
     def _networks(self) -> list[Search]:
-        self.networks = {name: self._search(name, self._space(name), self._network(name)) for name in TRAINED}
+        self.networks = {name: self._search(name, self._space(name), self._network(name)) for name in self._trained}
         return list(self.networks.values())
 
     def _above(self) -> list[Search]:
+        self.above: dict[str, Search] = {}
+        if "vanilla" not in self.networks:
+            return []
         self.vanilla = self.networks["vanilla"].top(1, among=self.budget.trials)[0]
         self.pool = self.networks["vanilla"].top(self.budget.largest)
-        self.above = {name: self._search(name, self._space(name), self._post_hoc(name)) for name in POST_HOC}
-        sizes = {"size": tuple(range(2, len(self.pool) + 1))}
-        self.above[ENSEMBLES[0]] = self._search(ENSEMBLES[0], sizes, self._ensemble)
+        names = [name for name in POST_HOC if name in self.methods]
+        self.above = {name: self._search(name, self._space(name), self._post_hoc(name)) for name in names}
+        if self._with_ensembles:
+            sizes = {"size": tuple(range(2, len(self.pool) + 1))}
+            self.above[ENSEMBLES[0]] = self._search(ENSEMBLES[0], sizes, self._ensemble)
         return list(self.above.values())
 
     def best(self) -> dict[str, Best]:
         """The best point of each method; ensembles of both kinds have the same members."""
         best = {name: search.top(1)[0] for name, search in (self.networks | self.above).items()}
-        return {**best, "vanilla": self.vanilla, ENSEMBLES[1]: best[ENSEMBLES[0]]}
+        if "vanilla" in best:
+            best["vanilla"] = self.vanilla
+        if ENSEMBLES[0] in best:
+            best[ENSEMBLES[1]] = best[ENSEMBLES[0]]
+        return best
 
     def runs(self) -> list[Run]:
         """The runs whose figures are reported, with seeds that no search has seen; what is not tuned beside them."""
-        best, runs = self.best(), []
-        for name in EXPERIMENT:
-            config = best[name].config if name in best else {}
-            below = [self._whole(best["vanilla"].config)]
-            if name in ENSEMBLES:
-                below = [self._whole(member.config) for member in self.pool[: config["size"]]]
-            elif name in TRAINED:
-                config = self._whole(config)
-            runs += [plan(self.dataset, name, seed, self.studies.protocol, 0, config, below)
-                     for seed in range(self.budget.runs)]  # fmt: skip
-        return runs
+        best = self.best()
+        return [self._run(best, name, number) for name in self.methods for number in range(self.budget.runs)]
+
+    def _run(self, best: Mapping[str, Best], name: str, number: int) -> Run:
+        """A run of a method; its number is its seed."""
+        config = self._reported(best, name, number).config if name in best else {}
+        if name in TRAINED:
+            config, below = self._whole(config), []
+        elif name in ENSEMBLES:
+            below = [self._below(member.config) for member in self.pool[: config["size"]]]
+        elif METHODS[name].components is not None:
+            below = [self._below(self._reported(best, "vanilla", number).config)]
+        else:
+            below = []
+        return self._plan(name, number, config, below)
+
+    def _reported(self, best: Mapping[str, Best], name: str, number: int) -> Best:
+        """The point that a run is made with."""
+        return best[name]
 
     def _space(self, name: str) -> Space:
         return space_of(name, len(self.task.split.train), self.studies.scale)
@@ -120,27 +148,45 @@ class Reproduction:
     def _whole(self, config: Mapping[str, Any]) -> dict[str, Any]:
         return {**config, **self.budget.settings}
 
+    def _below(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """A vanilla GNN below another method."""
+        return {**self._whole(config), **self._fixed("vanilla")}
+
+    def _path(self, name: str) -> str:
+        """What ``find_method`` finds a method by."""
+        return name
+
+    def _fixed(self, name: str) -> dict[str, Any]:
+        """Hyper-parameters of a method that no search touches."""
+        return {}
+
+    def _plan(self, name: str, seed: int, config: Mapping[str, Any], below: Sequence[Mapping[str, Any]]) -> Run:
+        settings = {**config, **self._fixed(name)}
+        return plan(self.dataset, self._path(name), seed, self.studies.protocol, 0, settings, below or [{}])
+
     def results(self) -> dict[str, dict[str, Any]]:
         """What was chosen, for people; its runs are made by ``runs``."""
         return {name: {"config": best.config, "value": best.value} for name, best in self.best().items()}
 
     def _search(self, name: str, space: Space, make: Callable[[dict[str, Any], int], Run]) -> Search:
         trials = self.budget.pool if name == "vanilla" else self.budget.trials
-        base = [dict(self.budget.settings), [] if name in TRAINED else [member.seed for member in self.pool]]
-        return self.studies.search(self.task, name, space, trials, make, base)
+        return self.studies.search(self.task, name, space, trials, make, self._base(name))
+
+    def _base(self, name: str) -> list[Any]:
+        """What the trials of a search depend on, besides the task and their points."""
+        return [dict(self.budget.settings), [] if name in TRAINED else [member.seed for member in self.pool]]
 
     def _network(self, name: str) -> Callable[[dict[str, Any], int], Run]:
-        return lambda point, seed: plan(self.dataset, name, seed, self.studies.protocol, 0, self._whole(point))
+        return lambda point, seed: self._plan(name, seed, self._whole(point), [])
 
     def _post_hoc(self, name: str) -> Callable[[dict[str, Any], int], Run]:
         """On the vanilla GNN of the trial that was best."""
-        below, seed = self._whole(self.vanilla.config), self.vanilla.seed
-        return lambda point, _: plan(self.dataset, name, seed, self.studies.protocol, 0, point, [below])
+        below, seed = self._below(self.vanilla.config), self.vanilla.seed
+        return lambda point, _: self._plan(name, seed, point, [below])
 
     def _ensemble(self, point: dict[str, Any], seed: int) -> Run:
         """The best M of the pool, each with the seed of its trial."""
         members = self.pool[: point["size"]]
-        below = [self._whole(member.config) for member in members]
-        run = plan(self.dataset, ENSEMBLES[0], seed, self.studies.protocol, 0, point, below)
+        run = self._plan(ENSEMBLES[0], seed, point, [self._below(member.config) for member in members])
         seeded = ({**config, "seed": member.seed} for config, member in zip(run.components, members, strict=True))
         return replace(run, components=tuple(seeded))

@@ -1,0 +1,181 @@
+"""From our figures to the paper's, choice by choice: ``make bench-forensics``.
+
+Every figure of Chameleon, Squirrel and Coauthor in which ``docs/results/paper`` and the paper differ by more than two
+standard deviations, with the choices of the published runs switched on one after the other. A step searches and trains
+again what it concerns, with small budgets (they stand above the tables); what it does not concern stays as it was. It
+can be stopped, and goes on with the same --out.
+"""
+
+import argparse
+import csv
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TypeAlias
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import credalgnn as cg
+from credalgnn.bench.benchmark import run_all
+from credalgnn.bench.engines import Processes
+from credalgnn.bench.folder import Folder
+from credalgnn.bench.tasks import Source
+from credalgnn.progress import Bar
+from credalgnn.report.paper import ACCURACY, Pair, paper_results
+from credalgnn.report.summary import Summary, make_rows, read_runs
+from credalgnn.tuning import Budget, Studies, search_all
+from credalgnn.tuning.published import CHOICES, PREFIX, AsPublished, with_rows_of_sum_one
+from credalgnn.tuning.published.choices import concerning
+
+Figure: TypeAlias = tuple[str, str, str]  # method, score, metric
+OURS = Path(__file__).parents[1] / "docs" / "results" / "paper" / "table.csv"
+CREDAL = ("credal-lj", "credal-final")
+BUDGETS = {
+    "chameleon": Budget(trials=8, pool=12, largest=5, runs=3),
+    "squirrel": Budget(trials=6, pool=8, largest=4, runs=3),
+    "coauthor": Budget(trials=3, pool=3, largest=2, runs=2, settings={"epochs": 60}),
+}
+HEADS = (("sigmoid-head", "sigmoid-backbone"), ("midpoint-softmax", "no-z0"))
+CREDAL_SCORES = ("greedy-pour", "saturating-auroc")
+SCORES = (("kth-neighbour", "logit-mahalanobis", "box-hull"), ("greedy-pour",), ("saturating-auroc",))
+GUESSES = (("row-normalised",), ("sigmoid-vanilla",))  # each of them on top of all that the authors have told
+STEPS = {  # of credal models, and of vanilla GNNs with what stands on them
+    "chameleon": (
+        (*HEADS, ("last-epoch",), ("one-seed",), CREDAL_SCORES),
+        (("ood-stopping",), ("last-epoch",), ("one-seed",), *SCORES, *GUESSES),
+    ),
+    "squirrel": (
+        (*HEADS, ("last-epoch", "one-seed", *CREDAL_SCORES)),
+        (("ood-stopping",), ("last-epoch", "one-seed"), *SCORES, *GUESSES),
+    ),
+    "coauthor": (
+        (("sigmoid-head", "sigmoid-backbone", "midpoint-softmax", "no-z0"), ("last-epoch", "one-seed", *CREDAL_SCORES)),
+        (("fresh-split",), ("ood-stopping", "last-epoch", "one-seed"), *SCORES),
+    ),
+}  # fmt: skip
+
+
+def ours(dataset: str) -> dict[Figure, tuple[float, float]]:
+    """Mean and standard deviation of our figures with the paper's budget, in per cent, by method, score and metric."""
+    with OURS.open(encoding="utf-8") as file:
+        lines = [line for line in csv.DictReader(file) if line["dataset"] == dataset]
+    return {
+        (line["method"], line["score"], line["metric"]): (100 * float(line["mean"]), 100 * float(line["std"] or 0))
+        for line in lines
+    }
+
+
+def key_of(one: dict) -> Figure:
+    """Method, score and metric of a figure of the paper; its F1 is the accuracy."""
+    if one["table"] != "id_f1":
+        return one["method"], one["score"], "auroc"
+    return one["method"], "msp" if one["method"] == "vanilla" else "EU", ACCURACY[one["score"]]
+
+
+def far_figures(dataset: str) -> dict[Figure, Pair]:
+    """The figures that differ by more than two standard deviations."""
+    known, result = ours(dataset), {}
+    for one in paper_results():
+        if one["dataset"] == dataset and one["table"] != "ood_auroc_main":
+            pair = Pair(one["method"], one["score"], dataset, one["mean"], one["std"], *known[key_of(one)])
+            if pair.is_far:
+                result[key_of(one)] = pair
+    return result
+
+
+def figures(out: Path, dataset: str, methods: Sequence[str], choices: tuple[str, ...], jobs: int) -> dict:
+    """Search, train and judge some methods with some choices; what is there already is read."""
+    task = cg.load_task(dataset)
+    source = Source()
+    if "row-normalised" in choices:
+        task = with_rows_of_sum_one(task)
+        source = Source(given={(dataset, 0): task})
+    budget = BUDGETS[dataset]
+    (out / dataset).mkdir(parents=True, exist_ok=True)
+    identity = {"kind": "forensics", "as_published": list(choices), "methods": list(methods), "budget": asdict(budget)}
+    folder = Folder.open(out / dataset / "-".join([*choices[-1:], str(len(choices)), methods[0]]), identity)
+    studies = Studies(out / dataset, "paper", "uniform")
+    part = AsPublished(dataset, task, studies, budget, methods, choices)
+    with Processes(jobs, source, out / dataset / "models") as engine:
+        with Bar(part.total) as bar:
+            search_all([part], studies, engine, None, bar.trial, bar.note)
+        runs = part.runs()
+        with Bar(len(runs)) as bar:
+            outcome = run_all(folder, runs, {(dataset, 0): task}, engine, tell=bar.tell)
+    if outcome.failed:
+        sys.exit(f"{folder.path}: {outcome.failed} runs failed: the same command tries again")
+    rows = make_rows(read_runs([folder.path]))
+    return {
+        (row.method.removeprefix(PREFIX), row.score, metric): value
+        for row in rows
+        for metric, value in row.values.items()
+    }
+
+
+def verdict(pair: Pair, last: Summary) -> str:
+    """How far the choices that the authors have told explain a figure."""
+    left, spread = abs(100 * last.mean - pair.paper), 200 * last.std
+    if left <= 2 * (pair.paper_std or 0.0):
+        return "explained"
+    if left <= spread:
+        return "within our spread"
+    return "closer" if left < abs(pair.difference) else "unexplained"
+
+
+def table(out: Path, dataset: str, of: int, jobs: int) -> list[str]:
+    """The steps of credal models (0), or of all else (1)."""
+    far = {key: pair for key, pair in far_figures(dataset).items() if (key[0] in CREDAL) == (of == 0)}
+    methods = list(dict.fromkeys(method for method, _, _ in far))
+    heads = ["figure", "ours", "ours, small budget"]
+    cells: dict[Figure, list[str]] = {key: [f"{pair.ours:.1f} ± {pair.ours_std:.1f}"] for key, pair in far.items()}
+    told: set[str] = set()
+    last: dict[Figure, Summary] = {}
+    for step in ((), *STEPS[dataset][of]):
+        is_told = all(CHOICES[name].is_told for name in step)
+        names = told | set(step)
+        changed = [name for name in methods if not step or concerning(name, step)]
+        began = time.monotonic()
+        found = figures(out, dataset, changed, tuple(name for name in CHOICES if name in names), jobs)
+        print(f"{dataset}: {', '.join(step) or 'ours'}, {time.monotonic() - began:.0f} s", file=sys.stderr)
+        for key in far:
+            cells[key].append(in_words(found[key]) if key[0] in changed else "")
+        if is_told:
+            told = names
+            last |= {key: found[key] for key in far if key[0] in changed}
+        if step:
+            heads.append(" ".join(f"+ {name}" for name in step) + ("" if is_told else " (our guess)"))
+    lines = [f"| {' | '.join([*heads, 'paper', 'with all that is told'])} |", f"|---{'|---:' * len(heads)}|---|"]
+    for key, pair in far.items():
+        name = f"{pair.method}, {'F1 ' if key[2] != 'auroc' else ''}{pair.score}"
+        paper = f"{pair.paper:.1f} ± {pair.paper_std:.1f}"
+        lines.append(f"| {' | '.join([name, *cells[key], paper, verdict(pair, last[key])])} |")
+    return lines
+
+
+def in_words(value: Summary) -> str:
+    return f"{100 * value.mean:.1f} ± {100 * value.std:.1f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("runs/forensics"))
+    parser.add_argument("-d", "--datasets", nargs="+", choices=BUDGETS, default=list(BUDGETS))
+    parser.add_argument("--jobs", type=int, default=1)
+    args = parser.parse_args()
+    for dataset in args.datasets:
+        budget = BUDGETS[dataset]
+        epochs = f", {budget.settings['epochs']} epochs at the most" if budget.settings else ""
+        print(
+            f"\n## {dataset.capitalize()}\n\n{budget.trials} trials, a pool of {budget.pool}, ensembles of up to "
+            f"{budget.largest}, {budget.runs} runs{epochs}; ours has 30, 100, 15 and 5."
+        )
+        for of, what in ((0, "Credal models"), (1, "Vanilla GNNs, and what stands on them")):
+            print(f"\n{what}:\n")
+            print("\n".join(table(args.out, dataset, of, args.jobs)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
