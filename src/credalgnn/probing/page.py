@@ -11,8 +11,8 @@ from ..report.document import document, numbers
 from .conditions import BASE, HOMOPHILY, RISES, ProbeTest
 from .measure import BINS
 from .picture import write_picture
-from .results import QUESTIONS, ProbeResults, curve, doubt_of, truths
-from .tables import SCALE, as_csv, as_markdown, in_words
+from .results import QUESTIONS, ProbeResults, curve
+from .tables import SCALE, as_csv, as_markdown, beside_truth, in_words, mean_of
 
 PAGE, TABLES, VALUES, PICTURE = "probe.html", "probe.md", "probe.csv", "probe.png"
 TITLE = "Do AU and EU deserve their names?"
@@ -63,7 +63,13 @@ def page_data(results: ProbeResults) -> dict[str, Any]:
         },
         "bins": [float(edge) for edge in BINS],
         "local": {graph: _local(results, graph) for graph in results.graphs},
-        "truth": {graph: truth for graph in results.graphs if (truth := _truth(results, graph))},
+        "truth": {
+            graph: {
+                method: dict(zip(values, numbers(values.values()), strict=True)) for method, values in truth.items()
+            }
+            for graph in results.graphs
+            if (truth := beside_truth(results, graph))
+        },
         "scale": SCALE,
         "words": in_words(results),
         "runs": len(results.done),
@@ -94,29 +100,6 @@ def _local(results: ProbeResults, graph: str) -> dict[str, Any]:
                 mine.setdefault(name, []).append(bins[name])
             mine.setdefault("auroc", []).append(bins["auroc"][probed["epistemic"]])
     return {
-        method: {name: numbers(map(_mean, zip(*rows, strict=True))) for name, rows in columns.items()}
+        method: {name: numbers(map(mean_of, zip(*rows, strict=True))) for name, rows in columns.items()}
         for method, columns in gathered.items()
-    }
-
-
-def _mean(values: tuple[float | None, ...]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
-def _truth(results: ProbeResults, graph: str) -> dict[str, Any]:
-    """Of every method beside the true posterior: bits, error, width and how often the set has the truth."""
-    rows: dict[str, list[tuple[float | None, ...]]] = {}
-    for record in results.done:
-        for probed in truths([record]):
-            if probed["graph"] == graph:
-                truth, doubt = probed["truth"], doubt_of(probed)
-                # A difference in bits is worth a number only of what is measured in bits.
-                bits = truth["bits"][doubt] if doubt in ("AU", "entropy") else None
-                values = (truth["entropy"], bits, truth.get("error"), truth.get("width"), truth.get("inside"))
-                rows.setdefault(record["method"], []).append(values)
-    names = ("entropy", "bits", "error", "width", "inside")
-    return {
-        method: dict(zip(names, numbers(map(_mean, zip(*columns, strict=True))), strict=True))
-        for method, columns in rows.items()
     }

@@ -231,28 +231,18 @@ def _answers(graph: str, method: str, runs: Mapping[tuple[str, float, int], Reco
     seeds = sorted({seed for _, _, seed in runs})
     base = {seed: runs[BASE, 0.0, seed] for seed in seeds if (BASE, 0.0, seed) in runs}
     for test in RISES:
-        level = _strongest(test, runs)
-        pairs = [
-            (base[seed]["probe"], runs[test.name, level, seed]["probe"])
-            for seed in seeds
-            if level is not None and seed in base and (test.name, level, seed) in runs
-        ]
+        strongest = {seed: runs[key] for seed in seeds if (key := (test.name, test.levels[-1], seed)) in runs}
+        pairs = [(base[seed]["probe"], record["probe"]) for seed, record in strongest.items() if seed in base]
         if pairs and pairs[0][0]["aleatoric"] is not None:
             changes = {part: [_change(*pair, part) for pair in pairs] for part in ("epistemic", "aleatoric")}
             wanted, other = ("epistemic", "aleatoric") if test.component == "EU" else ("aleatoric", "epistemic")
             values = [rise(*each) for each in zip(changes[wanted], changes[other], strict=True)]
             yield Answer(graph, method, test.name, summarise(values), *(summarise(part) for part in changes.values()))
     for test in DETECTIONS:
-        level = _strongest(test, runs)
-        found = [runs[key] for key in sorted(runs) if key[0] == test.name and key[1] == level]
+        found = [runs[key] for key in sorted(runs) if key[:2] == (test.name, test.levels[-1])]
         yield from _told(graph, method, test.name, found, "shifted_auroc")
     yield from _told(graph, method, STRANGERS.name, list(base.values()), "auroc")
     yield from _against_truth(graph, method, list(runs.values()))
-
-
-def _strongest(test: ProbeTest, runs: Mapping[tuple[str, float, int], Record]) -> float | None:
-    levels = levels_of(test, [level for name, level, _ in runs if name == test.name])
-    return levels[-1] if levels else None
 
 
 def _change(before: Mapping[str, Any], after: Mapping[str, Any], part: str) -> float:

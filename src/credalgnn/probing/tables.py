@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .._texts import markdown as escaped
 from .._texts import one_line
 from ..report.summary import Summary
 from ..report.tables import aligned, pipes
 from .conditions import HOMOPHILY, RISES
-from .results import QUESTIONS, Answer, ProbeResults, curve
+from .results import QUESTIONS, Answer, ProbeResults, curve, doubt_of, truths
 
+# What stands beside the true posterior: mean bits of the true entropy, how far AU is from it, how far the prediction is
+# from the truth (total variation), the mean widest interval, whether it is wider where the error is larger (Spearman),
+# and the share of nodes whose true distribution lies in the set.
+TRUTH = {
+    "entropy": "true entropy (bits)",
+    "bits": "AU, distance from it (bits)",
+    "error": "error of the prediction",
+    "width": "width",
+    "width_spearman": "width ~ error",
+    "inside": "truth inside",
+}
 SCALE = (
     "1: the right component answers, and only it; 0: no answer, or both answer alike; below 0: the wrong direction. "
     "-: the question needs an AU, or a credal set, that the method does not have."
@@ -102,10 +113,52 @@ def as_markdown(results: ProbeResults) -> str:
         parts += pipes(by_method(mine, results.methods))
         for test in RISES:
             parts += _levels(results, graph, test.name)
+    for graph in results.graphs:
+        if truth := beside_truth(results, graph):
+            what = "Means over its homophilies that leave anything open; the page says what each column is."
+            parts += ["", f"## {escaped(graph)} beside its true posterior", "", what, ""]
+            parts += pipes([["method", *TRUTH.values()], *([method, *_cells(row)] for method, row in truth.items())])
     if any(curve(results, graph, method, HOMOPHILY) for graph in results.graphs for method in results.methods):
         parts += ["", "## Homophily", "", "csbm: AUROC of EU for strangers, by the share of edges within a class.", ""]
         parts += pipes(homophily_table(results))
     return "\n".join(parts) + "\n"
+
+
+def beside_truth(results: ProbeResults, graph: str) -> dict[str, dict[str, float | None]]:
+    """Of every method beside the true posterior of a graph what ``TRUTH`` names; empty where that is not known.
+
+    Args:
+        results: Of a probe.
+        graph: The data set.
+    """
+    rows: dict[str, list[tuple[float | None, ...]]] = {}
+    for record in results.done:
+        for probed in truths([record]):
+            if probed["graph"] == graph:
+                truth, doubt = probed["truth"], doubt_of(probed)
+                # A difference in bits is worth a number only of what is measured in bits.
+                bits = truth["bits"][doubt] if doubt in ("AU", "entropy") else None
+                sets = (truth.get(name) for name in ("error", "width", "width_spearman", "inside"))
+                rows.setdefault(record["method"], []).append((truth["entropy"], bits, *sets))
+    return {
+        method: dict(zip(TRUTH, map(mean_of, zip(*rows[method], strict=True)), strict=True))
+        for method in results.methods
+        if method in rows
+    }
+
+
+def mean_of(values: Sequence[float | None]) -> float | None:
+    """The mean of what is there; None where nothing is.
+
+    Args:
+        values: Numbers or None.
+    """
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _cells(row: Mapping[str, float | None]) -> list[str]:
+    return ["-" if value is None else f"{value:.3f}" for value in row.values()]
 
 
 def by_method(answers: Sequence[Answer], methods: Sequence[str]) -> list[list[str]]:

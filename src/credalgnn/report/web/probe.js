@@ -98,10 +98,10 @@ function showTruth() {
   if (!graph) { $("truth").hidden = true; return; }
   const methods = data.methods.filter((method) => rows[method]);
   $("truth-note").textContent = `${graph} is drawn from a known model, so the true probability of every class is known. Means over its homophilies that leave anything open (true entropy ${fixed(rows[methods[0]].entropy, 2)} bits). `
-    + "How far AU (or the entropy) is from the true entropy, how far the point prediction is from the true distribution (total variation), and how often the credal set contains it, beside its mean widest interval.";
-  const heads = [["method"], ["|AU − truth| (bits)", 1], ["error of the prediction", 1], ["width", 1], ["truth inside", 1]];
+    + "How far AU (or the entropy) is from the true entropy, how far the point prediction is from the true distribution (total variation), how wide credal sets are (mean widest interval), whether they are wider where the error is larger (Spearman), and how often they contain the truth.";
+  const heads = [["method"], ["|AU − truth| (bits)", 1], ["error of the prediction", 1], ["width", 1], ["width ~ error", 1], ["truth inside", 1]];
   $("truth-box").replaceChildren(plainTable(heads, methods.map((method) => el("tr", { "data-method": method }, el("th", { scope: "row" }, method),
-    ["bits", "error", "width"].map((name) => el("td", { class: "number" }, fixed(rows[method][name], 3))),
+    ["bits", "error", "width", "width_spearman"].map((name) => el("td", { class: "number" }, fixed(rows[method][name], 3))),
     el("td", { class: "number" }, known(rows[method].inside) ? `${fixed(100 * rows[method].inside, 0)} %` : "–")))));
 }
 
