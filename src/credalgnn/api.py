@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -13,12 +12,21 @@ from typing import Any, Literal, TypeAlias
 
 from .bench.benchmark import run_all
 from .bench.choices import Choice, MethodLike, choose
-from .bench.engines import Engine, Processes, Ray
 from .bench.folder import Folder
 from .bench.plan import Run, plan
-from .bench.tasks import Source, load_tasks
+from .bench.tasks import load_tasks
+from .bench.work import (
+    EngineName,
+    Place,
+    as_texts,
+    check_engine,
+    deadline_of,
+    listed,
+    make_engine,
+    source_of,
+)
 from .graphs import Task
-from .methods import Method, MethodError
+from .methods import MethodError
 from .methods.given import Protocol
 from .progress import Bar
 from .report.results import Results
@@ -28,9 +36,7 @@ from .tuning.published import PUBLISHED, AsPublished, chosen, with_rows_of_sum_o
 from .tuning.space import Scale
 
 TaskLike: TypeAlias = str | os.PathLike[str] | Task
-Place: TypeAlias = str | os.PathLike[str]
 Setting: TypeAlias = Literal["transductive", "inductive"]
-EngineName: TypeAlias = Literal["local", "ray"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -313,86 +319,9 @@ def _runs(
     return runs
 
 
-def listed(values: Any) -> list[Any]:
-    """A sequence as a list; a single value as a list of one.
-
-    Args:
-        values: What a user gave.
-    """
-    single = isinstance(values, str | os.PathLike | Task | Method | type)
-    return [values] if single else list(values)
-
-
-def as_texts(settings: Mapping[str, Any] | None) -> list[str]:
-    """Hyper-parameters as the description of an experiment has them.
-
-    Args:
-        settings: By name.
-    """
-    return sorted(f"{name}={value}" for name, value in (settings or {}).items())
-
-
 def _inductive(setting: str, protocol: str) -> bool:
     if setting not in ("transductive", "inductive"):
         raise ValueError(f"unknown setting {setting!r}: choose 'transductive' or 'inductive'")
     if setting == "inductive" and protocol == "paper":
         raise MethodError("the paper's protocol is transductive: choose the sealed one for the inductive setting")
     return setting == "inductive"
-
-
-def deadline_of(time_limit: float | None) -> float | None:
-    """When the time is over, as ``time.monotonic`` counts.
-
-    Args:
-        time_limit: Seconds from now.
-    """
-    return None if time_limit is None else time.monotonic() + time_limit
-
-
-def source_of(mirror: Place | None, data_root: Place | None, ood_classes: Sequence[int | str] | None) -> Source:
-    """Where tasks come from.
-
-    Args:
-        mirror: A folder with raw files, looked at first.
-        data_root: Where graphs are kept once read.
-        ood_classes: The classes to leave out.
-    """
-    return Source(
-        None if mirror is None else Path(mirror),
-        None if data_root is None else Path(data_root),
-        None if ood_classes is None else tuple(ood_classes),
-    )
-
-
-def check_engine(name: str, address: str | None, jobs: int | None) -> None:
-    """Refuse options that contradict each other, before any work is done.
-
-    Args:
-        name: Of the engine.
-        address: Of the Ray cluster.
-        jobs: Processes on this machine.
-    """
-    if name not in ("local", "ray"):
-        raise ValueError(f"unknown engine {name!r}: choose 'local' or 'ray'")
-    if name == "ray" and jobs is not None:
-        raise ValueError("jobs is for this machine; a Ray cluster has its own number of processors")
-    if name == "local" and address is not None:
-        raise ValueError("address is of a Ray cluster: choose engine='ray'")
-
-
-def make_engine(name: str, address: str | None, jobs: int | None, source: Source, models: Path) -> Engine:
-    """Where work is done.
-
-    Args:
-        name: Of the engine.
-        address: Of the Ray cluster.
-        jobs: Processes on this machine; None: one a core.
-        source: Where tasks come from.
-        models: The folder of fitted models that runs share.
-    """
-    return Ray(address, source, models) if name == "ray" else Processes(jobs or _cores(), source, models)
-
-
-def _cores() -> int:
-    """The cores that this process may use, where the system tells; macOS and Windows tell how many there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..api import EngineName, Place, as_texts, check_engine, deadline_of, listed, make_engine, source_of
 from ..bench.benchmark import run_all
 from ..bench.choices import MethodLike, choose
 from ..bench.engines import Unit
 from ..bench.folder import Folder
 from ..bench.plan import plan
 from ..bench.tasks import load_tasks
+from ..bench.work import EngineName, Place, as_texts, check_engine, deadline_of, listed, make_engine, source_of
 from ..graphs import dataset_name
 from ..progress import Bar
 from .conditions import Condition, conditions
