@@ -178,7 +178,7 @@ def copied(folder: Path, to: Path, what: Sequence[str] = ("runs", "nodes", "expe
 
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "_engine", lambda name, address, jobs, source, models: Inline(source, models))
+    monkeypatch.setattr(api, "make_engine", lambda name, address, jobs, source, models: Inline(source, models))
 
 
 @pytest.fixture
@@ -268,7 +268,7 @@ def test_records_hold_what_is_promised(finished: Path, task: Task) -> None:
         assert set(found["metrics"]) == set(wanted)
         assert all((found["metrics"][one] is None) == (name in TRIVIAL) for one in wanted)
         for values in found["scores"].values():
-            assert set(values) == {"auroc", "aupr", "fpr95", "misclassification_auroc", "aurc"}
+            assert set(values) == {"auroc", "aupr", "fpr95", "misclassification_auroc", "aurc", "shifted_auroc"}
             assert all(0 <= values[one] <= 1 for one in ("auroc", "aupr", "fpr95"))
             assert (values["aurc"] is None) == (name in TRIVIAL)
         curves = found["curves"]
@@ -605,10 +605,10 @@ def test_a_failure_does_not_take_the_place_of_what_was_finished(
     lost.unlink()
     before = state(out)
     with monkeypatch.context() as patch:
-        patch.setattr(api, "_engine", lambda name, address, jobs, source, models: Deadly(source, models))
+        patch.setattr(api, "make_engine", lambda name, address, jobs, source, models: Deadly(source, models))
         assert main(bench(out)) == 1
     assert state(out) == before
-    monkeypatch.setattr(api, "_engine", lambda name, address, jobs, source, models: Inline(source, models))
+    monkeypatch.setattr(api, "make_engine", lambda name, address, jobs, source, models: Inline(source, models))
     assert main(bench(out)) == 0
     assert lost.exists()
 
@@ -692,7 +692,7 @@ def test_a_killed_worker_costs_only_its_run(tmp_path: Path, monkeypatch: pytest.
     assert len(killed) == 1
     assert {*bad} - {*killed} == {("credal-lj", 0), ("credal-lj", 1)} - {*killed}
     assert all("TrainingError" in error for key, error in bad.items() if key not in killed)
-    monkeypatch.setattr(api, "_engine", lambda name, address, jobs, source, models: Inline(source, models))
+    monkeypatch.setattr(api, "make_engine", lambda name, address, jobs, source, models: Inline(source, models))
     good = state(tmp_path)
     assert main(arguments) == 1
     assert {path: value for path, value in state(tmp_path).items() if path in good} == good
@@ -737,7 +737,7 @@ def test_a_time_limit_leaves_the_rest_for_later(
     assert not state(tmp_path, "failed")
     before = state(tmp_path)
     assert len(before) < 6
-    monkeypatch.setattr(api, "_engine", lambda name, address, jobs, source, models: Inline(source, models))
+    monkeypatch.setattr(api, "make_engine", lambda name, address, jobs, source, models: Inline(source, models))
     assert main([*arguments, "--time-limit", "1h30m"]) == 0
     assert len(state(tmp_path)) == 6
     assert {path: value for path, value in state(tmp_path).items() if path in before} == before
@@ -789,7 +789,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(line.startswith("[") for line in before), err
     assert ("credal-lj", 0) not in records(tmp_path)
     assert not list(tmp_path.rglob("*.part"))
-    monkeypatch.setattr(api, "_engine", lambda name, address, jobs, source, models: Inline(source, models))
+    monkeypatch.setattr(api, "make_engine", lambda name, address, jobs, source, models: Inline(source, models))
     assert main(arguments) == 0
     assert len(state(tmp_path)) == 3
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
-from credalgnn.graphs import Graph
+from credalgnn.graphs import Graph, local_homophily
 from small_graphs import make
 
 
@@ -49,3 +50,11 @@ def test_an_unlabelled_graph_is_described() -> None:
     assert told.class_counts == {}
     assert told.homophily is None or np.isnan(told.homophily)
     assert str(told)
+
+
+def test_local_homophily_counts_labelled_neighbours_alone() -> None:
+    edges = torch.tensor([[1, 2, 3, 0, 0], [0, 0, 0, 0, 4]])  # node 0 hears of 1, 2, 3 and itself, node 4 of 0
+    graph = Graph(torch.ones(6, 1), edges, torch.tensor([0, 0, 1, -1, -1, 0]))
+    share = local_homophily(graph)
+    assert share[0] == 0.5
+    assert bool(share[1:].isnan().all())

@@ -49,7 +49,7 @@ def bench(out: Path) -> cg.Results:
 
 
 def inline(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(api, "_engine", lambda name, address, jobs, source, models: Inline(source, models))
+    patch.setattr(api, "make_engine", lambda name, address, jobs, source, models: Inline(source, models))
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import os
 import signal
@@ -21,12 +22,14 @@ import credalgnn as cg
 import probe_methods
 from credalgnn.bench.model_cache import ModelCache
 from credalgnn.bench.plan import plan
+from credalgnn.bench.records import wrong_field
 from credalgnn.cli import main
 from credalgnn.graphs import csbm
 from credalgnn.methods import METHODS
 from credalgnn.probing.conditions import DETECTIONS, RISES, TESTS, Condition, conditions, feature_deviation
+from credalgnn.probing.curves import curve
 from credalgnn.probing.measure import BINS, by_homophily, examine, true_distribution
-from credalgnn.probing.results import QUESTIONS, ProbeResults, cliffs_delta, curve, rise
+from credalgnn.probing.results import QUESTIONS, ProbeResults, cliffs_delta, rise
 from inline import Inline
 
 HAND_MADE = (probe_methods.Distance, probe_methods.Disagreement, probe_methods.Mirror, probe_methods.Constant)
@@ -92,7 +95,7 @@ def test_the_truth_is_known_and_recognised(tmp_path: Path) -> None:
     task = cg.load_task(spec)
     known_nodes = int((task.graph.labels > 0).sum())
     run = plan(task.name, "probe_methods:Truth", 0, settings={"homophily": 0.4, "known_nodes": known_nodes})
-    record, _ = examine(run, task, ModelCache(tmp_path), Condition("csbm", "homophily", 0.4, spec))
+    record, _ = examine(run, task, ModelCache(tmp_path), Condition("csbm", "homophily", 0.4, spec, 0.4))
     truth = record["probe"]["truth"]
     assert truth["spearman"]["AU"] == pytest.approx(1.0, abs=1e-9)
     assert truth["bits"]["AU"] == pytest.approx(0.0, abs=1e-6)  # shares of unknown nodes are rounded to six digits
@@ -102,7 +105,7 @@ def test_the_truth_is_known_and_recognised(tmp_path: Path) -> None:
     assert answered["true-entropy"] == pytest.approx(1.0, abs=1e-9)
     assert answered["true-error"] == 0.0
     vanilla, _ = examine(
-        plan(task.name, "vanilla", 0), task, ModelCache(tmp_path), Condition("csbm", "homophily", 0.4, spec)
+        plan(task.name, "vanilla", 0), task, ModelCache(tmp_path), Condition("csbm", "homophily", 0.4, spec, 0.4)
     )
     assert 0.1 < vanilla["probe"]["truth"]["error"] < 0.6
     assert vanilla["probe"]["truth"]["bits"]["entropy"] > 0.05
@@ -255,7 +258,7 @@ def test_report_makes_tables_and_page_again(folder: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    (["-d", "digits", "--ood-classes"], "no class is left out"),
+    (["-d", "digits", "digits+label_noise=0.4"], "is a change of digits that is asked anyway"),
     (["-d", "nowhere"], "there is no data set 'nowhere'"),
     (["-d", "digits", "-m", "credal-jl"], "did you mean credal-lj"),
     (["-d", "digits+label_nois=0.1"], "did you mean label_noise"),
@@ -367,3 +370,73 @@ def test_answers_are_those_of_the_strongest_level_seed_by_seed() -> None:
     assert line is not None
     assert (line.levels, line.epistemic, line.aleatoric) == ([1.0, 0.5, 0.05], [1.0, 3.0, 21.0], [1.0] * 3)
     assert results.overall()["mine"]["labels"] == 1.0
+
+
+def test_what_was_not_measured_is_a_gap_and_no_other_level() -> None:
+    runs = [made_up(0.0, "none", 0, 1.0, 1.0)]
+    runs += [made_up(level, "labels", 0, 1.0 + 1.0 / level, 1.0) for level in (0.5, 0.2, 0.05)]
+    other = [{**run, "method": "other"} for run in runs if run["probe"]["level"] != 0.5]
+    line = curve(ProbeResults([*runs, *other]), "cora", "other", TESTS["labels"])
+    assert line is not None
+    assert (line.levels, line.epistemic) == ([1.0, 0.5, 0.2, 0.05], [1.0, None, 6.0, 21.0])
+    weaker = [run for run in runs if run["probe"]["level"] != 0.05]
+    found = {answer.question for answer in ProbeResults(weaker).answers}
+    assert "labels" not in found, "an answer is that of the strongest level, or none"
+
+
+def test_names_of_others_break_neither_picture_nor_markdown(tmp_path: Path) -> None:
+    evil = "$\\frac$<img src=x>|\n# mine"
+    runs = [{**made_up(level, test, 0, 1.0, 1.0), "method": evil, "finished": "2026-01-01"}
+            for level, test in ((0.0, "none"), (0.05, "labels"), (0.4, "label-noise"))]  # fmt: skip
+    for run in runs:
+        run["probe"] = {**run["probe"], "graph": evil}
+    page = ProbeResults(runs).write(tmp_path)
+    assert (tmp_path / "probe.png").stat().st_size > 1000
+    text = (tmp_path / "probe.md").read_text()
+    assert "<img" not in text
+    assert "\n# mine" not in text
+    assert "<img" not in page.read_text().partition('id="data"')[2].partition("</script>")[0]
+
+
+def test_a_file_of_the_same_name_is_not_held_against_the_truth() -> None:
+    task = cg.load_task("csbm")
+    assert conditions("csbm", "csbm", task)[0].homophily == 0.8
+    assert all(each.homophily is None for each in conditions("some/csbm.npz", "csbm", task))
+    assert all(
+        each.homophily is None for each in conditions("csbm", "csbm", task) if each.test in ("labels", "removed")
+    )
+
+
+def test_large_features_can_be_probed_and_constant_ones_have_no_noise() -> None:
+    task = cg.load_task("csbm")
+    large = dataclasses.replace(task, graph=task.graph.replace(features=1e6 * task.graph.features))
+    specs = [each.spec for each in conditions("csbm", "csbm", large)]
+    noisy = next(spec for spec in specs if "std=" in spec)
+    assert cg.load_task(noisy).shifts == (f"feature_noise(0.5, std={float(noisy.partition('std=')[2])}, seed=0)",)
+    flat = dataclasses.replace(task, graph=task.graph.replace(features=torch.ones(1000, 16)))
+    assert not any("std=" in each.spec for each in conditions("csbm", "csbm", flat))
+
+
+@pytest.mark.parametrize(("change", "value"), [
+    ("epistemic", "nope"), ("quantiles", {"EU": [0.0], "AU": [0.0]}), ("mean", {}), ("level", "much"),
+    ("truth", {"entropy": "x"}), ("truth", {"entropy": 0.1, "spearman": {}}), ("truth", [])])  # fmt: skip
+def test_a_record_of_a_probe_is_checked(folder: Path, tmp_path: Path, change: str, value: Any) -> None:
+    record = json.loads(next(folder.glob("runs/digits/mirror/*.json")).read_text())
+    assert wrong_field(record) is None
+    assert wrong_field({**record, "probe": {**record["probe"], change: value}}) == "probe"
+
+
+def test_a_whole_probe_of_the_block_model_knows_the_truth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work_inline(monkeypatch)
+    results = cg.probe(
+        "csbm", ["feature-sum", "vanilla"], quick=True, out=tmp_path, settings={"epochs": 5}, progress=False
+    )
+    answers = {(answer.method, answer.question): answer.value.mean for answer in results.answers}
+    assert -1.0 <= answers["vanilla", "true-entropy"] <= 1.0
+    assert ("feature-sum", "true-entropy") not in answers, "it has neither AU nor an entropy"
+    lines = list(csv.DictReader((tmp_path / "probe_levels.csv").read_text().splitlines()))
+    bits = {float(line["level"]) for line in lines if line["quantity"] == "truth-entropy"}
+    assert bits == {0.0, 0.4, 0.8}
+    local = [line for line in lines if line["test"] == "local-homophily" and line["quantity"] == "known"]
+    nodes = sum(float(line["mean"]) for line in local if line["method"] == "vanilla")
+    assert nodes == pytest.approx(cg.load_task("csbm").counts["test_id"], abs=2), "all but those without neighbours"

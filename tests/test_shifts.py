@@ -216,3 +216,26 @@ def test_shifts_add_up() -> None:
     assert torch.equal(both.graph.features.to_dense(), one.graph.features.to_dense())
     assert torch.equal(both.graph.edge_index, two.graph.edge_index)
     assert len(both.shifts) == 3
+
+
+def test_a_node_without_neighbours_is_not_rewired() -> None:
+    task = task_of()
+    loops = torch.arange(task.graph.num_nodes).repeat(2, 1)
+    alone = replace(task, graph=task.graph.replace(edge_index=loops))
+    assert len(alone.rewired(1.0).shifted_nodes) == 0
+
+
+def test_noise_on_sparse_features_is_that_on_dense_ones() -> None:
+    task = task_of()
+    matrix = task.graph.features
+    dense = matrix.to_dense() if matrix.layout == torch.sparse_csr else matrix
+    results = []
+    for features in (dense, dense.to_sparse_csr()):
+        graph = task.graph.replace(features=features)
+        results.append(replace(task, graph=graph).feature_noise(0.5, 0.3, seed=2))
+    one, other = (found.graph.features.to_dense() for found in results)
+    assert torch.allclose(one, other, atol=1e-6)
+    assert torch.equal(results[0].shifted_nodes, results[1].shifted_nodes)
+    still = torch.ones(len(dense), dtype=torch.bool)
+    still[results[1].shifted_nodes] = False
+    assert torch.equal(other[still], dense[still])

@@ -23,6 +23,7 @@ from .methods import MethodError
 from .methods.storage import CONFIG, WEIGHTS, read_files
 from .model.folder import CARD, MODEL, PAGE, PARTS, SUMMED, TUNING, read_config
 from .model.watching import PICTURE, STATE
+from .probing.page import LEVELS as PROBE_LEVELS
 from .probing.page import PAGE as PROBE_PAGE
 from .probing.page import PICTURE as PROBE_PICTURE
 from .probing.page import TABLES as PROBE_TABLES
@@ -35,7 +36,7 @@ from .tuning.storage import JOURNAL, OWNERS
 
 # For people, made of records.
 SEALED = (RESULTS_PAGE, "table.md", "table.tex", "paper.md", "paper.html", PROBE_PAGE, PROBE_TABLES)
-UNSEALED = ("table.csv", PROBE_VALUES, PROBE_PICTURE)  # the same, with no place for a checksum
+UNSEALED = ("table.csv", PROBE_VALUES, PROBE_LEVELS, PROBE_PICTURE)  # the same, with no place for a checksum
 GRAPH, RAW = "graph.npz", "raw"
 
 

@@ -21,6 +21,7 @@ from ..metrics.registry import ROUNDING
 from .plan import SETTINGS
 
 FORMAT = 3
+PROBED = 51  # quantiles of a score that a probe keeps
 REMEDY = "delete it, and the command that made it makes it again"
 EDITED = "edited"  # the field, and the mark, of a record that a person has changed on purpose
 
@@ -82,14 +83,21 @@ def _are_texts(values: list[Any]) -> bool:
 
 def _is_probed(probe: dict[str, Any]) -> bool:
     """Whether a probe says which graph, test and level it was, and how its scores are spread."""
-    quantiles, means = probe.get("quantiles"), probe.get("mean")
+    quantiles, means, truth = probe.get("quantiles"), probe.get("mean"), probe.get("truth", {})
+    named = {probe.get("epistemic"), probe.get("aleatoric")} - {None}
+    if not (isinstance(quantiles, dict) and isinstance(means, dict) and isinstance(truth, dict)):
+        return False
+    correlations = [truth.get(name, {}) for name in ("spearman", "bits", "error_spearman")]
     return (
         all(isinstance(probe.get(name), str) for name in ("graph", "test", "epistemic"))
         and isinstance(probe.get("aleatoric"), str | NoneType)
+        and named <= set(quantiles) & set(means)
         and _is_number(probe.get("level"))
-        and isinstance(quantiles, dict)
-        and all(isinstance(values, list) and _is_list(values, len(values)) for values in quantiles.values())
         and _is_table(means)
+        and all(_is_list(values, PROBED) and None not in values for values in quantiles.values())
+        and all(isinstance(one, dict) and _is_list(list(one.values()), len(one)) for one in correlations)
+        and (not truth or (_is_number(truth.get("entropy")) and named <= set(correlations[0])))
+        and all(_is_number(value) for name, value in truth.items() if name in ("error", "inside", "width"))
     )
 
 

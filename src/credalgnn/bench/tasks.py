@@ -97,7 +97,7 @@ def load_tasks(
     for name in named:
         for split in splits:
             task = source.load(name, split, inductive)
-            first = next((other for (same, _), other in tasks.items() if same == name), task)
-            shares = task is not first and task.graph.fingerprint == first.graph.fingerprint  # shifts may differ
-            tasks[name, split] = replace(task, graph=first.graph) if shares else task
+            there = (other.graph for other in tasks.values() if other.graph.fingerprint == task.graph.fingerprint)
+            graph = next(there, task.graph)  # splits share it, and so do changes of labels alone
+            tasks[name, split] = task if graph is task.graph else replace(task, graph=graph)
     return source, tasks

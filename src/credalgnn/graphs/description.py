@@ -103,12 +103,14 @@ def describe(graph: Graph) -> Description:
 
 
 def local_homophily(graph: Graph) -> Tensor:
-    """Of each node the share of its in-neighbours that have its label, float64 ``[N]``; NaN where it has none.
+    """Of each node the share of its labelled in-neighbours that have its label, float64 ``[N]``; NaN without any.
 
     Args:
         graph: The graph, with its labels.
     """
     source, target = graph.edge_index
+    known = (graph.labels[source] >= 0) & (graph.labels[target] >= 0) & (source != target)
+    source, target = source[known], target[known]
     degree = torch.bincount(target, minlength=graph.num_nodes)
     alike = (graph.labels[source] == graph.labels[target]).double()
     return torch.zeros(graph.num_nodes, dtype=torch.float64).index_add_(0, target, alike) / degree

@@ -160,6 +160,8 @@ def rewired(task: Task, share: float, seed: int) -> Task:
     loops = moved & (task.graph.edge_index[0] == task.graph.edge_index[1])
     edges[0] = torch.where(loops, kept, edges[0])
     graph = task.graph.replace(edge_index=edges, edge_weight=task.graph.edge_weight)
+    ends = task.graph.edge_index[:, task.graph.edge_index[0] != task.graph.edge_index[1]]
+    nodes = nodes[torch.isin(nodes, ends)]  # a node without neighbours has not changed
     return task.shifted(f"rewired({share}, seed={seed})", graph=graph, shifted_nodes=_union(task, nodes))
 
 

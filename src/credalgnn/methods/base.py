@@ -108,11 +108,9 @@ class Method(Parameters, ABC):
 
     @classmethod
     def decomposition(cls) -> tuple[str, str | None]:
-        """The names of the scores that stand for epistemic and for aleatoric uncertainty; ``credalgnn probe`` asks.
-
-        By default the headline score, and ``AU`` where there is one; None: it tells no aleatoric uncertainty apart.
-        """
-        return cls.score_names[0], "AU" if "AU" in cls.score_names else None
+        """The scores that stand for epistemic (EU, or the headline) and for aleatoric uncertainty, if one does."""
+        epistemic = "EU" if "EU" in cls.score_names else cls.score_names[0]
+        return epistemic, "AU" if "AU" in cls.score_names else None
 
     @classmethod
     def has_seed(cls) -> bool:
@@ -171,7 +169,7 @@ class Method(Parameters, ABC):
             said = self._predict_held_out(given.graph, given.calibration)
         known = KnownNodes.of(given.graph, given.calibration)
         labels = given.calibration_labels
-        self.calibration_ = CalibrationNodes(known, labels, _calibration(said, labels, alike=False))
+        self.calibration_ = CalibrationNodes(known, labels, said.as_calibration(labels, alike=False))
 
     def _calibration(self, graph: Graph) -> Calibration | None:
         """What the method says of its calibration nodes: in this graph, if they are in it, or in the fitted one."""
@@ -185,7 +183,7 @@ class Method(Parameters, ABC):
             result = nodes.fitted
             if bool((numbers >= 0).all()) and self._judges_alike(graph):
                 with torch.no_grad():
-                    result = _calibration(self._predict(graph, numbers), nodes.labels, alike=True)
+                    result = self._predict(graph, numbers).as_calibration(nodes.labels, alike=True)
             self._calibrated = known = key, result
         return known[1]
 
@@ -398,11 +396,3 @@ class Method(Parameters, ABC):
 
     def _adopt(self, parts: Mapping[str, Method]) -> None:
         """The inverse of ``_parts``."""
-
-
-def _calibration(prediction: Prediction, labels: Tensor, alike: bool) -> Calibration:
-    """From the prediction for calibration nodes and their labels."""
-    if prediction.probabilities is None:
-        return Calibration(prediction.score, None, None, alike)
-    misfit = prediction.nonconformity().gather(1, labels[:, None]).squeeze(1)
-    return Calibration(prediction.score, prediction.classes, misfit, alike)

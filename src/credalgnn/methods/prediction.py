@@ -173,6 +173,18 @@ class Prediction:
             raise MethodError(f"this method scores nodes ({', '.join(self.scores)}) and predicts no classes")
         return conformal.nonconformity(self.probabilities if self.credal is None else self.credal.upper)
 
+    def as_calibration(self, labels: Tensor, alike: bool) -> Calibration:
+        """What this prediction of calibration nodes says of them.
+
+        Args:
+            labels: Their classes.
+            alike: Whether other nodes of known classes are judged as they are.
+        """
+        if self.probabilities is None:
+            return Calibration(self.score, None, None, alike)
+        misfit = self.nonconformity().gather(1, labels[:, None]).squeeze(1)
+        return Calibration(self.score, self.classes, misfit, alike)
+
     def _calibrated(self, what: str) -> Calibration:
         if self.calibration is None:
             raise MethodError(

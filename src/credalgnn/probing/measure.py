@@ -13,14 +13,15 @@ from torch import Tensor
 from ..bench.execute import judged_run
 from ..bench.model_cache import ModelCache
 from ..bench.plan import Run
+from ..bench.records import PROBED
 from ..graphs import Task, among_classes, csbm_graph_posterior, local_homophily
-from ..methods import Prediction
+from ..methods import MethodError, Prediction
 from ..metrics.evaluation import rows_of_part
 from ..sets import HullSet, IntervalSet
-from .conditions import BASE, CSBM, HOMOPHILY, Condition
+from .conditions import BASE, Condition
 
 Array = NDArray[Any]
-GRID = np.linspace(0.0, 1.0, 51)  # the quantiles by which two runs are compared
+GRID = np.linspace(0.0, 1.0, PROBED)  # the quantiles by which two runs are compared
 BINS = np.linspace(0.0, 1.0, 6)  # of local homophily
 FEWEST = 10  # nodes of either kind that an AUROC is worth a number for
 TOLERANCE = 0.02  # by which a set may miss the true distribution: the latter's Monte Carlo error, and as much again
@@ -37,6 +38,8 @@ def examine(run: Run, task: Task, models: ModelCache, condition: Condition) -> t
     """
     record, _, prediction = judged_run(run, task, models, task.test.nodes)
     epistemic, aleatoric = run.kind.decomposition()
+    for name in {epistemic, aleatoric} - {None, *prediction.scores}:
+        raise MethodError(f"{run.method}: decomposition() names {name!r}, which its predictions do not have")
     rows = rows_of_part(prediction, task.test, "test")
     known = rows[~task.test.is_ood]
     measured: dict[str, Any] = {
@@ -53,9 +56,8 @@ def examine(run: Run, task: Task, models: ModelCache, condition: Condition) -> t
     }
     if condition.test == BASE:
         measured["homophily"] = by_homophily(prediction, task, rows)
-    if (condition.graph, condition.test) in ((CSBM, BASE), (CSBM, HOMOPHILY.name)):
-        homophily = HOMOPHILY.start if condition.test == BASE else condition.level
-        truth = true_distribution(float(homophily or 0.0), task)
+    if condition.homophily is not None:
+        truth = true_distribution(condition.homophily, task)
         measured["truth"] = against_truth(prediction, known, truth)
     return {**record, "probe": measured}, None
 
@@ -140,7 +142,7 @@ def against_truth(prediction: Prediction, rows: Tensor, truth: Tensor) -> dict[s
             if isinstance(sets, IntervalSet | HullSet):  # a kind from outside need not know what it contains
                 result["inside"] = float(sets.contains(truth, TOLERANCE).double().mean())
             result["width"] = float(sets.width.amax(-1).double().mean())
-            result["width_spearman"] = spearman(sets.width.amax(-1).double().numpy(), error)
+            result["width_spearman"] = spearman(sets.width.amax(-1).double().numpy(), error) or 0.0
     return result
 
 

@@ -8,13 +8,15 @@ from typing import Any
 from .._checksums import seal_text
 from .._files import write
 from ..report.document import document, numbers
-from .conditions import BASE, HOMOPHILY, RISES, ProbeTest
+from .conditions import HOMOPHILY, RISES, ProbeTest
+from .curves import beside_truth, by_neighbours, curve
 from .measure import BINS
 from .picture import write_picture
-from .results import QUESTIONS, ProbeResults, curve
-from .tables import SCALE, as_csv, as_markdown, beside_truth, in_words, mean_of
+from .results import QUESTIONS, ProbeResults
+from .tables import SCALE, as_csv, as_markdown, in_words, levels_as_csv
 
-PAGE, TABLES, VALUES, PICTURE = "probe.html", "probe.md", "probe.csv", "probe.png"
+PAGE, TABLES, PICTURE = "probe.html", "probe.md", "probe.png"
+VALUES, LEVELS = "probe.csv", "probe_levels.csv"
 TITLE = "Do AU and EU deserve their names?"
 
 
@@ -30,6 +32,7 @@ def write_probe(results: ProbeResults, out: Path) -> Path:
     """
     write(out / TABLES, seal_text(as_markdown(results)))
     write(out / VALUES, as_csv(results).encode())
+    write(out / LEVELS, levels_as_csv(results).encode())
     scripts, styles = ("common.js", "charts.js", "probe.js"), ("page.css", "leaderboard.css", "probe.css")
     write(out / PAGE, document(TITLE, page_data(results), "probe.html", scripts, styles))
     write_picture(results, out / PICTURE)
@@ -62,13 +65,22 @@ def page_data(results: ProbeResults) -> dict[str, Any]:
             for test in (*RISES, HOMOPHILY)
         },
         "bins": [float(edge) for edge in BINS],
-        "local": {graph: _local(results, graph) for graph in results.graphs},
-        "truth": {
+        "local": {
             graph: {
-                method: dict(zip(values, numbers(values.values()), strict=True)) for method, values in truth.items()
+                method: {name: numbers(values) for name, values in bins.items()}
+                for method in results.methods
+                if (bins := by_neighbours(results, graph, method))
             }
             for graph in results.graphs
-            if (truth := beside_truth(results, graph))
+        },
+        "truth": {
+            graph: {
+                method: dict(zip(row, numbers(row.values()), strict=True))
+                for method in results.methods
+                if (row := beside_truth(results.truths(graph, method)))
+            }
+            for graph in results.graphs
+            if any(results.truths(graph, method) for method in results.methods)
         },
         "scale": SCALE,
         "words": in_words(results),
@@ -86,20 +98,4 @@ def _curves(results: ProbeResults, graph: str, test: ProbeTest) -> dict[str, Any
         method: {name: numbers(values) for name, values in one._asdict().items()}
         for method, one in found.items()
         if one is not None
-    }
-
-
-def _local(results: ProbeResults, graph: str) -> dict[str, Any]:
-    """Of every method, in bins of local homophily: AUROC of EU for strangers and accuracy, means over seeds."""
-    gathered: dict[str, dict[str, list[list[float | None]]]] = {}
-    for record in results.done:
-        probed = record["probe"]
-        if probed["graph"] == graph and probed["test"] == BASE and "homophily" in probed:
-            bins, mine = probed["homophily"], gathered.setdefault(record["method"], {})
-            for name in ("known", "strangers", "accuracy"):
-                mine.setdefault(name, []).append(bins[name])
-            mine.setdefault("auroc", []).append(bins["auroc"][probed["epistemic"]])
-    return {
-        method: {name: numbers(map(mean_of, zip(*rows, strict=True))) for name, rows in columns.items()}
-        for method, columns in gathered.items()
     }

@@ -1,4 +1,4 @@
-"""A probe as one picture: how AU and EU go with fewer and with noisy labels, and who tells changed nodes."""
+"""A probe as one picture: the answers of all methods, from the wrong direction by none to the right one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from .._files import write
+from .._texts import one_line
 from .conditions import RISES
 from .results import QUESTIONS, ProbeResults
 
@@ -37,7 +38,7 @@ def write_picture(results: ProbeResults, path: Path) -> bool:
     axes = figure.add_subplot()
     coloured = np.where(np.array(asked) == "inside", np.nan, table)  # a share has no wrong direction
     shown = axes.imshow(coloured, cmap="RdBu", vmin=-1.0, vmax=1.0, aspect="auto")
-    axes.set_yticks(range(len(methods)), methods)
+    axes.set_yticks(range(len(methods)), [one_line(method) for method in methods], parse_math=False)
     heads = [QUESTIONS[name].label.replace(", ", "\n").replace(" ", "\n", 1) for name in asked]
     axes.set_xticks(range(len(asked)), heads, fontsize=8)
     axes.xaxis.tick_top()
@@ -56,7 +57,7 @@ def write_picture(results: ProbeResults, path: Path) -> bool:
     bar = figure.colorbar(shown, ax=axes, fraction=0.03, pad=0.01, ticks=[-1, 0, 1])
     bar.ax.set_yticklabels(["-1  wrong", "0  no answer", "+1  right"], fontsize=8)
     bar.outline.set_visible(False)
-    axes.set_xlabel(f"means over {', '.join(results.graphs)}", fontsize=8)
+    axes.set_xlabel(one_line(f"means over {', '.join(results.graphs)}"), fontsize=8, parse_math=False)
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=130, format="png")
     write(path, buffer.getvalue())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from ..bench.folder import EXPERIMENT
 from ..bench.records import RecordError, read_json
 from ..methods import METHODS
 from ..report.summary import Summary, read_runs, summarise
-from .conditions import BASE, DETECTIONS, HOMOPHILY, RISES, STRANGERS, ProbeTest, levels_of
+from .conditions import BASE, DETECTIONS, RISES, STRANGERS, ProbeTest
 
 KIND = "probe"  # of an experiment, in its folder
 OPEN = 0.05  # bits of the true posterior's mean entropy, below which there is nothing to be in doubt about
@@ -40,7 +40,7 @@ class Question(NamedTuple):
 def _asked(test: ProbeTest) -> Question:
     if test in RISES:
         other = "AU" if test.component == "EU" else "EU"
-        scale = f"1: only {test.component} rises; 0: both move alike, or nothing does; -1: {other} moves instead"
+        scale = f"1: only {test.component} rises; 0: both rise alike, or nothing moves; below: {other} moves instead"
     else:
         scale = "1: all of them score higher than all others; 0: guessing; -1: all lower (twice the AUROC, less 1)"
     return Question(test.name, test.label, f"{test.meaning}. {scale}")
@@ -78,7 +78,8 @@ class Answer:
         graph: The data set.
         method: The method.
         question: The name of the question.
-        value: Over seeds: from -1 (wrong direction) by 0 (no answer) to 1 (right).
+        value: Over seeds: from -1 (wrong direction) by 0 (no answer) to 1 (right). Of two components the mean is that
+            of mean changes, and the spread that of single seeds.
         epistemic: The change of EU, or its AUROC, over seeds; None where the question has none.
         aleatoric: The same of AU; None where the method has no AU.
     """
@@ -135,8 +136,39 @@ class ProbeResults:
             for graph in self.graphs
             for method in self.methods
             if (graph, method) in cells
-            for answer in _answers(graph, method, cells[graph, method])
+            for answer in (
+                *_answers(graph, method, cells[graph, method]),
+                *_against_truth(graph, method, self.truths(graph, method)),
+            )
         ]
+
+    @cached_property
+    def open_levels(self) -> set[tuple[str, str, float]]:
+        """The graphs, tests and levels whose true posterior leaves anything open, on average over seeds."""
+        entropies: dict[tuple[str, str, float], list[float]] = {}
+        for record in self.done:
+            probed = record["probe"]
+            if "truth" in probed:
+                key = probed["graph"], probed["test"], probed["level"]
+                entropies.setdefault(key, []).append(probed["truth"]["entropy"])
+        return {key for key, values in entropies.items() if np.mean(values) >= OPEN}
+
+    def truths(self, graph: str, method: str) -> list[Record]:
+        """The runs of a method beside a true posterior that leaves anything open; none unless all of them are there.
+
+        Args:
+            graph: The data set.
+            method: The method.
+        """
+        runs: list[Record] = [
+            record
+            for record in self.done
+            if (record["probe"]["graph"], record["method"]) == (graph, method)
+            and (graph, record["probe"]["test"], record["probe"]["level"]) in self.open_levels
+        ]
+        wanted = sum(name == graph for name, _, _ in self.open_levels)
+        seeds = {record["seed"] for record in runs}
+        return runs if len(runs) == wanted * len(seeds) else []
 
     def overall(self) -> dict[str, dict[str, float]]:
         """By method and question the mean over graphs, where the method was asked on all graphs that were."""
@@ -217,8 +249,8 @@ def cliffs_delta(before: Sequence[float], after: Sequence[float]) -> float:
 def rise(wanted: float, other: float) -> float:
     """One number for "this component must rise and the other stay", from the Cliff's deltas of both.
 
-    What the wanted one rises counts for it, and any change of the other against it, so that two names for one number,
-    and two numbers that mirror each other, get 0.
+    What the wanted one rises counts for it, and any change of the other against it: two names for one number, and two
+    numbers that mirror each other, get 0 where the wanted one rises, and less where it falls.
 
     Args:
         wanted: Of the component that must rise.
@@ -236,13 +268,15 @@ def _answers(graph: str, method: str, runs: Mapping[tuple[str, float, int], Reco
         if pairs and pairs[0][0]["aleatoric"] is not None:
             changes = {part: [_change(*pair, part) for pair in pairs] for part in ("epistemic", "aleatoric")}
             wanted, other = ("epistemic", "aleatoric") if test.component == "EU" else ("aleatoric", "epistemic")
+            moved = {part: summarise(values) for part, values in changes.items()}
             values = [rise(*each) for each in zip(changes[wanted], changes[other], strict=True)]
-            yield Answer(graph, method, test.name, summarise(values), *(summarise(part) for part in changes.values()))
+            # What seeds move in both directions cancels before the sign is taken away.
+            overall = replace(summarise(values), mean=rise(moved[wanted].mean, moved[other].mean))
+            yield Answer(graph, method, test.name, overall, moved["epistemic"], moved["aleatoric"])
     for test in DETECTIONS:
         found = [runs[key] for key in sorted(runs) if key[:2] == (test.name, test.levels[-1])]
         yield from _told(graph, method, test.name, found, "shifted_auroc")
     yield from _told(graph, method, STRANGERS.name, list(base.values()), "auroc")
-    yield from _against_truth(graph, method, list(runs.values()))
 
 
 def _change(before: Mapping[str, Any], after: Mapping[str, Any], part: str) -> float:
@@ -264,19 +298,6 @@ def _told(graph: str, method: str, question: str, records: Sequence[Record], met
         yield Answer(graph, method, question, told, *parts)
 
 
-def truths(records: Iterable[Record]) -> list[Mapping[str, Any]]:
-    """What was measured beside the true posterior, where that leaves anything open.
-
-    Args:
-        records: Of runs.
-    """
-    return [
-        record["probe"]
-        for record in records
-        if "truth" in record["probe"] and record["probe"]["truth"]["entropy"] >= OPEN
-    ]
-
-
 def doubt_of(probed: Mapping[str, Any]) -> str | None:
     """The score to be held against the true entropy: AU, or of methods without one the entropy.
 
@@ -293,70 +314,14 @@ def _against_truth(graph: str, method: str, records: Sequence[Record]) -> Iterab
     """
     columns: dict[str, dict[int, list[float]]] = {}
     for record in records:
-        for probed in truths([record]):
-            truth, doubt = probed["truth"], doubt_of(probed)
-            found = {
-                "true-entropy": None if doubt is None else truth["spearman"][doubt] or 0.0,
-                "true-error": truth["error_spearman"][probed["epistemic"]] or 0.0 if "error" in truth else None,
-                "inside": truth.get("inside"),
-            }
-            for question, value in found.items():
-                if value is not None:
-                    columns.setdefault(question, {}).setdefault(record["seed"], []).append(value)
+        probed, truth, doubt = record["probe"], record["probe"]["truth"], doubt_of(record["probe"])
+        found = {
+            "true-entropy": None if doubt is None else truth["spearman"][doubt] or 0.0,
+            "true-error": truth["error_spearman"][probed["epistemic"]] or 0.0 if "error" in truth else None,
+            "inside": truth.get("inside"),
+        }
+        for question, value in found.items():
+            if value is not None:
+                columns.setdefault(question, {}).setdefault(record["seed"], []).append(value)
     for question, by_seed in columns.items():
         yield Answer(graph, method, question, summarise([float(np.mean(values)) for values in by_seed.values()]))
-
-
-class Curve(NamedTuple):
-    """Means over seeds at the levels of a test.
-
-    Attributes:
-        levels: From the unchanged graph to the strongest change.
-        epistemic: Mean EU of ID test nodes at each.
-        aleatoric: Mean AU; empty where the method has none.
-        strangers: AUROC of EU for strangers at each.
-        accuracy: Of ID nodes; empty for methods that do not classify.
-    """
-
-    levels: list[float]
-    epistemic: list[float]
-    aleatoric: list[float]
-    strangers: list[float]
-    accuracy: list[float]
-
-
-def curve(results: ProbeResults, graph: str, method: str, test: ProbeTest) -> Curve | None:
-    """How a method's AU and EU go with the levels of a test; None where nothing was measured.
-
-    Args:
-        results: Of a probe.
-        graph: The data set.
-        method: The method.
-        test: One with a scale: ``RISES`` or ``HOMOPHILY``.
-    """
-    by_level: dict[float, list[Record]] = {}
-    for record in results.done:
-        probed = record["probe"]
-        if (probed["graph"], record["method"]) != (graph, method) or probed["test"] not in (BASE, test.name):
-            continue
-        level = test.start if probed["test"] == BASE else probed["level"]
-        by_level.setdefault(float(level or 0.0), []).append(record)
-    if len(by_level) < 2:
-        return None
-    levels = sorted(by_level) if test is HOMOPHILY else levels_of(test, list(by_level))
-
-    def means(value: Any) -> list[float]:
-        columns = [[value(record) for record in by_level[level]] for level in levels]
-        return [float(np.mean(column)) for column in columns] if all(None not in each for each in columns) else []
-
-    def score(part: str, record: Record) -> float | None:
-        name = record["probe"][part]
-        return None if name is None else record["probe"]["mean"][name]
-
-    return Curve(
-        levels,
-        means(lambda record: score("epistemic", record)),
-        means(lambda record: score("aleatoric", record)),
-        means(lambda record: record["scores"][record["probe"]["epistemic"]]["auroc"]),
-        means(lambda record: record["metrics"].get("accuracy")),
-    )

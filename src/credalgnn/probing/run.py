@@ -14,7 +14,7 @@ from ..bench.folder import Folder
 from ..bench.plan import plan
 from ..bench.tasks import load_tasks
 from ..bench.work import EngineName, Place, as_texts, check_engine, deadline_of, listed, make_engine, source_of
-from ..graphs import dataset_name
+from ..graphs import GraphError, Task, dataset_name
 from ..progress import Bar
 from .conditions import Condition, conditions
 from .measure import examine
@@ -62,6 +62,8 @@ def probe(
         progress: Show how far it is, on stderr.
     """
     check_engine(engine, address, jobs)
+    if seeds is not None and seeds < 1:
+        raise ValueError(f"seeds must be at least 1, not {seeds}")
     seeds = seeds or (1 if quick else SEEDS)
     deadline = deadline_of(time_limit)
     chosen = choose(listed(methods), settings or {}, with_baselines=False)
@@ -70,7 +72,9 @@ def probe(
     for spec in specs_of(datasets):
         name = dataset_name(spec)
         for each in conditions(spec, name, unchanged[name, 0], quick):
-            asked[dataset_name(each.spec)] = each
+            other = asked.setdefault(dataset_name(each.spec), each)
+            if other != each:
+                raise GraphError(f"{other.spec} is a change of {other.graph} that is asked anyway: leave {spec} out")
     source, tasks = load_tasks(source, [each.spec for each in asked.values()], range(seeds), False)
     runs = [
         plan(dataset, each.path, seed, "sealed", seed, each.config, [each.components])
@@ -106,4 +110,10 @@ def specs_of(datasets: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     Args:
         datasets: One, or several.
     """
+    for each in listed(datasets):
+        if isinstance(each, Task):
+            raise GraphError(
+                "a probe changes graphs itself: give what load_task finds the data set by, not the task (a file of "
+                "Graph.save, a folder with tables, package.module:name)"
+            )
     return [os.fspath(each) for each in listed(datasets)]

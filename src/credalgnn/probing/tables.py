@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 
 from .._texts import markdown as escaped
 from .._texts import one_line
 from ..report.summary import Summary
 from ..report.tables import aligned, pipes
 from .conditions import HOMOPHILY, RISES
-from .results import QUESTIONS, Answer, ProbeResults, curve, doubt_of, truths
+from .curves import TRUTH, beside_truth, by_neighbours, curve, every_value
+from .measure import BINS
+from .results import QUESTIONS, Answer, ProbeResults
 
-# What stands beside the true posterior: mean bits of the true entropy, how far AU is from it, how far the prediction is
-# from the truth (total variation), the mean widest interval, whether it is wider where the error is larger (Spearman),
-# and the share of nodes whose true distribution lies in the set.
-TRUTH = {
-    "entropy": "true entropy (bits)",
-    "bits": "AU, distance from it (bits)",
-    "error": "error of the prediction",
-    "width": "width",
-    "width_spearman": "width ~ error",
-    "inside": "truth inside",
-}
 SCALE = (
     "1: the right component answers, and only it; 0: no answer, or both answer alike; below 0: the wrong direction. "
-    "-: the question needs an AU, or a credal set, that the method does not have."
+    "-: the method has no AU or no credal set to ask, or not everything was measured. One seed is one draw: its small "
+    "answers may be chance."
 )
 
 
@@ -36,10 +29,10 @@ def as_text(results: ProbeResults) -> str:
     Args:
         results: Of a probe.
     """
-    graphs = ", ".join(results.graphs)
+    graphs = one_line(", ".join(results.graphs))
     lines = [f"Do AU and EU deserve their names? Mean over {graphs}", ""]
     lines += aligned(overview(results, [*QUESTIONS]))  # names are shorter than labels
-    return "\n".join([*lines, "", SCALE, *in_words(results)])
+    return "\n".join([*lines, "", SCALE, *map(one_line, in_words(results))])
 
 
 def in_words(results: ProbeResults) -> list[str]:
@@ -102,63 +95,35 @@ def as_markdown(results: ProbeResults) -> str:
     Args:
         results: Of a probe.
     """
-    parts = ["# Do AU and EU deserve their names?", "", f"{', '.join(results.graphs)}: means over graphs.", ""]
-    parts += [*pipes(overview(results)), "", SCALE, "", *in_words(results), "", "## What is asked", ""]
+    parts = ["# Do AU and EU deserve their names?", "", escaped(f"{', '.join(results.graphs)}: means over graphs."), ""]
+    parts += [*pipes(overview(results)), "", SCALE, "", *map(escaped, in_words(results)), "", "## What is asked", ""]
     asked = dict.fromkeys(answer.question for answer in results.answers)
     parts += pipes([["test", "what"], *([QUESTIONS[name].label, escaped(QUESTIONS[name].meaning)] for name in asked)])
     for graph in results.graphs:
         mine = [answer for answer in results.answers if answer.graph == graph]
         seeds = max((answer.value.n for answer in mine), default=0)
-        parts += ["", f"## {escaped(graph)}", "", f"Mean ± standard deviation over {seeds} seeds.", ""]
+        spread = f"Mean ± standard deviation over {seeds} seeds." if seeds > 1 else "One seed."
+        parts += ["", f"## {escaped(graph)}", "", spread, ""]
         parts += pipes(by_method(mine, results.methods))
         for test in RISES:
             parts += _levels(results, graph, test.name)
+        parts += _neighbours(results, graph)
     for graph in results.graphs:
-        if truth := beside_truth(results, graph):
-            what = "Means over its homophilies that leave anything open; the page says what each column is."
+        found = {method: beside_truth(results.truths(graph, method)) for method in results.methods}
+        rows = [[method, *_cells(row.values())] for method, row in found.items() if row]
+        if rows:
+            what = "Means over the homophilies that leave anything open; errors and distances over nodes."
             parts += ["", f"## {escaped(graph)} beside its true posterior", "", what, ""]
-            parts += pipes([["method", *TRUTH.values()], *([method, *_cells(row)] for method, row in truth.items())])
+            parts += pipes([["method", *TRUTH.values()], *rows])
     if any(curve(results, graph, method, HOMOPHILY) for graph in results.graphs for method in results.methods):
-        parts += ["", "## Homophily", "", "csbm: AUROC of EU for strangers, by the share of edges within a class.", ""]
+        what = "csbm: AUROC of EU for strangers / accuracy, by the share of edges within a class."
+        parts += ["", "## Homophily", "", what, ""]
         parts += pipes(homophily_table(results))
     return "\n".join(parts) + "\n"
 
 
-def beside_truth(results: ProbeResults, graph: str) -> dict[str, dict[str, float | None]]:
-    """Of every method beside the true posterior of a graph what ``TRUTH`` names; empty where that is not known.
-
-    Args:
-        results: Of a probe.
-        graph: The data set.
-    """
-    rows: dict[str, list[tuple[float | None, ...]]] = {}
-    for record in results.done:
-        for probed in truths([record]):
-            if probed["graph"] == graph:
-                truth, doubt = probed["truth"], doubt_of(probed)
-                # A difference in bits is worth a number only of what is measured in bits.
-                bits = truth["bits"][doubt] if doubt in ("AU", "entropy") else None
-                sets = (truth.get(name) for name in ("error", "width", "width_spearman", "inside"))
-                rows.setdefault(record["method"], []).append((truth["entropy"], bits, *sets))
-    return {
-        method: dict(zip(TRUTH, map(mean_of, zip(*rows[method], strict=True)), strict=True))
-        for method in results.methods
-        if method in rows
-    }
-
-
-def mean_of(values: Sequence[float | None]) -> float | None:
-    """The mean of what is there; None where nothing is.
-
-    Args:
-        values: Numbers or None.
-    """
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
-def _cells(row: Mapping[str, float | None]) -> list[str]:
-    return ["-" if value is None else f"{value:.3f}" for value in row.values()]
+def _cells(values: Iterable[float | None], scale: float = 1.0, digits: int = 3) -> list[str]:
+    return ["-" if value is None else f"{scale * value:.{digits}f}" for value in values]
 
 
 def by_method(answers: Sequence[Answer], methods: Sequence[str]) -> list[list[str]]:
@@ -182,21 +147,32 @@ def _levels(results: ProbeResults, graph: str, name: str) -> list[str]:
     """Mean EU and AU at every level of a test."""
     test = next(each for each in RISES if each.name == name)
     curves = {method: curve(results, graph, method, test) for method in results.methods}
-    shown = {method: one for method, one in curves.items() if one is not None and one.aleatoric}
+    shown = {method: one for method, one in curves.items() if one is not None and any(one.aleatoric)}
     if not shown:
         return []
-    levels = next(iter(shown.values())).levels
-    table = [["method", *(f"{100 * level:g} %" for level in levels)]]
+    table = [["method", *(f"{100 * level:g} %" for level in next(iter(shown.values())).levels)]]
     for method, one in shown.items():
-        if one.levels == levels:
-            pairs = zip(one.epistemic, one.aleatoric, strict=True)
-            table.append([method, *(f"{eu:.3f} / {au:.3f}" for eu, au in pairs)])
+        pairs = zip(_cells(one.epistemic), _cells(one.aleatoric), strict=True)
+        table.append([method, *(f"{eu} / {au}" for eu, au in pairs)])
     what = "kept" if name == "labels" else "wrong"
     return ["", f"Mean EU / AU of known test nodes, by the share of labels {what}", "", *pipes(table)]
 
 
+def _neighbours(results: ProbeResults, graph: str) -> list[str]:
+    """AUROC of EU for strangers, and accuracy, by the share of a node's neighbours that are of its class."""
+    found = {method: by_neighbours(results, graph, method) for method in results.methods}
+    heads = [f"{100 * low:.0f} to {100 * high:.0f} %" for low, high in itertools.pairwise(BINS)]
+    rows = []
+    for method, values in found.items():
+        if values:
+            pairs = zip(_cells(values["auroc"], 100.0, 1), _cells(values["accuracy"], 100.0, 1), strict=True)
+            rows.append([method, *(f"{auroc} / {accuracy}" for auroc, accuracy in pairs)])
+    title = "AUROC of EU for strangers / accuracy, by the share of a node's neighbours that are of its class"
+    return ["", title, "", *pipes([["method", *heads], *rows])] if rows else []
+
+
 def homophily_table(results: ProbeResults) -> list[list[str]]:
-    """AUROC of EU for strangers on graphs of other homophily, a row a method.
+    """AUROC of EU for strangers and accuracy on graphs of other homophily, a row a method.
 
     Args:
         results: Of a probe.
@@ -207,8 +183,24 @@ def homophily_table(results: ProbeResults) -> list[list[str]]:
             one = curve(results, graph, method, HOMOPHILY)
             if one is not None:
                 table = table or [["method", *(f"{level:g}" for level in one.levels)]]
-                table.append([method, *(f"{100 * value:.1f}" for value in one.strangers)])
+                pairs = zip(_cells(one.auroc, 100.0, 1), _cells(one.accuracy, 100.0, 1), strict=True)
+                table.append([method, *(f"{auroc} / {accuracy}" for auroc, accuracy in pairs)])
     return table
+
+
+def levels_as_csv(results: ProbeResults) -> str:
+    """Everything that was measured at levels, homophilies and beside the truth, one line a value.
+
+    Args:
+        results: Of a probe.
+    """
+    file = io.StringIO()
+    table = csv.writer(file, lineterminator="\n")
+    table.writerow(["graph", "method", "test", "level", "quantity", "mean"])
+    for *key, value in every_value(results):
+        if value is not None:
+            table.writerow([*key, f"{value:.6g}"])
+    return file.getvalue()
 
 
 def as_csv(results: ProbeResults) -> str:

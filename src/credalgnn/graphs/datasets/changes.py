@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 import re
 from dataclasses import replace
 from functools import partial
@@ -47,7 +48,7 @@ def split_changes(text: str) -> tuple[str, list[Change]]:
             follow each other.
     """
     found = re.fullmatch(r"(.+?)((?:\+\w+=[^+]*)+)", text, re.DOTALL)
-    if found is None:
+    if found is None or os.path.exists(text):  # a file or a folder may be called so
         return text, []
     return found[1], [_change(part, text) for part in found[2].removeprefix("+").split("+")]
 
@@ -56,6 +57,8 @@ def _change(part: str, text: str) -> Change:
     pairs = [item.partition("=") for item in part.split(",")]
     values: dict[str, float] = {}
     for name, equals, text_value in pairs:
+        if name in values:
+            raise GraphError(f"{text:.100}: {name} stands there twice")
         try:
             values[name] = int(text_value) if re.fullmatch(r"-?\d{1,15}", text_value) else float(text_value)
         except ValueError:
@@ -76,7 +79,7 @@ def with_parameters(dataset: Dataset, changes: list[Change]) -> Dataset:
         changes: All of them.
     """
     known = {} if dataset.files else inspect.signature(dataset.make).parameters
-    numbers = [name for name, each in known.items() if isinstance(each.default, int | float)]
+    numbers = [name for name, each in known.items() if type(each.default) in (int, float) and name != "split_seed"]
     parameters = {}
     for name, value, options in changes:
         allowed = SHIFTS.get(name, ())

@@ -48,6 +48,8 @@ function showAnswers() {
 
 /* ---------- curves ---------- */
 
+const colourOf = (method) => `c${data.methods.indexOf(method) % COLOURS}`; // its own, whoever else is drawn
+
 function lines(width, curves, x, yTitle, series, label) {
   const shown = state.drawn.filter((method) => curves[method] && series.some((name) => (curves[method][name] || []).some(known)));
   if (!shown.length) return "Nothing of this was measured for the methods that are ticked.";
@@ -55,7 +57,7 @@ function lines(width, curves, x, yTitle, series, label) {
   const [low, high] = range(values), margin = 0.05 * (high - low || 1);
   const { node, X, Y } = chart(width, 260, x, { lo: Math.min(low, 0) < 0 ? low - margin : 0, hi: Math.max(high + margin, LEAST), title: yTitle }, label);
   for (const method of shown) {
-    const colour = `c${state.drawn.indexOf(method) % COLOURS}`;
+    const colour = colourOf(method);
     series.forEach((name, k) => node.append(svg("polyline", { class: `series ${colour}${k ? " other" : ""}`, "data-method": method, "data-series": name,
       points: points(x.places, curves[method][name] || [], X, Y).join(" ") }),
     ...points(x.places, curves[method][name] || [], X, Y).map((place) => svg("circle", { class: `dot ${colour}`, cx: place.split(",")[0], cy: place.split(",")[1], r: 2.5 }))));
@@ -89,7 +91,9 @@ function drawHomophily() {
     [`Strangers told, ${graph}`, (width) => lines(width, local, axis, "AUROC of EU", ["auroc"], `AUROC by local homophily on ${graph}`)],
     [`Accuracy, ${graph}`, (width) => lines(width, local, axis, "accuracy", ["accuracy"], `accuracy by local homophily on ${graph}`)],
     ...(swept ? [[`Strangers told, ${swept[0]} by homophily`, (width) => lines(width, swept[1],
-      axisOf(Object.values(swept[1])[0].levels, "share of edges within a class", num), "AUROC of EU", ["strangers"], `AUROC by homophily of ${swept[0]}`)]] : []),
+      axisOf(Object.values(swept[1])[0].levels, "share of edges within a class", num), "AUROC of EU", ["auroc"], `AUROC by homophily of ${swept[0]}`)],
+    [`Accuracy, ${swept[0]} by homophily`, (width) => lines(width, swept[1],
+      axisOf(Object.values(swept[1])[0].levels, "share of edges within a class", num), "accuracy", ["accuracy"], `accuracy by homophily of ${swept[0]}`)]] : []),
   ]);
 }
 
@@ -112,10 +116,11 @@ function showKeys() {
     el("input", { type: "checkbox", value: method, checked: state.drawn.includes(method), onchange: (event) => {
       state.drawn = event.target.checked ? [...state.drawn, method] : state.drawn.filter((other) => other !== method);
       showKeys();
+      $("keys").querySelector(`input[value="${CSS.escape(method)}"]`).focus(); // the keys were made anew
       draw();
     } }),
     state.drawn.includes(method) ? svg("svg", { width: 18, height: 10, "aria-hidden": "true" },
-      svg("line", { class: `series c${state.drawn.indexOf(method) % COLOURS}`, x1: 0, x2: 16, y1: 5, y2: 5 })) : null, ` ${method}`)));
+      svg("line", { class: `series ${colourOf(method)}`, x1: 0, x2: 16, y1: 5, y2: 5 })) : null, ` ${method}`)));
 }
 
 function draw() { drawLevels(); drawHomophily(); }
