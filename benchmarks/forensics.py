@@ -41,20 +41,20 @@ BUDGETS = {
 HEADS = (("sigmoid-head", "sigmoid-backbone"), ("midpoint-softmax", "no-z0"))
 CREDAL_REST = ("last-epoch", "one-seed", "greedy-pour", "saturating-auroc")
 SCORES = (("kth-neighbour", "logit-mahalanobis", "box-hull"), ("greedy-pour",), ("saturating-auroc",))
-LOG = "--scale log"  # learning rate and weight decay drawn evenly in their logarithms
-GUESSES = (("row-normalised",), ("sigmoid-vanilla",))  # of ours, each of them on top of all that the authors have told
+VANILLA = ("ood-stopping", "last-epoch", "one-seed")
+ROWS, LOG = ("row-normalised",), "--scale log"  # guesses of ours, each on top of all that the authors have told
 STEPS = {
     "chameleon": {
         "credal": (*HEADS, CREDAL_REST, (LOG,)),
-        "vanilla": (("ood-stopping",), ("last-epoch", "one-seed"), *SCORES, *GUESSES),
+        "vanilla": (VANILLA, *SCORES, ROWS),
     },
     "squirrel": {
-        "credal": (*HEADS, CREDAL_REST, (LOG,)),
-        "vanilla": (("ood-stopping", "last-epoch", "one-seed"), *SCORES, *GUESSES),
+        "credal": (HEADS[0], (*HEADS[1], *CREDAL_REST)),
+        "vanilla": (VANILLA, *SCORES, ROWS),
     },
     "coauthor": {
-        "credal": ((*HEADS[0], *HEADS[1], *CREDAL_REST), (LOG,)),
-        "vanilla": (("fresh-split",), ("ood-stopping", "last-epoch", "one-seed"), *SCORES),
+        "credal": ((*HEADS[0], *HEADS[1], *CREDAL_REST),),
+        "vanilla": (("fresh-split",), VANILLA, *SCORES),
     },
 }
 WHAT = {"credal": "Credal models", "vanilla": "Vanilla GNNs, and what stands on them"}
