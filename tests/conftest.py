@@ -24,6 +24,7 @@ LONGEST = [
     "test_bench",
     "test_ray",
     "test_reproduce",
+    "test_probe",
     "test_tuning_objective",
     "test_tuning_run",
     "test_datasets",

@@ -282,7 +282,7 @@ def test_a_folder_of_a_benchmark_is_no_probe(
     cg.benchmark("digits", ["feature-sum"], seeds=1, out=tmp_path / "b", predictions="none", progress=False)
     assert main(["report", str(folder), str(tmp_path / "b"), "--out", str(tmp_path / "both")]) == 2
     assert "is no run of a probe" in capfd.readouterr().err
-    assert main(["probe", "-d", "digits", "-m", "degree", "--out", str(tmp_path / "b")]) == 2
+    assert main(["probe", "-d", "digits", "-m", "degree", "--quick", "--out", str(tmp_path / "b")]) == 2
     assert "holds another experiment" in capfd.readouterr().err
 
 
