@@ -222,7 +222,7 @@ def records(path: Path) -> dict[str, Any]:
 
 
 def test_a_kill_loses_nothing_and_the_same_command_goes_on(folder: Path, tmp_path: Path) -> None:
-    names = [f"probe_methods:{kind.__name__}" for kind in HAND_MADE]
+    names = ["probe_methods:Mirror", "probe_methods:Constant"]
     words = ["probe", "-d", "digits", "-m", *names, "--quick", "--out", str(tmp_path / "p"), "--jobs", "1"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     command = [sys.executable, "-m", "credalgnn", *words]
@@ -235,7 +235,7 @@ def test_a_kill_loses_nothing_and_the_same_command_goes_on(folder: Path, tmp_pat
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "p").glob("runs/*/*/*.json")}
-    expected = records(folder)
+    expected = {path: record for path, record in records(folder).items() if record["method"] in ("mirror", "constant")}
     assert 5 <= len(kept) < len(expected)
     result = credalgnn(*words)
     assert result.returncode == 0, result.stderr
