@@ -221,6 +221,7 @@ def records(path: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_kill_loses_nothing_and_the_same_command_goes_on(folder: Path, tmp_path: Path) -> None:
     names = ["probe_methods:Mirror", "probe_methods:Constant"]
     words = ["probe", "-d", "digits", "-m", *names, "--quick", "--out", str(tmp_path / "p"), "--jobs", "1"]
