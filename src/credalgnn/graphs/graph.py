@@ -27,6 +27,7 @@ from ._checks import (
 )
 from .description import Description, describe
 from .errors import GraphError
+from .in_edges import InEdges
 
 if TYPE_CHECKING:
     from pyarrow import Table
@@ -123,6 +124,14 @@ class Graph:
     def num_classes(self) -> int:
         """How many classes there are, whether a node is of them or not."""
         return len(self.class_names)
+
+    @property
+    def in_edges(self) -> InEdges:
+        """The edges by their target, made once: what neighbours are drawn from and pieces of the graph are read by."""
+        if "in edges" not in self.derived:
+            self.derived["in edges"] = InEdges.of(self.edge_index, self.num_nodes, self.edge_weight)
+        made: InEdges = self.derived["in edges"]
+        return made
 
     @cached_property
     def fingerprint(self) -> str:
