@@ -1,4 +1,4 @@
-"""Loops over edges that lie by their target: compiled by numba, one pass each, hardly any memory."""
+"""Loops over edges and ids of large graphs: compiled by numba, one pass each, hardly any memory."""
 
 from __future__ import annotations
 
