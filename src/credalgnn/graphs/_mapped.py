@@ -107,12 +107,16 @@ class Writer:
     def __enter__(self) -> Writer:
         return self
 
+    def abandon(self) -> None:
+        """Write no more: the file is not whole, but a later writer may go on with it."""
+        with suppress(OSError):  # what failed may be the writing
+            self._file.close()
+
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             self.close()
         else:
-            with suppress(OSError):  # what failed may be the writing
-                self._file.close()
+            self.abandon()
 
 
 class Pieces:

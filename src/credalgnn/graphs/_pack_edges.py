@@ -148,6 +148,11 @@ class EdgeWriter:
         for file in (*self._ends, self._weights):
             file.close()
 
+    def abandon(self) -> None:
+        """Write no more; a later writer goes on behind the last whole shard."""
+        for file in (*self._ends, self._weights):
+            file.abandon()
+
 
 def number_ends(
     work: Path, nodes: NodeState, edges: int, node_shards: Sequence[Shard], memory: int, ids: Path, tell: Tell

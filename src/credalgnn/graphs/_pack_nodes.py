@@ -103,9 +103,8 @@ class NodeWriter:
                 self._features(batch, shard)
                 self.state.rows += batch.table.num_rows
         self.state.shards.append(self.state.rows - before)
-        for file in (self._keys, self._codes, self._texts, self._lengths, self._matrix):
-            if file is not None:
-                file.flush()
+        for file in self._files():
+            file.flush()
         return self.state.shards[-1]
 
     def _types(self, shard: Shard) -> dict[str, Any]:
@@ -249,9 +248,17 @@ class NodeWriter:
 
     def close(self) -> None:
         """All shards are read."""
-        for file in (self._keys, self._codes, self._texts, self._lengths, self._matrix):
-            if file is not None:
-                file.close()
+        for file in self._files():
+            file.close()
+
+    def abandon(self) -> None:
+        """Write no more; a later writer goes on behind the last whole shard."""
+        for file in self._files():
+            file.abandon()
+
+    def _files(self) -> list[Writer]:
+        files = [self._keys, self._codes, self._texts, self._lengths]
+        return files if self._matrix is None else [*files, self._matrix]
 
 
 def finish_nodes(folder: Path, work: Path, state: NodeState) -> list[str]:

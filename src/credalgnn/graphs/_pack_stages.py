@@ -6,6 +6,7 @@ import hashlib
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -154,13 +155,16 @@ class Packer:
 
     def _read_all(self, stage: str, writer: Any, shards: list[Shard], journal: dict[str, Any]) -> None:
         tell = self._tell(stage)
-        for at, shard in enumerate(shards):
-            if at >= len(writer.state.shards):
-                writer.add(shard)
-                journal[stage] = {"state": writer.state.values()}
-                self._write_journal(journal)
-            tell(at + 1, len(shards))
-        writer.close()
+        try:
+            for at, shard in enumerate(shards):
+                if at >= len(writer.state.shards):
+                    writer.add(shard)
+                    journal[stage] = {"state": writer.state.values()}
+                    self._write_journal(journal)
+                tell(at + 1, len(shards))
+            writer.close()
+        finally:
+            writer.abandon()  # which does nothing to files that are closed
         journal[stage] = {"state": writer.state.values()}
 
     def _rows_at_once(self) -> int:
@@ -214,30 +218,29 @@ class Packer:
         bounds: list[int] = journal["buckets"]["bounds"]
         done, written = journal.get("sort", {}).get("buckets", [0, 0])
         kind = record_type(nodes, edges)
-        starts = Writer(self._folder / "starts.npy", np.int64, None, 1 + bounds[done] if done else 0)
-        sources = Writer(self._folder / "sources.npy", kind["source"], None, written)
-        weights = Writer(self._folder / "weights.npy", np.float32, None, written) if edges.weighted else None
-        if not done:
-            starts.add(np.zeros(1, np.int64))
-        files = [file for file in (starts, sources, weights) if file is not None]
+        kinds = {"starts": np.dtype(np.int64), "sources": kind["source"], "weights": np.dtype(np.float32)}
         tell = self._tell("sort")
-        for at, (first, last) in enumerate(pairwise(bounds)):
-            if at < done:
-                continue
-            path = self._work / f"bucket-{at}"
-            counts, found, numbers = sort_bucket(path, first, last, kind, nodes.rows, self._undirected)
-            starts.add(written + np.cumsum(counts))
-            sources.add(found)
-            if weights is not None and numbers is not None:
-                weights.add(numbers)
-            written += len(found)
-            for file in files:
-                file.flush()
-            journal["sort"] = {"buckets": [at + 1, written]}
-            self._write_journal(journal)
-            tell(at + 1, len(bounds) - 1)
-        for file in files:
-            file.close()
+        with ExitStack() as stack:
+            files = {}
+            for name in ("starts", "sources", *(["weights"] if edges.weighted else [])):
+                rows = written if name != "starts" else 1 + bounds[done] if done else 0
+                path = self._folder / f"{name}.npy"
+                files[name] = stack.enter_context(Writer(path, kinds[name], None, rows))
+            if not done:
+                files["starts"].add(np.zeros(1, np.int64))
+            for at, (first, last) in list(enumerate(pairwise(bounds)))[done:]:
+                path = self._work / f"bucket-{at}"
+                counts, found, numbers = sort_bucket(path, first, last, kind, nodes.rows, self._undirected)
+                files["starts"].add(written + np.cumsum(counts))
+                files["sources"].add(found)
+                if numbers is not None:
+                    files["weights"].add(numbers)
+                written += len(found)
+                for file in files.values():
+                    file.flush()
+                journal["sort"] = {"buckets": [at + 1, written]}
+                self._write_journal(journal)
+                tell(at + 1, len(bounds) - 1)
 
     def _seal(self, journal: dict[str, Any]) -> None:
         """Nothing but the graph stays, and its header says what it is."""
