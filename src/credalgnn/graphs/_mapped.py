@@ -107,12 +107,69 @@ class Writer:
     def __enter__(self) -> Writer:
         return self
 
+    def abandon(self) -> None:
+        """Write no more: the file is not whole, but a later writer may go on with it."""
+        with suppress(OSError):  # what failed may be the writing
+            self._file.close()
+
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             self.close()
         else:
-            with suppress(OSError):  # what failed may be the writing
-                self._file.close()
+            self.abandon()
+
+
+class Pieces:
+    """An array of one dimension in a file that is read, and changed, piece by piece, and never mapped.
+
+    Args:
+        path: The file, of a ``Writer``.
+        dtype: The type of its numbers.
+        rows: Make it, with so many zeros.
+    """
+
+    def __init__(self, path: Path, dtype: Any, rows: int | None = None) -> None:
+        self.dtype = np.dtype(dtype)
+        self._file: BinaryIO = path.open("r+b" if rows is None else "w+b")
+        if rows is not None:
+            self._file.write(header(self.dtype.str, (rows,)))
+            self._file.truncate(HEADER + rows * self.dtype.itemsize)
+        self._rows: int = (os.fstat(self._file.fileno()).st_size - HEADER) // self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def read(self, first: int, count: int) -> NDArray[Any]:
+        """Some of its numbers, fewer at the end.
+
+        Args:
+            first: The first one.
+            count: How many.
+        """
+        self._file.seek(HEADER + first * self.dtype.itemsize)
+        return np.fromfile(self._file, self.dtype, min(count, self._rows - first))
+
+    def write(self, first: int, values: NDArray[Any]) -> None:
+        """Change some of its numbers.
+
+        Args:
+            first: The first one.
+            values: What they become.
+        """
+        self._file.seek(HEADER + first * self.dtype.itemsize)
+        self._file.write(np.ascontiguousarray(values, self.dtype).view(np.uint8).data)
+
+    def flush(self) -> None:
+        """Bring all changes to the disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def __enter__(self) -> Pieces:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):  # what failed may be the writing
+            self._file.close()
 
 
 class Map:
