@@ -159,7 +159,9 @@ def by_hand(task: Task, nodes: list[int]) -> tuple[np.ndarray, np.ndarray]:
     return task.graph.features.to_dense().double().numpy()[nodes], np.array(edges).T
 
 
-@pytest.mark.parametrize("options", [{}, {"dropout": 0.3}, {"batch_size": 16}, {"backbone": "gcn"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"dropout": 0.3}, {"batch_size": 16, "fanouts": [0, 0]}, {"backbone": "gcn"}], ids=str
+)
 def test_the_monitor_looks_at_training_and_known_validation_nodes(options: dict[str, Any]) -> None:
     """A naive network with the fitted weights has the loss that early stopping saw, on a graph made by hand."""
     task = small_task()

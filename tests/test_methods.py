@@ -19,6 +19,7 @@ from torch import Tensor
 
 import references as ref
 from credalgnn.graphs import Graph, Split, Task, csbm
+from credalgnn.graphs.in_edges import InEdges
 from credalgnn.methods import (
     KNN,
     KNNLJ,
@@ -40,7 +41,7 @@ from credalgnn.methods import (
     scores,
 )
 from credalgnn.methods.inputs import inputs
-from credalgnn.nn import SAGE, Adjacency, SparseMatrix, TrainingError
+from credalgnn.nn import SAGE, Adjacency, EdgeRows, SparseMatrix, TrainingError
 from credalgnn.nn.sampling import Sampler
 from oracles import brute_lower_entropy, brute_upper_entropy, hull_upper_entropy
 from pyg import GAT
@@ -1308,10 +1309,8 @@ def test_drawn_neighbours_are_unbiased(kind: str) -> None:
     sources = torch.arange(1, 41)
     edges = Adjacency(torch.stack([sources, torch.zeros_like(sources)]), 41)
     x = torch.linspace(-1, 2, 41)[:, None]
-    sampler = Sampler(x, edges, 1, 1)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        drawn = [sampler.around(torch.tensor([0])) for _ in range(2000)]
+    sampler = Sampler(x, EdgeRows(*InEdges.of(edges.edge_index, 41)), [10])
+    drawn = [sampler.around(torch.tensor([0]), number) for number in range(2000)]
     found = torch.stack([(getattr(batch.edges, kind) @ batch.x)[0, 0] for batch in drawn])
     assert float(found.std()) > 0.01
     exact = (getattr(edges, kind) @ x)[0, 0]

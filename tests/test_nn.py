@@ -18,6 +18,7 @@ from torch import Tensor
 
 import references as ref
 from credalgnn import log_interval_softmax
+from credalgnn.graphs.in_edges import InEdges
 from credalgnn.nn import (
     GCN,
     SAGE,
@@ -25,6 +26,7 @@ from credalgnn.nn import (
     Classifier,
     CredalHead,
     Draws,
+    EdgeRows,
     Monitor,
     PyGBackbone,
     Schedule,
@@ -328,6 +330,10 @@ def test_pyg_models_get_weights_or_refuse_them() -> None:
             PyGBackbone(module)(x, weighted)
 
 
+def rows_of(edges: Adjacency) -> EdgeRows:
+    return EdgeRows(*InEdges.of(edges.edge_index, edges.num_nodes, edges.edge_weight))
+
+
 @pytest.mark.parametrize("name", ["mean", "normalized"])
 @pytest.mark.parametrize("loop", [False, True])
 def test_drawn_weighted_neighbours_are_unbiased(name: str, loop: bool) -> None:
@@ -336,10 +342,8 @@ def test_drawn_weighted_neighbours_are_unbiased(name: str, loop: bool) -> None:
     weights = torch.linspace(0.1, 3, len(sources))
     edges = Adjacency(torch.stack([sources, torch.zeros_like(sources)]), 41, weights)
     x = torch.linspace(-1, 2, 41)[:, None]
-    sampler = Sampler(x, edges, 1, 1)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        drawn = [sampler.around(torch.tensor([0])) for _ in range(2000)]
+    sampler = Sampler(x, rows_of(edges), [FANOUT])
+    drawn = [sampler.around(torch.tensor([0]), number) for number in range(2000)]
     values = torch.stack([(getattr(batch.edges, name) @ batch.x)[0, 0] for batch in drawn])
     assert float(values.std()) > 0.01
     exact = (getattr(edges, name) @ x)[0, 0]
@@ -354,8 +358,8 @@ def test_a_batch_with_all_neighbours_gives_what_the_whole_weighted_graph_gives(k
     x = features_of(False, torch.float32)[0]
     ours, _ = twins(kind, 2, CLASSES)
     seeds = torch.tensor([7, 3, 48, 5, 20])
-    batch = Sampler(x, weighted, 5, 2).around(seeds)
-    torch.testing.assert_close(ours(batch.x, batch.edges)[-1][batch.seeds], ours(x, weighted)[-1][seeds])
+    batch = Sampler(x, rows_of(weighted), [FANOUT, FANOUT]).around(seeds)
+    torch.testing.assert_close(ours(batch.x, batch.edges)[-1], ours(x, weighted)[-1][seeds])
 
 
 def test_adjacency_without_edges() -> None:

@@ -163,7 +163,7 @@ def test_edges_of_a_batch_stand_for_those_that_are_left_out() -> None:
         graph.edge_index,
         graph.num_nodes,
         graph.edge_weight,
-        Sample(whole, torch.arange(graph.num_nodes), torch.ones(graph.num_edges)),
+        Sample(whole, torch.arange(graph.num_nodes), torch.ones(graph.num_edges), (graph.num_nodes,)),
     )
     draws = torch.Generator().manual_seed(0)
     mean = sum(thinned(batch, 0.3, draws).mean.to_dense() for _ in range(400)) / 400

@@ -221,7 +221,8 @@ def leaks(root: object, task: Task) -> list[np.ndarray]:
     nodes = task.graph.num_nodes
     visible = torch.cat([task.training.train, task.training.val]).numpy()
     hidden = np.setdiff1d(np.arange(nodes), visible)
-    public = [task.graph.features.numpy(), task.graph.edge_index.numpy()]
+    edges = task.graph.in_edges
+    public = [part.numpy() for part in (task.graph.features, task.graph.edge_index, edges.starts, edges.sources)]
     bad = []
     for array in reachable(root):
         if array.dtype.kind not in "biuf" or any(array.shape == p.shape and np.array_equal(array, p) for p in public):

@@ -72,6 +72,5 @@ def _describe(args: argparse.Namespace) -> None:
     print(f"{'':15s} {'here':>12s}" + (f"{'paper':>12s}" if paper else ""))
     for key, value in ours.items():
         print(f"{key:15s} {value:12,d}" + (f"{paper[key]:12,d}" if paper else ""))
-    pairs = task.graph.num_pairs
-    if paper and ours["edges"] != paper["edges"] == pairs:
+    if paper and ours["edges"] != paper["edges"] == (pairs := task.graph.num_pairs):
         print(f"\nThe paper counts the edges of {args.name} as pairs of nodes, whatever their direction: {pairs:,}.")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from ._rows import pieces
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -66,25 +70,32 @@ def describe(graph: Graph) -> Description:
     Args:
         graph: What to describe.
     """
-    source, target = graph.edge_index
-    count = graph.num_nodes
-    code = source * count + target
-    unique = torch.unique(code)
-    touched = torch.zeros(count, dtype=torch.bool)
-    touched[source] = True
-    touched[target] = True
-    reverse = torch.unique(target * count + source)
-    known = (graph.labels[source] >= 0) & (graph.labels[target] >= 0)
-    same = graph.labels[source][known] == graph.labels[target][known]
-    if graph.features.layout == torch.sparse_csr:
-        filled = graph.features.values() != 0
-        rows = torch.repeat_interleave(torch.arange(count), graph.features.crow_indices().diff())[filled]
-        active, nonempty = int(filled.sum()), len(torch.unique(rows))
-    else:
-        filled = graph.features != 0
-        active, nonempty = int(filled.sum()), int(filled.any(1).sum())
+    from ._edge_kernels import count_edges, count_filled  # here, as numba takes long to load
+
+    count, edges = graph.num_nodes, graph.in_edges
+    labels, touched = _narrow(graph), np.zeros(count, np.bool_)
+    totals, balance = np.zeros(4, np.int64), np.zeros(1, np.uint64)
+    smallest, largest = float("inf"), 0.0
+    for first, last in edges.pieces():
+        starts = edges.starts[first : last + 1]
+        here = slice(int(starts[0]), int(starts[-1]))
+        sources = edges.sources[here].clone()  # which is sorted
+        count_edges((starts - starts[0]).numpy(), sources.numpy(), first, labels, touched, totals, balance)
+        if edges.weights is not None and len(sources):
+            smallest = min(smallest, float(edges.weights[here].min()))
+            largest = max(largest, float(edges.weights[here].max()))
+        graph.release()
+    loops, duplicates, known, same = totals.tolist()
+    filled = np.zeros(2, np.int64)
+    for piece in pieces(graph.features):
+        rows = graph.rows(piece)
+        if rows.layout == torch.sparse_csr:
+            filled += _filled(rows)
+        else:
+            count_filled(rows.numpy(), filled)
+        graph.release()
+    active, nonempty = filled.tolist()
     counts = torch.bincount(graph.labels[graph.labels >= 0], minlength=graph.num_classes).tolist()
-    weights = graph.edge_weight
     return Description(
         nodes=count,
         edges=graph.num_edges,
@@ -92,13 +103,13 @@ def describe(graph: Graph) -> Description:
         density=active / (count * graph.num_features),
         class_counts=dict(zip(graph.class_names, counts, strict=True)),
         unlabelled=int((graph.labels < 0).sum()),
-        homophily=float(same.double().mean()) if len(same) else float("nan"),
-        isolated=int((~touched).sum()),
-        self_loops=int((source == target).sum()),
-        duplicate_edges=graph.num_edges - len(unique),
+        homophily=same / known if known else float("nan"),
+        isolated=int(count - touched.sum()),
+        self_loops=loops,
+        duplicate_edges=duplicates,
         empty_features=count - nonempty,
-        directed=not torch.equal(unique, reverse),
-        weights=None if weights is None else (float(weights.min()), float(weights.max())),
+        directed=bool(balance[0]),
+        weights=None if edges.weights is None or not edges.num_edges else (smallest, largest),
     )
 
 
@@ -108,9 +119,50 @@ def local_homophily(graph: Graph) -> Tensor:
     Args:
         graph: The graph, with its labels.
     """
-    source, target = graph.edge_index
-    known = (graph.labels[source] >= 0) & (graph.labels[target] >= 0) & (source != target)
-    source, target = source[known], target[known]
-    degree = torch.bincount(target, minlength=graph.num_nodes)
-    alike = (graph.labels[source] == graph.labels[target]).double()
-    return torch.zeros(graph.num_nodes, dtype=torch.float64).index_add_(0, target, alike) / degree
+    from ._edge_kernels import count_alike
+
+    edges, labels = graph.in_edges, _narrow(graph)
+    known, alike = np.zeros(graph.num_nodes, np.int32), np.zeros(graph.num_nodes, np.int32)
+    for first, last in edges.pieces():
+        starts = edges.starts[first : last + 1]
+        sources = edges.sources[int(starts[0]) : int(starts[-1])]
+        count_alike((starts - starts[0]).numpy(), sources.numpy(), first, labels, known, alike)
+        graph.release()
+    return torch.from_numpy(alike).double() / torch.from_numpy(known)
+
+
+def num_pairs(graph: Graph, most: int = 1 << 24) -> int:
+    """Edges counted as unordered pairs of nodes, each once.
+
+    Args:
+        graph: The graph.
+        most: Edges that are held in memory at a time, about.
+    """
+    edges, count = graph.in_edges, graph.num_nodes
+    parts = -(-edges.num_edges // most)  # of pairs, by their smaller node; each is a pass over all edges
+    pairs = 0
+    for part in range(parts):
+        codes = []
+        for first, last in edges.pieces():
+            source, target = (
+                edges.sources[int(edges.starts[first]) : int(edges.starts[last])],
+                edges.targets(first, last),
+            )
+            low, high = torch.minimum(source, target), torch.maximum(source, target)
+            code = low * count + high
+            codes.append(code if parts == 1 else code[low % parts == part])
+            graph.release()
+        pairs += len(np.unique(torch.cat(codes).numpy()))
+    return pairs
+
+
+def _filled(rows: Tensor) -> tuple[int, int]:
+    """How many numbers of sparse rows are not 0, and how many rows have one."""
+    filled = rows.values() != 0
+    through = torch.cat([torch.zeros(1, dtype=torch.int64), filled.cumsum(0)])[rows.crow_indices().long()]
+    return int(filled.sum()), int((through.diff() > 0).sum())
+
+
+def _narrow(graph: Graph) -> NDArray[Any]:
+    """Labels in few bytes, as they are looked up in no order: caches hold more of them."""
+    return graph.labels.numpy().astype(np.int16 if graph.num_classes < 2**15 else np.int64)

@@ -25,7 +25,8 @@ from ._checks import (
     named_labels,
     rows_or_columns,
 )
-from .description import Description, describe
+from ._rows import rows
+from .description import Description, describe, num_pairs
 from .errors import GraphError
 from .in_edges import InEdges
 
@@ -112,8 +113,7 @@ class Graph:
     @property
     def num_pairs(self) -> int:
         """Edges counted as unordered pairs of nodes, each once."""
-        low, high = self.edge_index.min(0).values, self.edge_index.max(0).values
-        return len(torch.unique(low * self.num_nodes + high))
+        return num_pairs(self)
 
     @property
     def num_features(self) -> int:
@@ -126,12 +126,39 @@ class Graph:
         return len(self.class_names)
 
     @property
+    def path(self) -> Path | None:
+        """The folder of a packed graph, so that others can open it, too; None for a graph in memory."""
+        return None
+
+    def rows(self, nodes: Tensor | slice) -> Tensor:
+        """Features of some nodes, float32; sparse CSR if ``features`` are. Of a packed graph no others are read.
+
+        Args:
+            nodes: Node numbers, or a slice of them.
+        """
+        return rows(self.features, nodes)
+
+    def release(self) -> None:
+        """Give memory back that holds what a packed graph has in its files; of a graph in memory there is none."""
+
+    def in_memory(self, what: str = "the graph in memory") -> Graph:
+        """The same graph as one that holds all of itself: a packed one is read, if there is room for it.
+
+        Args:
+            what: What needs that, for the error where it does not fit.
+        """
+        return self
+
+    @property
     def in_edges(self) -> InEdges:
         """The edges by their target, made once: what neighbours are drawn from and pieces of the graph are read by."""
         if "in edges" not in self.derived:
             self.derived["in edges"] = InEdges.of(self.edge_index, self.num_nodes, self.edge_weight)
         made: InEdges = self.derived["in edges"]
         return made
+
+    def release(self) -> None:
+        """Let the system have the memory of mapped files; nothing for a graph in memory."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -362,6 +389,31 @@ class Graph:
         from .storage import from_arrays, read_arrays
 
         return from_arrays(read_arrays(Path(path)), Path(path))
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], verify: bool = False) -> Graph:
+        """Open a packed graph (``pack``, or ``credalgnn pack``): memory holds only what is looked at.
+
+        Whether all files are there and as large as they should be is always checked.
+
+        Args:
+            path: The folder.
+            verify: Read all of it, to know that nothing has changed since it was packed.
+        """
+        from .packed import open_graph
+
+        return open_graph(Path(path), verify)
+
+    def pack(self, path: str | os.PathLike[str], dtype: str = "float32") -> Graph:
+        """Write the folder of a packed graph, whole or not at all, and open it. Edges get the order of their targets.
+
+        Args:
+            path: The folder, as in ``graph.cg``; a packed graph that is there is replaced.
+            dtype: What features are kept as, ``float32`` or ``float16``.
+        """
+        from .packing import pack_graph
+
+        return pack_graph(self, Path(path), dtype)
 
     @classmethod
     def from_tables(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 INT32 = 2**31 - 1
+MANY = 1 << 18  # edges from which on they are sorted by counting
+PIECE = 1 << 21  # edges that are looked at at a time
 
 
 class InEdges(NamedTuple):
@@ -36,8 +39,15 @@ class InEdges(NamedTuple):
         counts = torch.bincount(target, minlength=num_nodes)
         starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         kind = torch.int32 if num_nodes <= INT32 else torch.int64
-        order = torch.argsort(target.to(kind), stable=True)
-        return cls(starts, source[order].to(kind), None if edge_weight is None else edge_weight[order])
+        if len(target) < MANY:
+            order = torch.argsort(target.to(kind), stable=True)
+            return cls(starts, source[order].to(kind), None if edge_weight is None else edge_weight[order])
+        from ._edge_kernels import by_target  # here, as numba takes longer to load than a small graph to sort
+
+        sources = torch.empty(len(target), dtype=kind)
+        order = torch.empty(0 if edge_weight is None else len(target), dtype=torch.int64)
+        by_target(*(part.numpy() for part in (source, target, starts[:-1].clone(), sources, order)))
+        return cls(starts, sources, None if edge_weight is None else edge_weight[order])
 
     @property
     def num_nodes(self) -> int:
@@ -55,3 +65,29 @@ class InEdges(NamedTuple):
             last: The node behind the last one.
         """
         return torch.repeat_interleave(torch.arange(first, last), self.starts[first : last + 1].diff())
+
+    def pieces(self, most: int = PIECE) -> Iterator[tuple[int, int]]:
+        """Ranges of nodes, first and behind the last, that go through all of them; with so many edges into each.
+
+        Args:
+            most: Edges, and nodes, of a range; a node with more edges is a range of its own.
+        """
+        first = 0
+        while first < self.num_nodes:
+            end = torch.searchsorted(self.starts, self.starts[first] + most, right=True)
+            last = max(first + 1, min(int(end) - 1, first + most, self.num_nodes))
+            yield first, last
+            first = last
+
+
+def row_places(starts: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the entries of some compressed rows are: how many each row has, and their places, row after row.
+
+    Args:
+        starts: Where rows begin, and where the last one ends.
+        rows: Numbers of rows.
+    """
+    begin = starts[rows].long()
+    counts = starts[rows + 1].long() - begin
+    before = counts.cumsum(0) - counts
+    return counts, torch.repeat_interleave(begin - before, counts) + torch.arange(int(counts.sum()))

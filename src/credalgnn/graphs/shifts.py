@@ -84,7 +84,7 @@ def feature_noise(task: Task, share: float, std: float, seed: int) -> Task:
     if not 0.0 < std < float("inf"):
         raise GraphError(f"std must be a positive number, not {std}")
     nodes, generator = _test_nodes(task, share, seed)
-    matrix = task.graph.features
+    matrix = task.graph.in_memory("a graph with noisy features").features
     noise = std * torch.randn(len(nodes), matrix.shape[1], generator=generator)
     shift = f"feature_noise({share}, std={std}, seed={seed})"
     if matrix.layout != torch.sparse_csr:
@@ -121,7 +121,7 @@ def feature_removal(task: Task, share: float, seed: int) -> Task:
     """
     nodes, _ = _test_nodes(task, share, seed)
     shift = f"feature_removal({share}, seed={seed})"
-    matrix = task.graph.features
+    matrix = task.graph.in_memory("a graph without some features").features
     if matrix.layout != torch.sparse_csr:
         features = matrix.clone()
         features[nodes] = 0.0
@@ -145,10 +145,11 @@ def rewired(task: Task, share: float, seed: int) -> Task:
         seed: Which of them.
     """
     nodes, generator = _test_nodes(task, share, seed)
-    count = task.graph.num_nodes
+    whole = task.graph.in_memory("a graph with other edges")
+    count = whole.num_nodes
     chosen = torch.zeros(count, dtype=torch.bool)
     chosen[nodes] = True
-    edges = task.graph.edge_index.clone()
+    edges = whole.edge_index.clone()
     low, high = edges.min(0).values, edges.max(0).values
     # One draw for a pair of nodes, whatever its direction: an edge in both directions stays one.
     pairs, pair = torch.unique(low * count + high, return_inverse=True)
@@ -156,11 +157,11 @@ def rewired(task: Task, share: float, seed: int) -> Task:
     kept = torch.where(chosen[low], low, high)  # the end at a chosen node
     moved = chosen[low] | chosen[high]
     for end, other in ((0, 1), (1, 0)):
-        edges[end] = torch.where(moved & (task.graph.edge_index[other] == kept), drawn, edges[end])
-    loops = moved & (task.graph.edge_index[0] == task.graph.edge_index[1])
+        edges[end] = torch.where(moved & (whole.edge_index[other] == kept), drawn, edges[end])
+    loops = moved & (whole.edge_index[0] == whole.edge_index[1])
     edges[0] = torch.where(loops, kept, edges[0])
-    graph = task.graph.replace(edge_index=edges, edge_weight=task.graph.edge_weight)
-    ends = task.graph.edge_index[:, task.graph.edge_index[0] != task.graph.edge_index[1]]
+    graph = whole.replace(edge_index=edges, edge_weight=whole.edge_weight)
+    ends = whole.edge_index[:, whole.edge_index[0] != whole.edge_index[1]]
     nodes = nodes[torch.isin(nodes, ends)]  # a node without neighbours has not changed
     return task.shifted(f"rewired({share}, seed={seed})", graph=graph, shifted_nodes=_union(task, nodes))
 

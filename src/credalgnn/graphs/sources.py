@@ -1,4 +1,4 @@
-"""Graphs in one place on disk: a folder with tables, a saved graph, or tensors that another program wrote."""
+"""Graphs in one place on disk: tables in a folder, a packed or saved graph, or tensors that another program wrote."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .._reading import Unreadable, check_regular, read_tensors
 from ._checks import check_mask
+from ._packed_files import is_packed
 from ._table_files import find_tables
 from .convert import flat
 from .errors import GraphError, warn
@@ -51,12 +52,14 @@ def read_source(path: str | os.PathLike[str]) -> TablePaths | GraphParts:
     """What a path holds: a graph, with a split if there is one, or the files of tables to make it of.
 
     Args:
-        path: A folder with tables ``nodes`` and ``edges``, a file of ``Graph.save`` (``.npz``), or tensors, as in
-            ``torch.save(data.to_dict(), path)`` (``.pt``, ``.pth``) or a ``.safetensors`` file: ``x``, ``edge_index``
-            and, if there, ``y``, ``edge_weight``, ``train_mask``, ``val_mask``, ``calibration_mask`` and ``test_mask``.
-            Nothing in a file is run.
+        path: A folder with tables ``nodes`` and ``edges``, a packed graph (``.cg``), a file of ``Graph.save``
+            (``.npz``), or tensors, as in ``torch.save(data.to_dict(), path)`` (``.pt``, ``.pth``) or a ``.safetensors``
+            file: ``x``, ``edge_index`` and, if there, ``y``, ``edge_weight``, ``train_mask``, ``val_mask``,
+            ``calibration_mask`` and ``test_mask``. Nothing in a file is run.
     """
     place = Path(path)
+    if is_packed(place):
+        return GraphParts(Graph.open(place), {})
     if place.is_dir():
         return TablePaths(*find_tables(place))
     if not place.exists():

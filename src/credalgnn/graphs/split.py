@@ -41,11 +41,9 @@ class Split:
             if len(twice):
                 raise GraphError(f"split: node {int(twice[0])} stands twice in {name}")
         for first, second in (("train", "val"), ("train", "test"), ("val", "test")):
-            shared = getattr(self, first)[torch.isin(getattr(self, first), getattr(self, second))]
-            if len(shared):
-                raise GraphError(
-                    f"split: node {int(shared[0])} is in both {first} and {second}; parts must not overlap"
-                )
+            node = first_shared(getattr(self, first), getattr(self, second))
+            if node is not None:
+                raise GraphError(f"split: node {node} is in both {first} and {second}; parts must not overlap")
 
     @classmethod
     def random(cls, num_nodes: int, seed: int = 0) -> Split:
@@ -72,6 +70,18 @@ class Split:
         for name, mask in zip(("train", "val", "test"), masks, strict=True):
             check_mask(mask, name, len(masks[0]))
         return cls(*(mask.nonzero().squeeze(-1) for mask in masks))
+
+
+def first_shared(first: Tensor, second: Tensor) -> int | None:
+    """The smallest number that is in both of two sorted tensors; None if there is none.
+
+    Args:
+        first: Sorted numbers.
+        second: Sorted numbers.
+    """
+    place = torch.searchsorted(second, first).clamp_max(len(second) - 1)
+    shared = first[second[place] == first]
+    return int(shared[0]) if len(shared) else None
 
 
 def seeded(seed: int) -> torch.Generator:

@@ -22,7 +22,7 @@ from .._names import suggestion
 from ._checks import node_numbers
 from .errors import GraphError
 from .graph import Graph
-from .split import Split
+from .split import Split, first_shared
 
 Classes: TypeAlias = Iterable[int | str] | int | str  # class numbers or names; one of them, or several
 
@@ -87,9 +87,9 @@ class TrainingView:
                 raise GraphError(f"node {int(unknown[0])} is in {name} but has no label: leave it out of {name}")
             labels[nodes] = graph.labels[nodes]
             digest.update(nodes.numpy().tobytes() + b";")
-        shared = parts["train"][torch.isin(parts["train"], parts["val"])]
-        if len(shared):
-            raise GraphError(f"node {int(shared[0])} is in both train and val; parts must not overlap")
+        shared = first_shared(parts["train"], parts["val"]) if len(parts["val"]) else None
+        if shared is not None:
+            raise GraphError(f"node {shared} is in both train and val; parts must not overlap")
         masked = graph.replace(labels=labels, class_names=graph.class_names)
         fingerprint = digest.hexdigest()
         return cls(masked, masked, parts["train"], parts["val"], graph.num_classes, graph.class_names, fingerprint)
@@ -129,7 +129,13 @@ class Task:
             return
         trains = torch.zeros(self.graph.num_nodes, dtype=torch.bool)
         trains[self.split.train] = True
-        if not bool(trains[self.graph.edge_index].all(0).any()):
+        edges = self.graph.in_edges
+        joined = (
+            trains[edges.sources[int(edges.starts[first]) : int(edges.starts[last])].long()]
+            & trains[first:last].repeat_interleave(edges.starts[first : last + 1].diff())
+            for first, last in edges.pieces()
+        )
+        if not any(bool(each.any()) for each in joined):
             raise GraphError(
                 "the training nodes have no edges among themselves, so there is no graph to train on without the "
                 "others: inductive=False, or another split"
@@ -171,10 +177,9 @@ class Task:
         if graph.num_classes - len(left_out) < 2:
             left = "one class stays" if len(left_out) < graph.num_classes else "all classes are left out, none stays"
             raise GraphError(f"{left} in distribution; a classifier needs 2 or more")
-        renumbered = _renumber(graph, left_out)
-        known = graph.labels >= 0
-        train = split.train[renumbered[split.train] >= 0]
-        parts = {name: part[known[part]] for name, part in (("val", split.val), ("test", split.test))}
+        train_labels = _renumber(graph, left_out, split.train)
+        train = split.train[train_labels >= 0]
+        parts = {name: part[graph.labels[part] >= 0] for name, part in (("val", split.val), ("test", split.test))}
         if not len(train):
             raise GraphError("no training node belongs to an ID class; choose another split or other classes")
         for part_name, part in parts.items():
@@ -183,7 +188,7 @@ class Task:
         kept = Split(train, parts["val"], parts["test"])
         if inductive and graph.node_ids is None:  # by which nodes of the smaller graph are known again in the larger
             graph = graph.replace(node_ids=np.arange(graph.num_nodes))
-        return cls(name, graph, left_out, kept, renumbered[train], inductive=inductive, source=source)
+        return cls(name, graph, left_out, kept, train_labels[train_labels >= 0], inductive=inductive, source=source)
 
     @property
     def id_classes(self) -> tuple[int, ...]:
@@ -236,7 +241,7 @@ class Task:
         return self._part(self.split.test)
 
     def _part(self, nodes: Tensor) -> Part:
-        labels = _renumber(self.graph, self.ood_classes)[nodes]
+        labels = _renumber(self.graph, self.ood_classes, nodes)
         return Part(nodes.clone(), labels, labels < 0)
 
     @property
@@ -362,9 +367,9 @@ def _class_numbers(graph: Graph, classes: Classes) -> tuple[int, ...]:
     return tuple(sorted(numbers))
 
 
-def _renumber(graph: Graph, left_out: tuple[int, ...]) -> Tensor:
-    """Labels of all nodes among the ID classes, -1 for those left out and unknown ones."""
+def _renumber(graph: Graph, left_out: tuple[int, ...], nodes: Tensor) -> Tensor:
+    """Labels of some nodes among the ID classes, -1 for those left out and unknown ones."""
     table = torch.full((graph.num_classes + 1,), -1)  # the last entry serves label -1
     kept = [k for k in range(graph.num_classes) if k not in left_out]
     table[kept] = torch.arange(len(kept))
-    return table[graph.labels]
+    return table[graph.labels[nodes]]

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 import torch
 from torch import Tensor
 
+from .._memory import parse_memory
 from ..graphs import Graph, GraphError, Task
 from ..nn.backbones import Features
 from ..nn.training import Epoch
@@ -27,6 +28,19 @@ from .known_nodes import KnownNodes
 from .parameters import Parameters
 from .prediction import MethodError, Prediction
 from .search_space import Space
+
+
+def budget_of(memory: str | int | None) -> int | None:
+    """Bytes that may be used; None: what is available when somebody asks.
+
+    Args:
+        memory: Bytes, or text such as ``"4GiB"``.
+    """
+    try:
+        return None if memory is None else parse_memory(memory)
+    except ValueError as error:
+        raise MethodError(f"memory: {error}") from None
+
 
 Objective: TypeAlias = Literal["accuracy", "nll", "auroc", "misclassification_auroc"]
 
@@ -132,6 +146,7 @@ class Method(Parameters, ABC):
         protocol: Protocol = "sealed",
         progress: bool | None = None,
         on_epoch: Callable[[Epoch], None] | None = None,
+        memory: str | int | None = None,
     ) -> Self:
         """Learn from a task, or from one's own graph.
 
@@ -152,8 +167,12 @@ class Method(Parameters, ABC):
                 look at the task's OOD validation nodes too (``monitor="ood_auroc"``).
             progress: Show a bar; None: on a terminal, when training takes more than a few seconds.
             on_epoch: Is shown every line of the training curve as it comes; what it raises ends the training.
+            memory: How much memory may be used, in bytes or as ``"4GiB"``, now and in predictions; None: what is
+                available. Where a graph does not fit, mini-batches with sampled neighbours are trained on, and
+                predictions are made piece by piece, with what does not fit in files.
         """
-        given = given_of(data, train, val, calibration, protocol)._replace(progress=progress, on_epoch=on_epoch)
+        given = given_of(data, train, val, calibration, protocol)
+        given = given._replace(progress=progress, on_epoch=on_epoch, memory=budget_of(memory))
         look = self.is_credal and not self._is_trained()
         self._learn(given)
         self._set_aside(given)
@@ -193,6 +212,7 @@ class Method(Parameters, ABC):
 
     def _learn(self, given: Given) -> None:
         self._check()
+        self._memory: int | None = given.memory
         self._fit(given)
         view = given.view
         self.graph_: Graph | None = given.graph
@@ -370,6 +390,7 @@ class Method(Parameters, ABC):
         self._check_types()
         self._examined, self._warned = None, False
         self._calibrated, self.calibration_ = None, None
+        self._memory = None  # bytes that may be used; None: what is available
         self.history_: list[Epoch] = []
         self._check()
 

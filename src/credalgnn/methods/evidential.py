@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..graphs import Graph
-from ..nn import Supervision
+from ..nn import EdgeRows, Supervision
 from ..nn.backbones import Adjacency, Features
 from ..nn.evidence import dirichlet_divergence, kernel_evidence, squared_risk
 from ..nn.training import Output
@@ -86,7 +86,7 @@ class Evidential(Network):
         super()._fit(given)
         del self._prior, self._targets  # of all nodes of the fitted graph, for training alone
 
-    def _supervision(self, given: Given, x: Features, edges: Adjacency) -> Supervision:
+    def _supervision(self, given: Given, x: Features, edges: Adjacency | EdgeRows) -> Supervision:
         """All nodes; in the place of a label stands the number of a node, by which the loss finds its prior."""
         view = given.view
         graph, labels = view.graph, view.graph.labels[view.train]

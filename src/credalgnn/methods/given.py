@@ -27,6 +27,7 @@ class Given(NamedTuple):
         calibration_labels: Their classes.
         progress: Show a bar; None: on a terminal, when it takes more than a few seconds.
         on_epoch: To be shown every line of the training curve.
+        memory: Bytes that may be used; None: what is available.
     """
 
     view: TrainingView
@@ -37,6 +38,7 @@ class Given(NamedTuple):
     calibration_labels: Tensor | None = None
     progress: bool | None = None
     on_epoch: Callable[[Epoch], None] | None = None
+    memory: int | None = None
 
 
 def given_of(data: Any, train: Tensor | None, val: Tensor | None, calibration: Tensor | None, protocol: str) -> Given:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import math
+import warnings
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from .._memory import available_memory
 from ..graphs import Graph
-from ..nn import Classifier, Draws, Monitor, Schedule, Supervision, TrainingError, make_backbone, train
-from ..nn.backbones import NATIVE, Adjacency, BackboneError, BackboneFactory, Features, pyg_model, widths_of
+from ..nn import Classifier, Draws, EdgeRows, Monitor, Schedule, Supervision, TrainingError, make_backbone, train
+from ..nn.backbones import NATIVE, Adjacency, BackboneError, BackboneFactory, Features, Stack, pyg_model, widths_of
+from ..nn.pieces import check_pieces
+from ..nn.sampling import ALL
 from ..nn.training import Output, at
 from . import scores
 from .base import Method, Objective
 from .components import Outputs
 from .given import Given, Protocol
-from .inputs import inputs
+from .inputs import inputs, inputs_by_rows
+from .large import BATCH, VALIDATION, MemoryWarning, StoredOutputs, prediction_bytes, refusal, training_bytes
 from .prediction import MethodError, Prediction
 from .search_space import Space, Uniform
 
@@ -53,7 +58,12 @@ class Network(Method):
         monitor: What early stopping looks at: the loss (``"id_loss"``) or accuracy (``"id_f1"``, the paper's micro F1)
             of ID validation nodes, or, under the paper's protocol only, the AUROC with which the headline score tells
             OOD from ID validation nodes (``"ood_auroc"``).
-        batch_size: Training nodes of a mini-batch with its sampled neighbourhood; None: all nodes at once.
+        batch_size: Training nodes of a mini-batch with its sampled neighbourhood; None: all nodes at once, or
+            mini-batches of 1,024 where the memory that may be used is too little for that (a ``MemoryWarning`` says
+            so). An epoch of mini-batches ends after 200 of them at the latest, and early stopping then looks at no more
+            than 10,000 validation nodes, whose neighbourhoods are drawn once.
+        fanouts: In-edges that are drawn for a node of a mini-batch, hop by hop, beginning at the training nodes: a
+            number for each layer, 0 for all in-edges. None: 10 each.
         seed: Of weights, dropout and batches.
         device: Where to train and predict, as torch names it.
     """
@@ -68,6 +78,7 @@ class Network(Method):
     patience: int = 50
     monitor: str = "id_loss"
     batch_size: int | None = None
+    fanouts: Sequence[int] | None = None
     seed: int = 0
     device: str = "cpu"
 
@@ -97,6 +108,8 @@ class Network(Method):
         ):
             if not good:
                 raise MethodError(f"{name} must be {wanted}, not {value}")
+        if self.fanouts is not None:
+            self.fanouts = self._checked_fanouts()
         if self.monitor not in MONITORS:
             raise MethodError(f"unknown monitor {self.monitor!r}: choose {', '.join(MONITORS)}")
         try:
@@ -114,15 +127,28 @@ class Network(Method):
             except ValueError as error:
                 raise MethodError(str(error)) from None
 
+    def _checked_fanouts(self) -> list[int]:
+        given = self.fanouts
+        if isinstance(given, str) or not isinstance(given, Sequence):
+            raise MethodError(f"fanouts must be a list of numbers, one for each layer, not {given!r:.60}")
+        if len(given) != self.layers or any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in given):
+            raise MethodError(
+                f"fanouts must be {self.layers} whole numbers, one a layer, 0 for all in-edges, not {given!r:.60}"
+            )
+        return list(given)
+
     def _fit(self, given: Given) -> None:
         view = given.view
-        x, edges = inputs(view.graph, self.device)
-        data = self._supervision(given, x, edges)
-        monitor = self._monitor(given)
+        self._stored: StoredOutputs | None = None
         draws = Draws(self.seed)
         with draws:
             module = self._build(view.graph.num_features, view.num_classes)
-        schedule = Schedule(self.lr, self.weight_decay, self.epochs, self.patience, self.batch_size)
+        size = self._batch_size(given, module)
+        x, edges = inputs(view.graph, self.device) if size is None else inputs_by_rows(view.graph)
+        data = self._supervision(given, x, edges)
+        monitor = self._monitor(given, sampled=size is not None)
+        fanouts = None if self.fanouts is None else tuple(count or ALL for count in self.fanouts)
+        schedule = Schedule(self.lr, self.weight_decay, self.epochs, self.patience, size or BATCH, fanouts)
         try:
             with draws:
                 self._begin(module, data)
@@ -136,7 +162,32 @@ class Network(Method):
             raise MethodError(str(error)) from None
         self.module_ = module
 
-    def _supervision(self, given: Given, x: Features, edges: Adjacency) -> Supervision:
+    def _batch_size(self, given: Given, module: Classifier) -> int | None:
+        """Training nodes of a mini-batch; None: all nodes at once, which they are if memory allows."""
+        if self.batch_size is not None:
+            return self.batch_size
+        allowed = available_memory() if given.memory is None else given.memory
+        needed = training_bytes(given.view.graph, self._widths(module, given.view.num_classes))
+        if needed <= allowed:
+            return None
+        try:
+            check_pieces(module.backbone)
+        except BackboneError as error:
+            raise MethodError(str(error)) from None
+        warnings.warn(
+            f"{self.name}: training on the whole graph at once {refusal(needed, allowed)}: mini-batches of {BATCH:,} "
+            "nodes with sampled neighbours are trained on instead (batch_size= and fanouts= choose others)",
+            MemoryWarning,
+            stacklevel=5,
+        )
+        return BATCH
+
+    def _widths(self, module: Classifier, num_classes: int) -> list[int]:
+        """Of the latents and of the head's output, for estimates of memory."""
+        hidden = list(module.backbone.widths) if isinstance(module.backbone, Stack) else [self.hidden] * self.layers
+        return [*hidden, num_classes]
+
+    def _supervision(self, given: Given, x: Features, edges: Adjacency | EdgeRows) -> Supervision:
         """What to train on: the training nodes and their labels."""
         view = given.view
         return Supervision(x, edges, view.train.to(self.device), view.graph.labels[view.train].to(self.device))
@@ -162,11 +213,17 @@ class Network(Method):
         """What ``make_backbone`` makes the backbone of."""
         return self.backbone
 
-    def _monitor(self, given: Given) -> Monitor:
-        """What early stopping looks at, and on which graph."""
+    def _monitor(self, given: Given, sampled: bool = False) -> Monitor:
+        """What early stopping looks at, and on which graph; of many nodes only some, where neighbourhoods are drawn."""
         view = given.view
-        nodes, labels = view.val.to(self.device), view.val_graph.labels[view.val].to(self.device)
-        on = None if view.val_graph is view.graph else inputs(view.val_graph, self.device)
+        nodes = view.val
+        if sampled and len(nodes) > VALIDATION:
+            generator = torch.Generator().manual_seed(self.seed)
+            nodes = nodes[torch.randperm(len(nodes), generator=generator)[:VALIDATION].sort().values]
+        labels, nodes = view.val_graph.labels[nodes].to(self.device), nodes.to(self.device)
+        on: tuple[Features, Adjacency | EdgeRows] | None = None
+        if view.val_graph is not view.graph:
+            on = inputs_by_rows(view.val_graph) if sampled else inputs(view.val_graph, self.device)
         if self.monitor == "id_loss":
             return Monitor(nodes, lambda output: self._loss(output, labels).item(), on)
         if self.monitor == "id_f1":
@@ -185,7 +242,24 @@ class Network(Method):
             raise MethodError("monitor 'ood_auroc' needs both ID and OOD nodes in the validation part")
         return Monitor(nodes, lambda output: -float(roc_auc_score(is_ood, self._headline(output).cpu().numpy())))
 
+    def _by_pieces(self, graph: Graph) -> StoredOutputs | None:
+        """The outputs of a graph that does not fit in memory, computed once; None: it fits."""
+        stored = self._stored
+        if stored is not None and stored.content == graph.content and stored.module is self.module_:
+            return stored
+        allowed = available_memory() if self._memory is None else self._memory
+        if prediction_bytes(graph, self._widths(self.module_, len(self.class_names))) <= allowed:
+            return None
+        self._stored = None  # before its room is needed
+        try:
+            self._stored = StoredOutputs(self.module_, graph, allowed)
+        except BackboneError as error:
+            raise MethodError(str(error)) from None
+        return self._stored
+
     def _output(self, graph: Graph, nodes: Tensor) -> Output:
+        if (stored := self._by_pieces(graph)) is not None:
+            return stored.at(nodes)
         x, edges = inputs(graph, self.device)
         try:
             output = at(self.module_(x, edges), nodes.to(self.device))
@@ -201,6 +275,8 @@ class Network(Method):
         """
         graph = self._graph(graph)
         with torch.no_grad():
+            if (stored := self._by_pieces(graph)) is not None:
+                return Outputs(stored.logits(self._logits), list(stored.latents))
             outputs = self.run(inputs(graph, self.device)[0], graph)
         return Outputs(outputs.logits.cpu(), [z.to("cpu") for z in outputs.latents])
 
@@ -242,6 +318,7 @@ class Network(Method):
             self.module_ = self._build(self.num_features, len(self.class_names))
         self.module_.load_state_dict(dict(tensors))
         self.module_.eval()
+        self._stored = None
 
 
 @dataclass(kw_only=True, eq=False)

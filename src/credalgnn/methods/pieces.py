@@ -11,10 +11,10 @@ from torch import Tensor
 from ..graphs import Graph
 from ..nn import SparseMatrix
 from ..nn.backbones import Features
+from .inputs import inputs_by_rows
 
 VALUES = 1 << 25  # of a piece of features, at the most
-EDGES = 1 << 22  # of a block of edges, at the most, unless one node has more
-NODES = 1 << 20  # of a block of edges, at the most
+EDGES = 1 << 21  # of a block of edges, at the most, unless one node has more
 
 
 def slices(count: int, size: int) -> Iterator[slice]:
@@ -35,17 +35,8 @@ def feature_rows(graph: Graph, chosen: slice | Tensor) -> Features:
         graph: Whose features.
         chosen: Which nodes: consecutive ones, or their numbers.
     """
-    x = graph.features
-    if x.layout != torch.sparse_csr:
-        return x[chosen].float()
-    if isinstance(chosen, Tensor):
-        return SparseMatrix.from_torch(x).rows(chosen).map(Tensor.float)
-    first, last, _ = chosen.indices(len(x))
-    starts = x.crow_indices()[first : last + 1]
-    part = slice(int(starts[0]), int(starts[-1]))
-    return SparseMatrix(
-        starts - starts[0], x.col_indices()[part], x.values()[part].float(), (last - first, x.shape[1])
-    )
+    x = graph.rows(chosen)
+    return SparseMatrix.from_torch(x) if x.layout == torch.sparse_csr else x
 
 
 def feature_pieces(graph: Graph, values: int = VALUES) -> Iterator[tuple[slice, Features]]:
@@ -59,7 +50,7 @@ def feature_pieces(graph: Graph, values: int = VALUES) -> Iterator[tuple[slice, 
     width = x.shape[1] if x.layout != torch.sparse_csr else len(x.values()) // max(1, len(x)) + 1
     for piece in slices(graph.num_nodes, values // max(1, width)):
         yield piece, feature_rows(graph, piece)
-        release(graph)
+        graph.release()
 
 
 class EdgeBlock(NamedTuple):
@@ -99,18 +90,6 @@ class EdgeBlock(NamedTuple):
         count = len(self.starts) - 1
         return torch.bincount(self.spread(torch.arange(count)), values.double(), count)
 
-    def mean(self, count: int) -> SparseMatrix:
-        """The average over in-neighbours, weighted where edges have weights; as ``Adjacency.mean``.
-
-        Args:
-            count: How many nodes the graph has.
-        """
-        if self.weights is None:
-            values = self.spread(1.0 / self.counts.float())
-        else:
-            values = (self.weights / self.spread(self.sums(self.weights).float())).nan_to_num(nan=0.0)  # 0 / 0
-        return SparseMatrix(self.starts.to(self.sources.dtype), self.sources, values, (len(self.starts) - 1, count))
-
 
 def edge_blocks(graph: Graph, edges: int = EDGES) -> Iterator[EdgeBlock]:
     """All edges of a graph by their target, block by block.
@@ -120,15 +99,11 @@ def edge_blocks(graph: Graph, edges: int = EDGES) -> Iterator[EdgeBlock]:
         edges: Of a block, at the most, unless there are more into one node.
     """
     starts, sources, weights = graph.in_edges
-    first, count = 0, graph.num_nodes
-    while first < count:
-        behind = int(torch.searchsorted(starts, int(starts[first]) + edges, right=True)) - 1
-        last = min(max(behind, first + 1), first + NODES, count)
+    for first, last in graph.in_edges.pieces(edges):
         own = starts[first : last + 1]
         part = slice(int(own[0]), int(own[-1]))
         yield EdgeBlock(slice(first, last), own - own[0], sources[part], None if weights is None else weights[part])
-        release(graph)
-        first = last
+        graph.release()
 
 
 def in_means(graph: Graph, values: Tensor) -> Iterator[tuple[slice, Tensor]]:
@@ -138,8 +113,10 @@ def in_means(graph: Graph, values: Tensor) -> Iterator[tuple[slice, Tensor]]:
         graph: Whose edges, and weights.
         values: A vector for each node, float32 ``[N, D]``.
     """
-    for block in edge_blocks(graph):
-        yield block.nodes, block.mean(graph.num_nodes) @ values
+    _, edges = inputs_by_rows(graph)
+    for first, last in graph.in_edges.pieces(EDGES):
+        yield slice(first, last), edges.rows("mean", first, last) @ values
+        graph.release()
 
 
 def moments(pieces: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
@@ -159,14 +136,3 @@ def moments(pieces: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
     mean = (counts * means).sum(0) / counts.sum()
     variance = (counts * (spreads.square() + (means - mean).square())).sum(0) / counts.sum()
     return mean.to(kind), variance.sqrt().to(kind)
-
-
-def release(graph: Graph) -> None:
-    """Give pages of a graph's files back to the system, if it is one that is opened and not loaded.
-
-    Args:
-        graph: The graph.
-    """
-    let_go = getattr(graph, "release", None)
-    if let_go is not None:
-        let_go()

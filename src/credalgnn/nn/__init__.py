@@ -4,9 +4,11 @@ from .adjacency import Adjacency
 from .backbones import GCN, GPR, SAGE, PyGBackbone, make_backbone
 from .credal import CredalHead, JointLinear, dro_loss
 from .draws import Draws
+from .edge_rows import EdgeRows
 from .mlp import MLP
+from .rounds import Classifier, Monitor, Schedule, Supervision
 from .sparse import SparseMatrix
-from .training import Classifier, Monitor, Schedule, Supervision, TrainingError, train
+from .training import TrainingError, train
 
 __all__ = [
     "GCN",
@@ -17,6 +19,7 @@ __all__ = [
     "Classifier",
     "CredalHead",
     "Draws",
+    "EdgeRows",
     "JointLinear",
     "Monitor",
     "PyGBackbone",

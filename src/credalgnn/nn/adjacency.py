@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -11,18 +11,57 @@ from torch import Tensor
 from .sparse import SparseMatrix
 
 
+class Degrees(Protocol):
+    """What operators on drawn edges must know of all edges."""
+
+    @property
+    def in_weight(self) -> Tensor: ...
+
+    @property
+    def loop_weight(self) -> Tensor: ...
+
+    @property
+    def degree(self) -> Tensor: ...
+
+
 class Sample(NamedTuple):
     """Where the edges of an ``Adjacency`` were drawn from, so that sums and means over them are unbiased.
 
     Args:
         larger: The edges that were drawn from.
-        nodes: The numbers that the nodes have there ``[N]``.
+        nodes: The numbers that the nodes have there ``[N]``; those that neighbours were drawn for come first, then
+            their neighbours, hop by hop.
         counts: How many of its edges each drawn one stands for ``[E]``.
+        sizes: How many of the nodes are at most 0, 1, 2 .. hops away from those that neighbours were drawn for.
     """
 
-    larger: Adjacency
+    larger: Degrees
     nodes: Tensor
     counts: Tensor
+    sizes: tuple[int, ...]
+
+
+class LayerEdges:
+    """What one layer multiplies by, of drawn edges: the rows of those nodes whose latents the layers behind it need.
+
+    Args:
+        edges: The drawn edges.
+        rows: How many of their nodes, the first ones, the layer computes.
+        columns: How many of them it reads.
+    """
+
+    def __init__(self, edges: Adjacency, rows: int, columns: int) -> None:
+        self.edges, self.rows, self.columns = edges, rows, columns
+
+    @property
+    def mean(self) -> SparseMatrix:
+        """See ``Adjacency.mean``."""
+        return self.edges.mean.top(self.rows, self.columns)
+
+    @property
+    def normalized(self) -> SparseMatrix:
+        """See ``Adjacency.normalized``."""
+        return self.edges.normalized.top(self.rows, self.columns)
 
 
 class Adjacency:
@@ -41,6 +80,27 @@ class Adjacency:
         self, edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None = None, sample: Sample | None = None
     ) -> None:
         self.edge_index, self.num_nodes, self.edge_weight, self.sample = edge_index, num_nodes, edge_weight, sample
+
+    def to(self, device: torch.device | str) -> Adjacency:
+        """The edges on another device.
+
+        Args:
+            device: As torch names it.
+        """
+        weight = None if self.edge_weight is None else self.edge_weight.to(device)
+        return Adjacency(self.edge_index.to(device), self.num_nodes, weight, self.sample)
+
+    def before(self, layers: int) -> Adjacency | LayerEdges:
+        """What a layer multiplies by that some more layers follow: of drawn edges, those that it needs.
+
+        Args:
+            layers: How many layers follow.
+        """
+        if self.sample is None:
+            return self
+        sizes = self.sample.sizes
+        rows, columns = (sizes[min(hops, len(sizes) - 1)] for hops in (layers, layers + 1))
+        return LayerEdges(self, rows, columns)
 
     @cached_property
     def mean(self) -> SparseMatrix:

@@ -1,8 +1,7 @@
 """Graph neural networks that return every layer's latent (Equation 4 of the paper).
 
-GCN and SAGE equal PyG's models of the same weights, and transform before they aggregate: ``A (X W)`` in place of
-``(A X) W`` is the same product and far less work when features are wide; GPR is for graphs whose neighbours differ. Any
-other PyG model runs through ``PyGBackbone``.
+GCN and SAGE equal PyG's models of the same weights; GPR is for graphs whose neighbours differ. Any other PyG model runs
+through ``PyGBackbone``.
 """
 
 from __future__ import annotations
@@ -19,9 +18,11 @@ from torch import Tensor, nn
 
 from .adjacency import Adjacency as Adjacency
 from .adjacency import Sample as Sample
+from .layers import Features as Features
+from .layers import GCNLayer, LinearLayer, SAGELayer
+from .layers import linear as linear
 from .sparse import SparseMatrix
 
-Features: TypeAlias = Tensor | SparseMatrix
 BackboneFactory: TypeAlias = Callable[..., nn.Module]
 
 _SEEN: ContextVar[list[Tensor]] = ContextVar("_SEEN")  # outputs of layers in the forward pass of this thread
@@ -29,48 +30,6 @@ _SEEN: ContextVar[list[Tensor]] = ContextVar("_SEEN")  # outputs of layers in th
 
 class BackboneError(ValueError):
     """A backbone cannot do what is asked; the message says why and what to do."""
-
-
-def linear(x: Features, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``x W^T + b`` for dense and sparse x."""
-    if isinstance(x, Tensor):
-        return nn.functional.linear(x, weight, bias)
-    product = x @ weight.t()
-    return product if bias is None else product.add_(bias)
-
-
-class GCNLayer(nn.Module):
-    """Kipf and Welling's convolution; parameters named as in PyG's ``GCNConv``."""
-
-    def __init__(self, in_channels: int, out_channels: int) -> None:
-        super().__init__()
-        self.lin = nn.Linear(in_channels, out_channels, bias=False)
-        self.bias = nn.Parameter(torch.empty(out_channels))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        nn.init.xavier_uniform_(self.lin.weight)
-        nn.init.zeros_(self.bias)
-
-    def forward(self, x: Features, edges: Adjacency) -> Tensor:
-        return (edges.normalized @ linear(x, self.lin.weight)).add_(self.bias)
-
-
-class SAGELayer(nn.Module):
-    """GraphSAGE with the mean of in-neighbours; parameters named as in PyG's ``SAGEConv``."""
-
-    def __init__(self, in_channels: int, out_channels: int) -> None:
-        super().__init__()
-        self.lin_l = nn.Linear(in_channels, out_channels)
-        self.lin_r = nn.Linear(in_channels, out_channels, bias=False)
-
-    def reset_parameters(self) -> None:
-        self.lin_l.reset_parameters()
-        self.lin_r.reset_parameters()
-
-    def forward(self, x: Features, edges: Adjacency) -> Tensor:
-        neighbours = edges.mean @ linear(x, self.lin_l.weight)
-        return neighbours.add_(linear(x, self.lin_r.weight, self.lin_l.bias))
 
 
 class Stack(nn.Module):
@@ -124,11 +83,20 @@ class Stack(nn.Module):
             edges = Adjacency(edges, len(x))
         latents: list[Tensor] = []
         for number, conv in enumerate(self.convs, 1):
-            z = conv(latents[-1] if latents else x, edges)
-            if not (self.bare and number == len(self.convs)):
-                z = nn.functional.dropout(self.activation(z), self.dropout, self.training)
-            latents.append(z)
+            z = conv(latents[-1] if latents else x, edges.before(len(self.convs) - number))
+            latents.append(self.activated(z, number))
         return latents
+
+    def activated(self, z: Tensor, number: int) -> Tensor:
+        """What becomes of a layer's output: ReLU and dropout, but of a bare last layer nothing.
+
+        Args:
+            z: The output; may be changed in place.
+            number: Of the layer, 1 for the first.
+        """
+        if self.bare and number == len(self.convs):
+            return z
+        return nn.functional.dropout(self.activation(z), self.dropout, self.training)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(layers={len(self.convs)}, widths={list(self.widths)}, dropout={self.dropout})"
@@ -160,20 +128,6 @@ class SAGE(Stack):
     """
 
     layer = SAGELayer
-
-
-class LinearLayer(nn.Module):
-    """A linear layer that looks at no neighbour."""
-
-    def __init__(self, in_channels: int, out_channels: int) -> None:
-        super().__init__()
-        self.lin = nn.Linear(in_channels, out_channels)
-
-    def reset_parameters(self) -> None:
-        self.lin.reset_parameters()
-
-    def forward(self, x: Features, edges: Adjacency) -> Tensor:
-        return linear(x, self.lin.weight, self.lin.bias)
 
 
 class GPR(Stack):

@@ -30,6 +30,21 @@ class Draws(TorchDispatchMode):
         self.seed = seed
         self._generators: dict[torch.device, torch.Generator] = {}
 
+    def state(self) -> dict[str, torch.Tensor]:
+        """How far it has drawn, by device; ``restore`` goes on from there."""
+        return {str(device): generator.get_state() for device, generator in self._generators.items()}
+
+    def restore(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Go on where another one was.
+
+        Args:
+            state: What its ``state`` gave.
+        """
+        for name, value in state.items():
+            device = torch.device(name)
+            self._generators[device] = torch.Generator(device)
+            self._generators[device].set_state(value)
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:  # of torch: a wrapper around what follows, which would take half of its time
         return False

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from .backbones import Adjacency, Features
-from .training import Classifier
+from .rounds import Classifier
 
 LARGEST = 30.0  # the logarithm of evidence stays between minus this and this, as in the original
 TINY = 1e-12  # keeps the gradient of a distance finite at a flow's centre

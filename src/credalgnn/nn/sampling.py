@@ -2,76 +2,134 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .adjacency import Adjacency, Sample
-from .backbones import Features
+from .edge_rows import EdgeRows
+from .layers import Features
 
-FANOUT = 10  # neighbours drawn for a node, at each hop
+FANOUT = 10  # neighbours drawn for a node, at each hop, if nothing else is said
+ALL = 2**62  # the fanout that draws all neighbours
+AHEAD = 2  # batches that are drawn before they are asked for
 
 
 class Batch(NamedTuple):
-    """A piece of a graph; ``seeds`` are the places in it of the nodes it was made around."""
+    """A piece of a graph: its first nodes are those that it was made around.
+
+    Attributes:
+        x: Features of its nodes.
+        edges: The edges that were drawn.
+        seeds: The numbers, in the graph, of the nodes that it was made around.
+    """
 
     x: Features
     edges: Adjacency
     seeds: Tensor
 
+    def to(self, device: torch.device | str) -> Batch:
+        """The batch on another device.
+
+        Args:
+            device: As torch names it.
+        """
+        return (
+            self if torch.device(device).type == "cpu" else Batch(self.x.to(device), self.edges.to(device), self.seeds)
+        )
+
 
 class Sampler:
-    """Draws the neighbourhood of some nodes: up to ``FANOUT`` in-edges a node, hop by hop, from torch's generator.
+    """Draws the neighbourhoods of nodes: some in-edges of each, hop by hop; only the rows of what is drawn are read.
 
-    A node with more in-edges has ``FANOUT`` of them drawn with replacement, each standing for its share, so that sums
-    and means, weighted or not, are unbiased (PyG models see the drawn edges as they are, as with PyG's own loader).
-    With none to draw, a batch gives what the whole graph gives.
+    A node with more in-edges than the hop's fanout has so many of them drawn with replacement, each standing for its
+    share, so that sums and means, weighted or not, are unbiased (PyG models see the drawn edges as they are, as with
+    PyG's own loader). With none to draw, a batch gives what the whole graph gives. What is drawn for a node hangs on
+    the seed, the batch's number and the node alone.
 
     Args:
-        x: The features of all nodes.
-        edges: All edges, with their weights if they have any.
-        batch_size: How many nodes a batch is made around.
-        hops: How far messages travel: the number of layers.
+        x: The features of all nodes; perhaps a file that is mapped into memory.
+        edges: All edges.
+        fanouts: How many in-edges are drawn for a node, hop by hop, beginning at the nodes that a batch is made around.
+        seed: Of what is drawn.
     """
 
-    def __init__(self, x: Features, edges: Adjacency, batch_size: int, hops: int) -> None:
-        self.x, self.edges, self.batch_size, self.hops = x, edges, batch_size, hops
-        self.num_nodes = edges.num_nodes
-        source, target = edges.edge_index
-        self.order = torch.argsort(target, stable=True)  # edges by their target
-        self.sources = source[self.order]
-        self.in_edges = torch.bincount(target, minlength=self.num_nodes)
-        self.starts = self.in_edges.cumsum(0) - self.in_edges
+    def __init__(self, x: Features, edges: EdgeRows, fanouts: Sequence[int], seed: int = 0) -> None:
+        self.x, self.edges, self.fanouts, self.seed = x, edges, tuple(fanouts), seed
+        self._number = np.full(edges.num_nodes, -1, np.int32)
 
-    def around(self, seeds: Tensor) -> Batch:
-        """The batch around ``seeds``, big enough for their latents (approximate ones, where neighbours were drawn)."""
-        edges, seen, frontier = [], seeds, seeds
-        for _ in range(self.hops):
-            edges.append(self._draw(frontier))
-            reached = torch.unique(self.sources[edges[-1][0]])
-            frontier = reached[~torch.isin(reached, seen)]
-            if not len(frontier):
-                break
-            seen = torch.cat([seen, frontier])
-        number = torch.empty(self.num_nodes, dtype=torch.int64, device=seeds.device)
-        number[seen] = torch.arange(len(seen), device=seeds.device)
-        x = self.x[seen] if isinstance(self.x, Tensor) else self.x.rows(seen)
-        places, targets = torch.cat(edges, 1)
-        counts = (self.in_edges / self.in_edges.clamp_max(FANOUT))[targets]
-        weights = None if self.edges.edge_weight is None else self.edges.edge_weight[self.order[places]]
-        drawn = number[torch.stack([self.sources[places], targets])]
-        inner = Adjacency(drawn, len(seen), weights, Sample(self.edges, seen, counts))
-        return Batch(x, inner, torch.arange(len(seeds), device=seeds.device))
+    def around(self, seeds: Tensor, number: int = 0) -> Batch:
+        """The batch around some nodes, each once, big enough for their latents; not for several threads at a time.
 
-    def _draw(self, targets: Tensor) -> Tensor:
-        """In-edges of the targets, all of them or ``FANOUT`` drawn ``[2, E]``: their places in ``sources``, targets."""
-        degree = self.in_edges[targets]
-        count = degree.clamp_max(FANOUT)
-        ends = count.cumsum(0)
-        rank = torch.arange(int(ends[-1]), device=targets.device) - torch.repeat_interleave(ends - count, count)
-        own_degree = torch.repeat_interleave(degree, count)
-        drawn = (torch.rand(len(rank), device=targets.device) * own_degree).long().clamp_max(own_degree - 1)
-        offset = torch.where(own_degree > FANOUT, drawn, rank)
-        places = torch.repeat_interleave(self.starts[targets], count) + offset
-        return torch.stack([places, torch.repeat_interleave(targets, count)])
+        Args:
+            seeds: Their numbers.
+            number: Of the batch: what is drawn depends on it.
+        """
+        from ._drawing import draw_in_edges
+
+        key = np.random.SeedSequence([self.seed, number]).generate_state(1, np.uint64)[0]
+        starts, sources = self.edges.starts.numpy(), self.edges.sources.numpy()
+        nodes = seeds.numpy().astype(np.int64)
+        self._number[nodes] = np.arange(len(nodes), dtype=np.int32)
+        sizes, places, drawn = [0, len(nodes)], [], []
+        try:
+            for fanout in self.fanouts:
+                first, last = sizes[-2:]
+                degrees = starts[nodes[first:last] + 1] - starts[nodes[first:last]]
+                total = int(np.minimum(degrees, fanout).sum())
+                room = np.empty(last + total, np.int64)
+                room[:last] = nodes[:last]
+                nodes = room
+                places.append(np.empty(total, np.int64))
+                drawn.append(np.empty(last - first, np.int64))
+                count = draw_in_edges(
+                    starts, sources, fanout, key, self._number, nodes, first, last, places[-1], drawn[-1]
+                )
+                if count < 0:
+                    raise ValueError("an edge comes from a node that does not exist: the graph is damaged")
+                sizes.append(count)
+            nodes = nodes[: sizes[-1]]
+            places_of, counts = np.concatenate(places), np.concatenate(drawn)
+            source = self._number[sources[places_of]].astype(np.int64)
+        finally:
+            self._number[nodes[: sizes[-1]]] = -1
+        target = np.repeat(np.arange(len(counts)), counts)
+        degrees = starts[nodes[: len(counts)] + 1] - starts[nodes[: len(counts)]]
+        stands_for = torch.from_numpy(np.repeat(degrees / np.maximum(counts, 1), counts))
+        chosen = torch.from_numpy(nodes)
+        weights = None if self.edges.weights is None else self.edges.weights[torch.from_numpy(places_of)]
+        sample = Sample(self.edges, chosen, stands_for, tuple(sizes[1:]))
+        index = torch.from_numpy(np.stack([source, target]))
+        return Batch(rows_of(self.x, chosen), Adjacency(index, len(nodes), weights, sample), seeds)
+
+    def ahead(self, batches: Iterable[tuple[Tensor, int]]) -> Iterator[Batch]:
+        """Batches one after another, the next ones drawn in a thread of their own while one is worked on.
+
+        Args:
+            batches: The nodes, and the number, of each.
+        """
+        todo = iter(batches)
+        with ThreadPoolExecutor(1) as thread:
+            waiting = [thread.submit(self.around, *each) for _, each in zip(range(AHEAD), todo, strict=False)]
+            while waiting:
+                batch = waiting.pop(0).result()
+                waiting.extend(thread.submit(self.around, *each) for _, each in zip(range(1), todo, strict=False))
+                yield batch
+
+
+def rows_of(x: Features, nodes: Tensor | slice) -> Features:
+    """Features of some nodes, in float32 where they are kept with fewer bits.
+
+    Args:
+        x: Of all nodes.
+        nodes: Their numbers, or a stretch of them.
+    """
+    if isinstance(x, Tensor):
+        rows = x[nodes]
+        return rows.float() if rows.dtype == torch.float16 else rows
+    chosen = x.rows(torch.arange(len(x))[nodes] if isinstance(nodes, slice) else nodes)
+    return chosen.map(Tensor.float) if chosen.values.dtype == torch.float16 else chosen

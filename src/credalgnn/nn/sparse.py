@@ -107,12 +107,25 @@ class SparseMatrix:
         Args:
             nodes: Their numbers.
         """
-        starts, counts = self.starts[nodes].long(), self.starts.diff()[nodes].long()
+        starts = self.starts[nodes].long()
+        counts = self.starts[nodes + 1].long() - starts
         ends = counts.cumsum(0)
         at = torch.arange(int(ends[-1]) if len(ends) else 0, device=self.device)
         at = at + torch.repeat_interleave(starts - ends + counts, counts)
         offsets = torch.cat([ends.new_zeros(1), ends]).to(self.starts.dtype)
         return SparseMatrix(offsets, self.columns[at], self.values[at], (len(nodes), self.shape[1]))
+
+    def top(self, rows: int, columns: int) -> SparseMatrix:
+        """The first rows, which have no entry behind the first columns; the memory is shared.
+
+        Args:
+            rows: How many rows.
+            columns: How many columns.
+        """
+        if (rows, columns) == self.shape:
+            return self
+        end = int(self.starts[rows])
+        return SparseMatrix(self.starts[: rows + 1], self.columns[:end], self.values[:end], (rows, columns))
 
     def row_sums(self) -> Tensor:
         """The sum of each row ``[R]``."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..._imports import import_object
 from ..._names import suggestion
+from .._packed_files import is_packed
 from .._table_files import find_tables
 from ..errors import GraphError
 from ..graph import Graph
@@ -105,9 +106,10 @@ def find_dataset(name: str | os.PathLike[str]) -> Dataset:
 
     Args:
         name: The name of a built-in data set or of an installed plug-in (entry points ``credalgnn.datasets``), the path
-            of a file of ``Graph.save`` (``.npz``) or of a folder with tables ``nodes`` and ``edges``, or an import
-            path, ``package.module:name``, to a ``Dataset``, a ``Graph``, a ``Task`` or a function that returns a
-            ``Graph`` or a ``Task``. Numbers that a function takes can be set, as in ``"csbm+homophily=0.5"``.
+            of a packed graph (``.cg``), of a file of ``Graph.save`` (``.npz``) or of a folder with tables ``nodes`` and
+            ``edges``, or an import path, ``package.module:name``, to a ``Dataset``, a ``Graph``, a ``Task`` or a
+            function that returns a ``Graph`` or a ``Task``. Numbers that a function takes can be set, as in
+            ``"csbm+homophily=0.5"``.
     """
     text, changes = split_changes(os.fspath(name))
     return with_parameters(_plain_dataset(text), changes)
@@ -125,6 +127,8 @@ def _plain_dataset(text: str) -> Dataset:
     path = Path(text)
     if text.lower().endswith(".npz"):
         return Dataset(dataset_name(text), partial(Graph.load, path), source=f"file: {text}")
+    if is_packed(path) or text.lower().rstrip("/").endswith(".cg"):
+        return Dataset(dataset_name(text), partial(Graph.open, path), source=f"packed: {text}")
     if path.is_dir():
         return Dataset(dataset_name(text), partial(_read_folder, path), source=f"folder: {text}")
     if ":" in text:
@@ -154,8 +158,8 @@ def dataset_name(name: str | os.PathLike[str]) -> str:
     """
     text, _ = split_changes(os.fspath(name))
     suffix = os.fspath(name).removeprefix(text)
-    if text.lower().endswith(".npz"):
-        text = Path(text).name[: -len(".npz")]
+    if text.lower().rstrip("/").endswith((".npz", ".cg")):
+        text = Path(text).stem
     elif Path(text).is_dir() and text not in DATASETS and text not in _plugins():
         text = Path(text).resolve().name
     return re.sub(r"[^\w.-]+", "-", (text or "graph") + suffix).strip("-.") or "graph"

@@ -1,0 +1,84 @@
+"""How much memory there is, and how much somebody allows."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+UNITS = {"": 1, "b": 1}
+UNITS |= {f"{letter}{end}": 1024 ** (at + 1) for at, letter in enumerate("kmgt") for end in ("", "ib")}
+UNITS |= {f"{letter}b": 1000 ** (at + 1) for at, letter in enumerate("kmgt")}
+LEAST = 1 << 20
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+def parse_memory(memory: str | int | None) -> int:
+    """A budget in bytes.
+
+    Args:
+        memory: Bytes, or text such as ``"4GiB"``, ``"500MB"`` or ``"2G"`` (which are GiB); None: what is available.
+    """
+    if memory is None:
+        return available_memory()
+    if isinstance(memory, str):
+        found = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([a-zA-Z]{0,3})\s*", memory)
+        if found is None or found[2].lower() not in UNITS:
+            raise ValueError(f"{memory!r:.40} is no size of memory: say 4GiB or 500MB")
+        memory = int(float(found[1]) * UNITS[found[2].lower()])
+    if isinstance(memory, bool) or not isinstance(memory, int) or memory < LEAST:
+        raise ValueError(f"a budget of {memory!r:.40} bytes is too little: 1MiB or more, as in 4GiB")
+    return memory
+
+
+def available_memory() -> int:
+    """Bytes that can be had without swapping: what the system has left, or a container's limit if that is less."""
+    return max(LEAST, min(_of_system(), *_of_containers()))
+
+
+def in_units(size: float) -> str:
+    """A number of bytes for people.
+
+    Args:
+        size: The bytes.
+    """
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def _of_system() -> int:
+    with suppress(OSError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2  # what others hold is not known
+    except (ValueError, OSError, AttributeError):
+        return 4 << 30
+
+
+def _of_containers() -> Iterator[int]:
+    """What the limits of this process's control groups leave; files that could be dropped count as free."""
+    yield 1 << 62
+    with suppress(OSError, ValueError):
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        own = next((line.partition("::")[2] for line in lines if line.startswith("0::")), "/")
+        place = CGROUPS / own.strip("/")
+        for folder in (place, *place.parents):
+            if CGROUPS not in (folder, *folder.parents):
+                break
+            yield from _left(folder, "memory.max", "memory.current", "inactive_file")
+    yield from _left(CGROUPS / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+
+
+def _left(folder: Path, limit: str, used: str, files: str) -> Iterator[int]:
+    with suppress(OSError, ValueError):
+        most = int((folder / limit).read_text())  # "max" where there is none
+        lines = (line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        droppable = next((int(value) for name, value in lines if name == files), 0)
+        yield most - int((folder / used).read_text()) + droppable

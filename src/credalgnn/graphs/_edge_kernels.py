@@ -1,0 +1,141 @@
+"""Loops over edges that lie by their target: compiled by numba, one pass each, hardly any memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._compiling import INNER, kernel
+
+SHORT = 24  # edges into a node that are sorted by insertion
+
+
+@kernel()
+def by_target(source: Any, target: Any, places: Any, sources: Any, order: Any) -> None:
+    """Sort edges by their target, those into one node in the order given.
+
+    Args:
+        source: The node that each edge comes from.
+        target: The node that it goes to.
+        places: Where the edges into each node begin; afterwards where they end.
+        sources: Gets the sources in the new order.
+        order: Gets the number of each edge in the new order; of length 0 if nobody wants it.
+    """
+    wanted = len(order) > 0
+    for edge in range(len(target)):
+        node = target[edge]
+        at = places[node]
+        places[node] = at + 1
+        sources[at] = source[edge]
+        if wanted:
+            order[at] = edge
+
+
+@kernel(**INNER)
+def _mixed(first: Any, second: Any) -> Any:
+    """64 bits that look random, of two numbers: multiplications and shifts."""
+    value = np.uint64(first) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x2545F4914F6CDD1D)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = value ^ (value >> np.uint64(27)) ^ (np.uint64(second) * np.uint64(0xD6E8FEB86659FD93))
+    value = (value ^ (value >> np.uint64(32))) * np.uint64(0x94D049BB133111EB)
+    value = (value ^ (value >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    return value ^ (value >> np.uint64(31))
+
+
+@kernel(**INNER)
+def _sorted(row: Any) -> Any:
+    """A row in order, in its own place if it is short."""
+    if len(row) > SHORT:
+        return np.sort(row)
+    for at in range(1, len(row)):
+        value, place = row[at], at
+        while place > 0 and row[place - 1] > value:
+            row[place] = row[place - 1]
+            place -= 1
+        row[place] = value
+    return row
+
+
+@kernel()
+def count_edges(starts: Any, sources: Any, first: Any, labels: Any, touched: Any, counts: Any, balance: Any) -> None:
+    """Count what there is to know of the edges into some nodes.
+
+    Args:
+        starts: Where the edges into each of these nodes begin in ``sources``, and where the last ones end.
+        sources: The nodes that these edges come from; sorted for each node afterwards.
+        first: The number of the first node.
+        labels: Of all nodes.
+        touched: Whether each of all nodes has an edge.
+        counts: Adds up self-loops, edges that repeat another one, edges between labelled nodes, and those of one class.
+        balance: A sum of hashes of pairs of nodes, added for an edge up and taken away for one down. After all edges it
+            is 0 if each has its counterpart, and else another number, but for one chance in 2^64.
+    """
+    loops = twice = known = same = 0
+    total = np.uint64(0)
+    for row in range(len(starts) - 1):
+        begin, end = starts[row], starts[row + 1]
+        if begin == end:
+            continue
+        node = first + row
+        touched[node] = True
+        own = labels[node]
+        before = np.int64(-1)
+        for source in _sorted(sources[begin:end]):
+            loops += source == node
+            other = labels[source]
+            if own >= 0 and other >= 0:
+                known += 1
+                same += own == other
+            if source == before:
+                twice += 1
+                continue
+            before = np.int64(source)
+            touched[source] = True
+            if source < node:
+                total += _mixed(source, node)
+            elif source > node:
+                total -= _mixed(node, source)
+    counts[0] += loops
+    counts[1] += twice
+    counts[2] += known
+    counts[3] += same
+    balance[0] += total
+
+
+@kernel()
+def count_filled(rows: Any, counts: Any) -> None:
+    """Count the numbers that are not 0, and the rows that have one.
+
+    Args:
+        rows: A matrix.
+        counts: Adds them up.
+    """
+    for row in rows:
+        filled = 0
+        for number in row:
+            filled += number != 0
+        counts[0] += filled
+        counts[1] += filled > 0
+
+
+@kernel()
+def count_alike(starts: Any, sources: Any, first: Any, labels: Any, known: Any, alike: Any) -> None:
+    """Of some nodes count the neighbours that have a label, and those that have the label of the node.
+
+    Args:
+        starts: Where the edges into each of these nodes begin in ``sources``, and where the last ones end.
+        sources: The nodes that these edges come from.
+        first: The number of the first node.
+        labels: Of all nodes.
+        known: Gets the number of labelled neighbours of each of all nodes, if it has a label itself.
+        alike: Gets the number of those that have its label.
+    """
+    for row in range(len(starts) - 1):
+        node = first + row
+        if labels[node] < 0:
+            continue
+        for source in sources[starts[row] : starts[row + 1]]:
+            if source != node and labels[source] >= 0:
+                known[node] += 1
+                alike[node] += labels[source] == labels[node]

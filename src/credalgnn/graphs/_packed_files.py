@@ -1,0 +1,271 @@
+"""The format of packed graphs: a folder of plain arrays, and a header that says what all of them must be.
+
+The header is written last and sealed by a checksum: a folder without one is not, or not yet, a packed graph.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._checksums import sealed_with
+from .._files import sync_folder, to_json, write
+from .._reading import Unreadable, parse_json, read_bytes
+from ._mapped import KINDS, Entry, Map, digest
+from .errors import GraphError
+
+FORMAT = 1
+HEADER = "graph.json"
+REMEDY = "pack it again: credalgnn pack"
+# What a folder may hold: the types of each array, and its shape by what the header counts.
+ARRAYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "labels": (("<i2", "<i4", "<i8"), ("nodes",)),
+    "starts": (("<i8",), ("starts",)),
+    "sources": (("<i4", "<i8"), ("edges",)),
+    "weights": (("<f4",), ("edges",)),
+    "features": (("<f2", "<f4"), ("nodes", "features")),
+    "feature_starts": (("<i4", "<i8"), ("starts",)),
+    "feature_columns": (("<i4", "<i8"), ("stored",)),
+    "feature_values": (("<f2", "<f4"), ("stored",)),
+    "node_ids": (("<i8", "<U"), ("nodes",)),
+}
+SPARSE = ("feature_starts", "feature_columns", "feature_values")
+CONTENT = ("features", *SPARSE, "starts", "sources", "weights")  # what the hash of features and edges is made of
+PIECE = 32 << 20  # bytes that are looked at at a time
+
+
+def is_packed(path: Path) -> bool:
+    """Whether a folder is, or was to be, a packed graph.
+
+    Args:
+        path: The folder.
+    """
+    return (path / HEADER).is_file() or (path.is_dir() and path.suffix == ".cg")
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """The header of a packed graph, as far as it can be believed without looking at arrays.
+
+    Args:
+        path: The folder.
+    """
+    if not path.is_dir():
+        problem = "no such folder" if not path.exists() else "a file, and not the folder of a packed graph"
+        raise GraphError(f"{path}: {problem}; credalgnn pack makes one")
+    if not (path / HEADER).is_file():
+        raise GraphError(
+            f"{path}: not a packed graph, or only half of one (there is no {HEADER}); the same credalgnn pack goes on "
+            "where it was stopped"
+        )
+    try:
+        text = read_bytes(path / HEADER)
+        head = parse_json(text)
+        if not isinstance(head, dict) or "format" not in head:
+            raise Unreadable("not the header of a packed graph")
+        if head["format"] != FORMAT:
+            raise GraphError(f"{path}: packed by another version (format {head['format']!r:.20}); {REMEDY}")
+        if sealed_with(text) is None:
+            raise Unreadable("its checksum does not fit")
+        if not _is_header(head):
+            raise Unreadable("it does not say what it should")
+    except (Unreadable, OSError) as error:
+        raise GraphError(f"{path}: {HEADER} is damaged or changed ({error}); {REMEDY}") from None
+    return head
+
+
+def _is_header(head: dict[str, Any]) -> bool:
+    def texts(value: Any) -> bool:
+        return isinstance(value, list) and all(isinstance(each, str) for each in value) and len({*value}) == len(value)
+
+    counts = all(type(head.get(name)) is int and head[name] >= least for name, least in
+                 (("nodes", 1), ("edges", 0), ("features", 1)))  # fmt: skip
+    names = head.get("feature_names")
+    return (
+        counts
+        and isinstance(head.get("arrays"), dict)
+        and isinstance(head.get("content"), str)
+        and texts(head.get("class_names"))
+        and (names is None or (texts(names) and len(names) == head["features"]))
+    )
+
+
+def read_entries(head: dict[str, Any], path: Path) -> dict[str, Entry]:
+    """The arrays that a header names, if they make a graph.
+
+    Args:
+        head: The header.
+        path: The folder, for messages.
+    """
+    listed = head["arrays"]
+    kind = ("features",) if "features" in listed else SPARSE
+    wanted = {"labels", "starts", "sources", *kind}
+    if not wanted <= set(listed) <= wanted | {"weights", "node_ids"}:
+        raise GraphError(f"{path}: {HEADER} names other arrays than those of a graph; {REMEDY}")
+    stored = listed.get("feature_values")
+    sizes = {"nodes": head["nodes"], "edges": head["edges"], "features": head["features"], "starts": head["nodes"] + 1,
+             "stored": stored["shape"][0] if stored and stored.get("shape") else 0}  # fmt: skip
+    entries = {}
+    for name, each in listed.items():
+        types, shape = ARRAYS[name]
+        dtype = str(each.get("dtype"))
+        ok = KINDS.fullmatch(dtype) and (dtype in types or dtype.rstrip("0123456789") in types)
+        if not ok or each.get("shape") != [sizes[each] for each in shape]:
+            raise GraphError(f"{path}: {HEADER} says that {name} is {dtype} {each.get('shape')}; {REMEDY}")
+        entries[name] = Entry(dtype, tuple(each["shape"]), str(each.get("blake2b")))
+    if content_of(entries) != head["content"]:
+        raise GraphError(f"{path}: {HEADER} contradicts itself; {REMEDY}")
+    return entries
+
+
+def content_of(entries: dict[str, Entry]) -> str:
+    """The hash of features and edges, of the hashes of their files.
+
+    Args:
+        entries: All arrays.
+    """
+    lines = [f"{name} {' '.join(map(str, entries[name]))}" for name in CONTENT if name in entries]
+    return hash_of(np.array(lines))
+
+
+def hash_of(array: NDArray[Any]) -> str:
+    """A hash of the numbers or texts of an array.
+
+    Args:
+        array: The array.
+    """
+    data = "\0".join(array.tolist()).encode() if array.dtype.kind == "U" else np.ascontiguousarray(array).tobytes()
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def verify_arrays(path: Path, head: Mapping[str, Any], entries: Mapping[str, Entry], maps: Mapping[str, Map]) -> None:
+    """Read all arrays once: their hashes, and that nothing in them points elsewhere.
+
+    Args:
+        path: The folder.
+        head: Its header.
+        entries: What it says of the arrays.
+        maps: The arrays.
+    """
+    for name, entry in entries.items():
+        if digest(path / f"{name}.npy") != entry.digest:
+            _bad(path, name, "its content has changed")
+        array = maps[name].array
+        more = 1 if name.endswith("starts") else 0
+        step = max(1, PIECE // (array[:1].nbytes or 1))
+        for first in range(0, len(array), step):
+            reason = _reason(name, array[first : first + step + more], head)
+            if reason:
+                _bad(path, name, reason)
+            maps[name].release()
+
+
+def _reason(name: str, piece: NDArray[Any], head: Mapping[str, Any]) -> str:
+    """What is wrong with a piece of an array."""
+    if piece.dtype.kind == "f" and not np.isfinite(piece).all():
+        return "a number that is not finite"
+    if name.endswith("starts") and (np.diff(piece) < 0).any():
+        return "it goes backwards"
+    if name == "sources" and not 0 <= piece.min() <= piece.max() < head["nodes"]:
+        return "an edge comes from a node that does not exist"
+    if name == "feature_columns" and not 0 <= piece.min() <= piece.max() < head["features"]:
+        return "a column that does not exist"
+    return "a negative weight" if name == "weights" and piece.min() < 0 else ""
+
+
+def _bad(path: Path, name: str, reason: str) -> NoReturn:
+    raise GraphError(f"{path}: {name}.npy is damaged ({reason}); {REMEDY}")
+
+
+def write_header(
+    folder: Path,
+    features: int,
+    class_names: Sequence[str],
+    feature_names: Sequence[str] | None,
+    request: str = "",
+) -> None:
+    """Seal a folder whose arrays are all there: from now on it is a packed graph.
+
+    Args:
+        folder: The folder.
+        features: How many features nodes have.
+        class_names: What the classes are called.
+        feature_names: What the features are called.
+        request: A hash of what it was packed from, if that is known.
+    """
+    entries: dict[str, Entry] = {}
+    for name in ARRAYS:
+        path = folder / f"{name}.npy"
+        if path.exists():
+            array = np.load(path, mmap_mode="r")
+            entries[name] = Entry(array.dtype.str, array.shape, digest(path))
+    head = {
+        "format": FORMAT,
+        "nodes": entries["labels"].shape[0],
+        "edges": entries["sources"].shape[0],
+        "features": features,
+        "class_names": list(class_names),
+        "feature_names": None if feature_names is None else list(feature_names),
+        "content": content_of(entries),
+        "request": request,
+        "arrays": {
+            name: {"dtype": entry.dtype, "shape": list(entry.shape), "blake2b": entry.digest}
+            for name, entry in entries.items()
+        },
+    }
+    sync_folder(folder)
+    write(folder / HEADER, to_json(head))
+
+
+def check_place(path: Path) -> None:
+    """Refuse to put a packed graph where something else is.
+
+    Args:
+        path: The folder that it is to be.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        raise GraphError(f"{path}: there is something else than a folder; choose another place")
+    if path.is_dir() and not (path / HEADER).exists() and any(path.iterdir()):
+        raise GraphError(f"{path}: there is a folder with something else in it; choose another place")
+
+
+def put_in_place(made: Path, path: Path) -> None:
+    """Give a sealed folder its name; what was there goes when the new one is there.
+
+    Args:
+        made: The folder as it was made, on the same disk.
+        path: What it is to be called.
+    """
+    check_place(path)
+    old = path.with_name(f".{path.name}.{os.getpid()}.old")
+    if path.exists():
+        path.rename(old)
+    try:
+        made.rename(path)
+    except OSError:
+        if old.exists():
+            old.rename(path)
+        raise
+    sync_folder(path.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def cannot_write(path: Path, error: OSError, resumable: bool = True) -> GraphError:
+    """An error of the disk as one line.
+
+    Args:
+        path: The folder that was to be written.
+        error: What the system said.
+        resumable: Whether the same command goes on.
+    """
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    remedy = "make room, or choose another place" if full else "choose another place"
+    kept = "; what is finished is kept, and the same command goes on" if resumable and full else ""
+    return GraphError(f"{path}: cannot be written ({error.strerror or error}); {remedy}{kept}")

@@ -1,0 +1,330 @@
+"""Graphs in a folder of plain arrays that are opened, not loaded: memory holds what is looked at."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .._memory import available_memory, in_units
+from .._reading import Unreadable
+from ._checks import (
+    checked_class_names,
+    checked_feature_names,
+    checked_ids,
+    checked_labels,
+    named_labels,
+    node_numbers,
+)
+from ._mapped import Map
+from ._packed_files import REMEDY, SPARSE, hash_of, read_entries, read_header, verify_arrays
+from ._rows import rows
+from .errors import GraphError
+from .graph import Graph
+from .in_edges import INT32, PIECE, InEdges, row_places
+
+
+class PackedGraph(Graph):
+    """A graph whose features and edges stay in the files of a folder; ``Graph.open`` makes it.
+
+    It is used like any graph. Edges are in the order of their targets. What needs all edges or features as one tensor
+    in memory makes it, or says in one line how much memory that would take.
+    """
+
+    _path: Path
+    _maps: tuple[Map, ...]
+    _ids_digest: str
+
+    @property
+    def path(self) -> Path:
+        """The folder, so that others can open it, too."""
+        return self._path
+
+    @property
+    def edge_index(self) -> Tensor:
+        """The edges ``[2, E]`` as one tensor in memory, in the order of their targets; better use ``in_edges``."""
+        if "edge index" not in self.derived:
+            edges = self.in_edges
+            self._check_room(24 * edges.num_edges, "edge_index", "graph.in_edges has the edges without taking memory")
+            self.derived["edge index"] = torch.stack([edges.sources.long(), edges.targets(0, edges.num_nodes)])
+        made: Tensor = self.derived["edge index"]
+        return made
+
+    @property
+    def edge_weight(self) -> Tensor | None:
+        """A number ``[E]`` for each edge, in the order of their targets; None where all count the same."""
+        return self.in_edges.weights
+
+    @property
+    def num_edges(self) -> int:
+        """How many directed edges there are."""
+        return self.in_edges.num_edges
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the content: the same packed graph has it on every machine, another one another."""
+        digest = hashlib.blake2b(f"packed {self.content} {self._ids_digest};".encode(), digest_size=16)
+        for names in (self.class_names, self.feature_names):
+            digest.update(b"-;" if names is None else "\0".join((str(len(names)), *names)).encode())
+        digest.update(self.labels.numpy().data)
+        return digest.hexdigest()
+
+    def release(self) -> None:
+        """Give memory back that holds pages of the files; they are read again when they are needed."""
+        for each in self._maps:
+            each.release()
+
+    def replace(
+        self,
+        *,
+        features: Any = None,
+        edge_index: Any = None,
+        labels: Any = None,
+        class_names: Sequence[str] | None = None,
+        node_ids: Sequence[Any] | NDArray[Any] | None = None,
+        feature_names: Sequence[str] | None = None,
+        edge_weight: Any = None,
+    ) -> Graph:
+        """The graph with some of its fields replaced; with other features or edges it is one in memory.
+
+        Args:
+            features: See ``Graph``.
+            edge_index: See ``Graph``.
+            labels: See ``Graph``.
+            class_names: See ``Graph``.
+            node_ids: See ``Graph``.
+            feature_names: See ``Graph``.
+            edge_weight: See ``Graph``.
+        """
+        if features is not None or edge_index is not None or edge_weight is not None:
+            return self.in_memory("new features or edges").replace(
+                features=features, edge_index=edge_index, labels=labels, class_names=class_names, node_ids=node_ids,
+                feature_names=feature_names, edge_weight=edge_weight,
+            )  # fmt: skip
+        names = self.class_names if class_names is None else class_names
+        values: dict[str, Any] = {"labels": self.labels}
+        if labels is not None:
+            values["labels"] = checked_labels(named_labels(labels, names)[0], self.num_nodes, names)
+        values["class_names"] = checked_class_names(names, int(values["labels"].max()) + 1)
+        if feature_names is not None:
+            values["feature_names"] = checked_feature_names(feature_names, self.num_features)
+        if node_ids is not None:
+            values["node_ids"] = checked_ids(node_ids, self.num_nodes)
+            values["_ids_digest"] = hash_of(values["node_ids"])
+        return self._with(**values)
+
+    def unweighted(self) -> Graph:
+        """The graph without edge weights: all edges count the same."""
+        if self.edge_weight is None:
+            return self
+        bare = self.in_edges._replace(weights=None)
+        return self._with(derived={"in edges": bare, "content": hash_of(np.array([f"{self.content} unweighted"]))})
+
+    def _with(self, **values: Any) -> PackedGraph:
+        names = ("features", "labels", "node_ids", "class_names", "feature_names", "derived", "_path", "_maps")
+        new = object.__new__(PackedGraph)
+        new._set(**({name: getattr(self, name) for name in (*names, "_ids_digest")} | values))
+        return new
+
+    def subgraph(self, nodes: Any) -> Graph:
+        """The graph in memory that some nodes and the edges among them make, numbered as they are given.
+
+        Args:
+            nodes: A mask or node numbers, each once.
+        """
+        chosen = node_numbers(nodes, "nodes", self.num_nodes)
+        number = torch.full((self.num_nodes,), -1, dtype=torch.int32 if len(chosen) <= INT32 else torch.int64)
+        number[chosen] = torch.arange(len(chosen), dtype=number.dtype)
+        twice = chosen[number[chosen] != torch.arange(len(chosen))]
+        if len(twice):
+            raise GraphError(f"node {int(twice[0])} stands twice among the nodes of the subgraph")
+        what, remedy = f"a subgraph of {len(chosen):,} nodes", "take fewer nodes, or a machine with more memory"
+        size = len(chosen) * self._row_bytes
+        self._check_room(size, what, remedy)
+        source, target, weights = self._edges_among(chosen.sort().values, number, available_memory() - size, what)
+        self.release()
+        return Graph(
+            self.rows(chosen),
+            torch.stack([source, target]),
+            self.labels[chosen],
+            None if self.node_ids is None else self.node_ids[chosen.numpy()],
+            self.class_names,
+            feature_names=self.feature_names,
+            edge_weight=weights,
+            edgeless=not self.num_edges,
+        )
+
+    def _edges_among(self, nodes: Tensor, number: Tensor, room: int, what: str) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The edges among sorted nodes, with their new numbers, and their weights."""
+        edges = self.in_edges
+        found: list[tuple[Tensor, ...]] = []
+        counts = (edges.starts[nodes + 1] - edges.starts[nodes]).cumsum(0)
+        first, used = 0, 0
+        while first < len(nodes):
+            done = int(counts[first - 1]) if first else 0
+            last = max(first + 1, int(torch.searchsorted(counts, done + PIECE, right=True)))
+            degrees, places = row_places(edges.starts, nodes[first:last])
+            source = number[edges.sources[places].long()]
+            kept = source >= 0
+            target = torch.repeat_interleave(number[nodes[first:last]], degrees)[kept]
+            weights = () if edges.weights is None else (edges.weights[places[kept]],)
+            found.append((source[kept], target, *weights))
+            first, used = last, used + 48 * len(target)
+            if used > room:
+                raise GraphError(f"{what}: its edges do not fit into the {in_units(room)} of memory that are left")
+        empty = (number.new_empty(0),) * 2 + (() if edges.weights is None else (edges.weights[:0],))
+        joined = [torch.cat(parts) for parts in zip(*found, strict=True)] if found else list(empty)
+        return joined[0].long(), joined[1].long(), joined[2] if edges.weights is not None else None
+
+    def in_memory(self, what: str = "the graph in memory") -> Graph:
+        """The same graph as one that holds all of itself.
+
+        Args:
+            what: What needs that, for the error where it does not fit.
+        """
+        size = self.num_nodes * self._row_bytes + 28 * self.num_edges
+        self._check_room(size, what, "take some of its nodes, graph.subgraph(nodes), or a machine with more memory")
+        features = rows(self.features, slice(None))
+        if features.layout == torch.sparse_csr:
+            parts = [each.clone() for each in (features.crow_indices(), features.col_indices(), features.values())]
+            features = torch.sparse_csr_tensor(parts[0], parts[1], parts[2], features.shape, check_invariants=False)
+        elif features.data_ptr() == self.features.data_ptr():
+            features = features.clone()
+        weights = self.edge_weight
+        new = object.__new__(Graph)
+        new._set(
+            features=features,
+            edge_index=self.edge_index,
+            labels=self.labels,
+            node_ids=None if self.node_ids is None else np.array(self.node_ids),
+            class_names=self.class_names,
+            feature_names=self.feature_names,
+            edge_weight=None if weights is None else weights.clone(),
+            derived={},
+        )
+        self.release()
+        return new
+
+    def with_nodes(self, *args: Any, **options: Any) -> Graph:
+        """See ``Graph.with_nodes``; the result is in memory.
+
+        Args:
+            *args: Of ``Graph.with_nodes``.
+            **options: Of ``Graph.with_nodes``.
+        """
+        return self.in_memory("a graph with further nodes").with_nodes(*args, **options)
+
+    def select_features(self, names: Sequence[str]) -> Graph:
+        """See ``Graph.select_features``; the result is in memory.
+
+        Args:
+            names: Names of features, each once.
+        """
+        return self.in_memory("a graph with other features").select_features(names)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write an npz file, which is read as a whole; a packed graph itself is copied as a folder.
+
+        Args:
+            path: Where to.
+        """
+        self.in_memory("an npz file").save(path)
+
+    def to_pyg(self) -> Any:
+        """See ``Graph.to_pyg``."""
+        return self.in_memory("a torch_geometric graph").to_pyg()
+
+    def __reduce__(self) -> Any:
+        """Another process opens the files again; it is given what else is in the graph."""
+        changed = {name: getattr(self, name) for name in ("labels", "class_names", "feature_names")}
+        ids = None if isinstance(self.node_ids, Mapped) else self.node_ids
+        return _reopened, (self.path, self.content, changed, ids, self.edge_weight is not None)
+
+    @property
+    def _row_bytes(self) -> int:
+        """What features, label and id of a node take in memory, on average."""
+        ids = 0 if self.node_ids is None else self.node_ids.itemsize
+        if self.features.layout == torch.sparse_csr:
+            return 8 * self.features.values().numel() // self.num_nodes + 16 + ids
+        return 4 * self.num_features + 8 + ids
+
+    def _check_room(self, size: int, what: str, remedy: str) -> None:
+        room = available_memory()
+        if size > room:
+            raise GraphError(
+                f"{self.path}: {what} would take {in_units(size)}, and {in_units(room)} are left; {remedy}"
+            )
+
+
+def open_graph(path: Path, verify: bool = False) -> PackedGraph:
+    """See ``Graph.open``.
+
+    Args:
+        path: The folder.
+        verify: Read all of it.
+    """
+    head = read_header(path)
+    entries = read_entries(head, path)
+    maps = {}
+    for name, entry in entries.items():
+        try:
+            maps[name] = Map(path / f"{name}.npy", entry)
+        except FileNotFoundError:
+            raise GraphError(f"{path}: {name}.npy is missing; {REMEDY}") from None
+        except (Unreadable, OSError) as error:
+            raise GraphError(f"{path}: {name}.npy is damaged ({error}); {REMEDY}") from None
+    arrays = {name: each.array for name, each in maps.items()}
+    for name, last in (("starts", head["edges"]), ("feature_starts", len(arrays.get("feature_values", ())))):
+        if name in arrays and (int(arrays[name][0]), int(arrays[name][-1])) != (0, last):
+            raise GraphError(f"{path}: {name}.npy is damaged (it does not go from 0 to {last:,}); {REMEDY}")
+    labels = torch.from_numpy(arrays["labels"].astype(np.int64))
+    maps["labels"].release()
+    if not -1 <= int(labels.min()) <= int(labels.max()) < len(head["class_names"]):
+        raise GraphError(f"{path}: labels.npy is damaged (a class that has no name); {REMEDY}")
+    if verify:
+        verify_arrays(path, head, entries, maps)
+    weights = torch.from_numpy(arrays["weights"]) if "weights" in arrays else None
+    edges = InEdges(torch.from_numpy(arrays["starts"]), torch.from_numpy(arrays["sources"]), weights)
+    if "features" in arrays:
+        features = torch.from_numpy(arrays["features"])
+    else:
+        begin, columns, values = (torch.from_numpy(arrays[name]) for name in SPARSE)
+        shape = (head["nodes"], head["features"])
+        features = torch.sparse_csr_tensor(begin, columns, values, shape, check_invariants=False)
+    ids = arrays["node_ids"].view(Mapped) if "node_ids" in arrays else None
+    if ids is not None:
+        ids.flags.writeable = False
+    names = head["feature_names"]
+    graph = object.__new__(PackedGraph)
+    graph._set(
+        features=features,
+        labels=labels,
+        node_ids=ids,
+        class_names=tuple(head["class_names"]),
+        feature_names=None if names is None else tuple(names),
+        derived={"in edges": edges, "content": head["content"]},
+        _path=path.absolute(),
+        _maps=tuple(maps.values()),
+        _ids_digest=entries["node_ids"].digest if "node_ids" in entries else "",
+    )
+    return graph
+
+
+class Mapped(np.ndarray[Any, Any]):
+    """An array in a file."""
+
+
+def _reopened(path: Path, content: str, changed: dict[str, Any], ids: NDArray[Any] | None, weighted: bool) -> Graph:
+    graph = open_graph(path)
+    graph = graph if weighted else graph.unweighted()  # type: ignore[assignment]
+    if graph.content != content:
+        raise GraphError(f"{path}: another graph has been packed here since it was opened; open it again")
+    return graph.replace(**changed, node_ids=ids)

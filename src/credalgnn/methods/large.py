@@ -1,0 +1,135 @@
+"""What of a graph fits in memory, and what a network does where it does not: batches to train, pieces to predict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from .._memory import in_units
+from ..graphs import Graph
+from ..nn.backbones import Features, Stack
+from ..nn.pieces import Scratch, check_pieces, latents_by_pieces
+from ..nn.rounds import Classifier, Output
+from ..nn.sampling import rows_of
+from .inputs import inputs_by_rows
+
+BATCH = 1024  # training nodes of a batch, where nothing else is said
+VALIDATION = 10_000  # validation nodes that early stopping looks at while batches are trained on
+PROGRAM = 400 << 20  # bytes that torch and its kernels take before anything is done
+PIECE = 1 << 17  # nodes whose outputs are made together
+
+
+class MemoryWarning(UserWarning):
+    """A graph does not fit in the memory that may be used, and something else is done than usual."""
+
+
+def training_bytes(graph: Graph, widths: list[int]) -> int:
+    """About the bytes that full-batch training takes: features, operators and their transposes, latents, gradients.
+
+    Args:
+        graph: What is trained on.
+        widths: Of the latents, and of the head's output.
+    """
+    return _held(graph) + 12 * graph.num_nodes * sum(widths) + 8 * graph.num_nodes * max(widths)
+
+
+def prediction_bytes(graph: Graph, widths: list[int]) -> int:
+    """About the bytes that a prediction takes that holds the whole graph and all latents.
+
+    Args:
+        graph: What is predicted.
+        widths: Of the latents, and of the head's output.
+    """
+    return _held(graph) + 4 * graph.num_nodes * (sum(widths) + max(widths)) + 48 * graph.num_nodes * widths[-1]
+
+
+def _held(graph: Graph) -> int:
+    x = graph.features
+    features = 8 * x.values().numel() if x.layout == torch.sparse_csr else 4 * x.numel()
+    return PROGRAM + features + 40 * graph.num_edges
+
+
+def refusal(needed: int, allowed: int) -> str:
+    """How much is needed and how much there is, for messages.
+
+    Args:
+        needed: Bytes.
+        allowed: Bytes.
+    """
+    return f"takes about {in_units(needed)}, and {in_units(allowed)} may be used"
+
+
+class StoredOutputs:
+    """Outputs and latents of all nodes of one graph, computed by pieces; what memory does not hold lies in files.
+
+    Args:
+        module: The network, in evaluation.
+        graph: In memory, or opened.
+        memory: Bytes that may be used.
+        progress: Show a bar; None: on a terminal, once it has taken a few seconds.
+    """
+
+    def __init__(self, module: Classifier, graph: Graph, memory: int, progress: bool | None = None) -> None:
+        check_pieces(module.backbone)
+        assert isinstance(module.backbone, Stack)
+        self.content, self.module = graph.content, module
+        x, edges = inputs_by_rows(graph)
+        self._scratch = Scratch(max(0, (memory - PROGRAM) // 2))
+        with _bar(progress) as bar:
+            self.latents: list[Features] = [
+                x,
+                *latents_by_pieces(module.backbone, x, edges, self._scratch, _teller(bar), graph.release),
+            ]
+
+    def at(self, nodes: Tensor) -> Output:
+        """The head's output at some nodes.
+
+        Args:
+            nodes: Their numbers.
+        """
+        parts = [self._head(part) for part in torch.split(nodes, PIECE)]
+        if isinstance(parts[0], Tensor):
+            return torch.cat([part for part in parts if isinstance(part, Tensor)])
+        return tuple(torch.cat(columns) for columns in zip(*parts, strict=True))
+
+    def logits(self, made_of: Callable[[Output], Tensor]) -> Tensor:
+        """Logits of all nodes ``[N, C]``.
+
+        Args:
+            made_of: What makes them of the head's output.
+        """
+        count = len(self.latents[-1])
+        result: Tensor | None = None
+        for first in range(0, count, PIECE):
+            part = made_of(self._head(torch.arange(first, min(first + PIECE, count))))
+            if result is None:
+                result = self._scratch.matrix(count, part.shape[1])
+            result[first : first + len(part)] = part
+        assert result is not None
+        return result
+
+    def _head(self, nodes: Tensor) -> Output:
+        if self.module.joint:
+            output: Output = self.module.head([rows_of(z, nodes) for z in self.latents])
+        else:
+            output = self.module.head(rows_of(self.latents[-1], nodes))
+        self._scratch.release()
+        return output
+
+
+def _bar(progress: bool | None) -> Any:
+    hidden = None if progress is None else not progress
+    return tqdm(total=100, desc="latents", unit="%", delay=3, disable=hidden, leave=False)
+
+
+def _teller(bar: Any) -> Callable[[str, float], None]:
+    def tell(layer: str, share: float) -> None:
+        bar.set_description(layer)
+        bar.n = int(100 * share)
+        bar.refresh()
+
+    return tell

@@ -1,0 +1,125 @@
+"""Layers of graph neural networks: what a node sends along its edges, and what becomes of what it receives."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from .adjacency import Adjacency, LayerEdges
+from .sparse import SparseMatrix
+
+Features: TypeAlias = Tensor | SparseMatrix
+
+
+def linear(x: Features, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``x W^T + b`` for dense and sparse x."""
+    if isinstance(x, Tensor):
+        return nn.functional.linear(x, weight, bias)
+    product = x @ weight.t()
+    return product if bias is None else product.add_(bias)
+
+
+def first_rows(x: Features, count: int) -> Features:
+    """The first rows of features.
+
+    Args:
+        x: Dense or sparse.
+        count: How many.
+    """
+    return x[:count] if isinstance(x, Tensor) else x.top(count, x.shape[1])
+
+
+class MessageLayer(nn.Module, ABC):
+    """A layer that sends something along edges: ``receive(A send(x), x)``, where ``send`` is a product with a matrix.
+
+    A subclass names its operator A, an attribute of ``Adjacency``. ``A (X W)`` in place of ``(A X) W`` is the same
+    product, and far less work when features are wide; where neighbours were drawn it is the other way round. Whoever
+    has no room for all nodes at once computes some rows at a time.
+    """
+
+    operator: str
+
+    @abstractmethod
+    def send(self, x: Features) -> Tensor:
+        """What goes along the edges ``[N, out_channels]``: ``x W^T``.
+
+        Args:
+            x: Features or a latent.
+        """
+
+    @abstractmethod
+    def receive(self, received: Tensor, own: Features) -> Tensor:
+        """A node's latent, of what it has received and of what it was; may work in place.
+
+        Args:
+            received: ``A send(x)`` at some nodes.
+            own: x at these nodes.
+        """
+
+    def forward(self, x: Features, edges: Adjacency | LayerEdges) -> Tensor:
+        operator: SparseMatrix = getattr(edges, self.operator)
+        rows, columns = operator.shape
+        # Neighbours that were drawn are far more than who draws them: there (A X) W is less work than A (X W).
+        few = 2 * rows <= columns
+        received = self.send(operator @ x) if few and isinstance(x, Tensor) else operator @ self.send(x)
+        return self.receive(received, first_rows(x, rows))
+
+
+class GCNLayer(MessageLayer):
+    """Kipf and Welling's convolution; parameters named as in PyG's ``GCNConv``."""
+
+    operator = "normalized"
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.lin = nn.Linear(in_channels, out_channels, bias=False)
+        self.bias = nn.Parameter(torch.empty(out_channels))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.xavier_uniform_(self.lin.weight)
+        nn.init.zeros_(self.bias)
+
+    def send(self, x: Features) -> Tensor:
+        return linear(x, self.lin.weight)
+
+    def receive(self, received: Tensor, own: Features) -> Tensor:
+        return received.add_(self.bias)
+
+
+class SAGELayer(MessageLayer):
+    """GraphSAGE with the mean of in-neighbours; parameters named as in PyG's ``SAGEConv``."""
+
+    operator = "mean"
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.lin_l = nn.Linear(in_channels, out_channels)
+        self.lin_r = nn.Linear(in_channels, out_channels, bias=False)
+
+    def reset_parameters(self) -> None:
+        self.lin_l.reset_parameters()
+        self.lin_r.reset_parameters()
+
+    def send(self, x: Features) -> Tensor:
+        return linear(x, self.lin_l.weight)
+
+    def receive(self, received: Tensor, own: Features) -> Tensor:
+        return received.add_(linear(own, self.lin_r.weight, self.lin_l.bias))
+
+
+class LinearLayer(nn.Module):
+    """A linear layer that looks at no neighbour."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.lin = nn.Linear(in_channels, out_channels)
+
+    def reset_parameters(self) -> None:
+        self.lin.reset_parameters()
+
+    def forward(self, x: Features, edges: Adjacency) -> Tensor:
+        return linear(x, self.lin.weight, self.lin.bias)

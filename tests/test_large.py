@@ -1,0 +1,255 @@
+"""Graphs that do not fit in memory: sampled training, and predictions by pieces that equal the whole."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from credalgnn.graphs import Graph, Task, csbm
+from credalgnn.methods import CredalFinal, CredalLJ, Energy, GNNSafe, Mahalanobis, MethodError, Vanilla
+from credalgnn.methods.inputs import inputs, inputs_by_rows
+from credalgnn.methods.large import MemoryWarning
+from credalgnn.nn import (
+    GCN,
+    SAGE,
+    Classifier,
+    Draws,
+    EdgeRows,
+    Monitor,
+    Schedule,
+    Supervision,
+    edge_rows,
+    pieces,
+    train,
+)
+from credalgnn.nn.pieces import Scratch, latents_by_pieces
+from credalgnn.nn.sampling import ALL, Sampler
+
+SHORT: dict[str, Any] = {"hidden": 12, "epochs": 8, "patience": 8}
+
+
+@cache
+def graph_of(sparse: bool = False, weighted: bool = False, loops: bool = False) -> Graph:
+    graph = csbm(nodes=400, classes=4, degree=9, features=14, signal=1.0, seed=1)
+    generator = torch.Generator().manual_seed(0)
+    features = graph.features.clone()
+    if sparse:
+        features *= torch.rand(features.shape, generator=generator) < 0.2
+    edges = graph.edge_index
+    if loops:
+        own = torch.arange(0, 400, 3)
+        edges = torch.cat([edges, torch.stack([own, own]), edges[:, :40]], 1)  # some twice
+    weights = torch.rand(edges.shape[1], generator=generator) if weighted else None
+    return Graph(features, edges, graph.labels, edge_weight=weights)
+
+
+@cache
+def task_of(**options: bool) -> Task:
+    return Task.leave_out(graph_of(**options), [0], name="large")
+
+
+KINDS = [{}, {"sparse": True}, {"weighted": True}, {"loops": True}, {"weighted": True, "loops": True}]
+
+
+@pytest.mark.parametrize("options", KINDS, ids=str)
+@pytest.mark.parametrize("operator", ["mean", "normalized"])
+def test_rows_of_operators_are_those_of_the_whole_graph(options: dict[str, bool], operator: str) -> None:
+    graph = graph_of(**options)
+    _, rows = inputs_by_rows(graph)
+    whole = getattr(inputs(graph)[1], operator).to_dense()
+    for first, last in ((0, 400), (0, 1), (17, 18), (100, 251)):
+        part = rows.rows(operator, first, last)
+        torch.testing.assert_close(part.to_dense(), whole[first:last], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("options", KINDS, ids=str)
+@pytest.mark.parametrize("kind", [GCN, SAGE])
+@pytest.mark.parametrize("memory", [0, 10**9])
+def test_latents_by_pieces_are_those_of_the_whole_graph(
+    options: dict[str, bool], kind: type, memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "ROWS", 37)
+    monkeypatch.setattr(edge_rows, "BLOCK", 211)
+    graph = graph_of(**options)
+    torch.manual_seed(0)
+    backbone = kind(14, 9, 3).eval()
+    x, rows = inputs_by_rows(graph)
+    found = latents_by_pieces(backbone, x, rows, Scratch(memory))
+    with torch.no_grad():
+        expected = backbone(*inputs(graph))
+    for ours, whole in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, whole, rtol=1e-5, atol=1e-6)
+    assert float(expected[-1].abs().max()) > 0.1
+
+
+def test_blocks_cover_all_nodes_once() -> None:
+    rows = inputs_by_rows(graph_of(loops=True))[1]
+    for edges, most in ((1, None), (50, None), (50, 3), (10**9, None)):
+        blocks = list(rows.blocks(edges, most))
+        assert [first for first, _ in blocks] == [0, *(last for _, last in blocks[:-1])]
+        assert blocks[-1][1] == 400
+        assert all(first < last for first, last in blocks)
+        assert most is None or all(last - first <= most for first, last in blocks)
+
+
+@pytest.mark.parametrize("kind", [GCN, SAGE])
+@pytest.mark.parametrize("options", KINDS, ids=str)
+def test_layers_of_a_batch_with_all_neighbours_are_exact(kind: type, options: dict[str, bool]) -> None:
+    graph = graph_of(**options)
+    torch.manual_seed(0)
+    backbone = kind(14, 9, 3).eval()
+    x, rows = inputs_by_rows(graph)
+    seeds = torch.tensor([3, 399, 20, 7])
+    batch = Sampler(x, rows, [ALL] * 3).around(seeds)
+    with torch.no_grad():
+        whole, ours = backbone(*inputs(graph)), backbone(batch.x, batch.edges)
+    for z, expected in zip(ours, whole, strict=True):
+        torch.testing.assert_close(z[:4], expected[seeds], rtol=1e-5, atol=1e-6)
+    assert len(ours[-1]) == 4  # no row is computed that nobody asks for
+    assert len(ours[0]) > len(ours[1]) > len(ours[2])
+
+
+def test_fanouts_bound_what_is_drawn_and_draws_hang_on_the_number_alone() -> None:
+    x, rows = inputs_by_rows(graph_of())
+    sampler = Sampler(x, rows, [3, 2], seed=5)
+    seeds = torch.arange(0, 60, 2)
+    first, other = sampler.around(seeds, 0), sampler.around(seeds, 1)
+    again = Sampler(x, rows, [3, 2], seed=5).around(seeds, 0)
+    assert torch.equal(first.edges.edge_index, again.edges.edge_index)
+    assert torch.equal(first.x, again.x)
+    assert not torch.equal(first.edges.edge_index, other.edges.edge_index)
+    drawn = torch.bincount(first.edges.edge_index[1])
+    assert int(drawn[:30].max()) == 3
+    assert int(drawn[30:].max()) == 2
+    ahead = list(sampler.ahead([(seeds, 0), (seeds[:5], 7), (seeds, 1)]))
+    assert torch.equal(ahead[0].edges.edge_index, first.edges.edge_index)
+    assert torch.equal(ahead[2].edges.edge_index, other.edges.edge_index)
+
+
+def test_every_in_edge_is_drawn_as_often_as_any() -> None:
+    """Chi-square over 30 in-edges and 30,000 draws; the bound is that of one in a million."""
+    from scipy.stats import chi2
+
+    starts = torch.tensor([0, 30] + [30] * 30)
+    sampler = Sampler(torch.zeros(31, 1), EdgeRows(starts, torch.arange(1, 31, dtype=torch.int32)), [10], seed=3)
+    counts = np.zeros(31)
+    for number in range(3000):
+        batch = sampler.around(torch.tensor([0]), number)
+        nodes = batch.edges.sample.nodes[batch.edges.edge_index[0]]
+        np.add.at(counts, nodes.numpy(), 1)
+    expected = 1000.0
+    assert float(((counts[1:] - expected) ** 2 / expected).sum()) < chi2.ppf(1 - 1e-6, 29)
+
+
+def test_an_edge_from_nowhere_is_refused() -> None:
+    sampler = Sampler(torch.zeros(3, 1), EdgeRows(torch.tensor([0, 1, 1, 1]), torch.tensor([77])), [4])
+    with pytest.raises(ValueError, match="the graph is damaged"):
+        sampler.around(torch.tensor([0]))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda **o: Vanilla(**o, **SHORT),
+        lambda **o: CredalLJ(**o, **SHORT),
+        lambda **o: CredalFinal(backbone="gcn", **o, **SHORT),
+    ],
+    ids=["vanilla", "credal-lj", "credal-final"],
+)
+@pytest.mark.filterwarnings("ignore::credalgnn.methods.diagnostics.CredalWarning")
+def test_a_small_budget_trains_on_batches_and_predicts_by_pieces(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("credalgnn.methods.large.PIECE", 64)
+    task = task_of()
+    with pytest.warns(MemoryWarning, match=r"whole graph at once takes about .*MiB.*mini-batches of 1,024 nodes"):
+        small = made().fit(task, memory="100MiB")
+    by_pieces = small.predict()
+    outputs = small.outputs()
+    whole = made(batch_size=1024).fit(task)
+    expected = whole.predict()
+    torch.testing.assert_close(by_pieces.probabilities, expected.probabilities, rtol=0, atol=1e-5)
+    torch.testing.assert_close(by_pieces.score, expected.score, rtol=0, atol=1e-5)
+    torch.testing.assert_close(outputs.logits, whole.outputs().logits, rtol=0, atol=1e-5)
+    nodes = torch.tensor([5, 399, 0])
+    torch.testing.assert_close(small.predict(nodes=nodes).score, by_pieces.score[nodes], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("made", [Energy, GNNSafe, Mahalanobis])
+def test_post_hoc_methods_by_pieces(made: Any) -> None:
+    task = task_of()
+    whole = made(model=Vanilla(batch_size=64, **SHORT)).fit(task).predict()
+    small = made(model=Vanilla(batch_size=64, **SHORT)).fit(task, memory="100MiB").predict()
+    torch.testing.assert_close(small.score, whole.score, rtol=1e-4, atol=1e-4)
+
+
+def test_a_backbone_that_needs_the_whole_graph_says_so() -> None:
+    with pytest.raises(MethodError, match=r"GPR needs all of it at once: choose backbone='sage' or 'gcn'"):
+        Vanilla(backbone="gpr", **SHORT).fit(task_of(), memory="100MiB")
+    with pytest.raises(MethodError, match=r"memory: .* is no size of memory: say 4GiB"):
+        Vanilla(**SHORT).fit(task_of(), memory="much")
+
+
+def test_sampled_training_learns_what_full_batches_learn() -> None:
+    task = task_of()
+    options = {"hidden": 16, "epochs": 60, "patience": 20}
+    known = ~task.test.is_ood
+    accuracy = []
+    for sizes in ({}, {"batch_size": 32}, {"batch_size": 32, "fanouts": [4, 3]}):
+        classes = Vanilla(**sizes, **options).fit(task).predict(nodes=task.test.nodes).classes
+        accuracy.append(float((classes == task.test.labels)[known].double().mean()))
+    assert min(accuracy) > 0.85
+
+
+@pytest.mark.parametrize("fanouts", ["10", [10], [10, -1], [10, 2.5]])
+def test_fanouts_that_cannot_work(fanouts: Any) -> None:
+    with pytest.raises((MethodError, TypeError), match="fanouts"):
+        Vanilla(fanouts=fanouts)
+
+
+class Memory:
+    """A keeper whose user dies once."""
+
+    def __init__(self, dies_after: int) -> None:
+        self.state: Any = None
+        self.left = dies_after
+
+    def load(self) -> Any:
+        return self.state
+
+    def save(self, state: Any) -> None:
+        import io
+
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        self.state = torch.load(io.BytesIO(buffer.getvalue()), weights_only=True)
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_training_goes_on_where_it_was_stopped_with_the_same_bits(sampled: bool) -> None:
+    graph = graph_of()
+
+    def fit(keeper: Any) -> tuple[Any, Any]:
+        draws = Draws(4)
+        with draws:
+            module = Classifier(SAGE(14, 8, 2, dropout=0.3), torch.nn.Linear(8, 4), 2)
+        x, edges = inputs_by_rows(graph) if sampled else inputs(graph)
+        nodes = torch.arange(0, 300)
+        data = Supervision(x, edges, nodes, graph.labels[nodes])
+        loss = torch.nn.functional.cross_entropy
+        monitor = Monitor(torch.arange(300, 400), lambda out: loss(out, graph.labels[300:]).item())
+        curve = train(module, data, loss, monitor, Schedule(0.05, 0.0, 9, 9, 40), draws, keeper=keeper)
+        return curve, module.state_dict()
+
+    whole_curve, whole = fit(None)
+    keeper = Memory(4)
+    with pytest.raises(KeyboardInterrupt):
+        fit(keeper)
+    curve, state = fit(keeper)
+    assert curve == whole_curve
+    assert all(torch.equal(state[name], whole[name]) for name in whole)
