@@ -76,8 +76,12 @@ class Writer:
         if rows and path.stat().st_size < size:
             raise Unreadable("it is shorter than it was")
         self._file: BinaryIO = path.open("r+b" if rows else "w+b")
-        self._file.truncate(size)
-        self._file.seek(size)
+        try:
+            self._file.truncate(size)
+            self._file.seek(size)
+        except OSError:
+            self._file.close()
+            raise
 
     def add(self, values: NDArray[Any]) -> None:
         """Add rows.
@@ -97,12 +101,15 @@ class Writer:
 
     def close(self) -> None:
         """Write how many rows there are, and bring all to the disk."""
-        if not self._file.closed:
+        if self._file.closed:
+            return
+        try:
             self._file.seek(0)
             shape = (self.rows,) if self.width is None else (self.rows, self.width)
             self._file.write(header(self.dtype.str, shape))
             self.flush()
-            self._file.close()
+        finally:
+            self.abandon()
 
     def __enter__(self) -> Writer:
         return self
@@ -132,8 +139,11 @@ class Pieces:
         self.dtype = np.dtype(dtype)
         self._file: BinaryIO = path.open("r+b" if rows is None else "w+b")
         if rows is not None:
-            self._file.write(header(self.dtype.str, (rows,)))
-            self._file.truncate(HEADER + rows * self.dtype.itemsize)
+            try:
+                self._file.truncate(HEADER + rows * self.dtype.itemsize)
+            except OSError:
+                self._file.close()
+                raise
         self._rows: int = (os.fstat(self._file.fileno()).st_size - HEADER) // self.dtype.itemsize
 
     def __len__(self) -> int:

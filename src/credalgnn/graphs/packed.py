@@ -258,9 +258,8 @@ class PackedGraph(Graph):
     def _check_room(self, size: int, what: str, remedy: str) -> None:
         room = available_memory()
         if size > room:
-            raise GraphError(
-                f"{self.path}: {what} would take {in_units(size)}, and {in_units(room)} are left; {remedy}"
-            )
+            sizes = f"{what} would take {in_units(size)} of memory, and {in_units(room)} are left"
+            raise GraphError(f"{self.path}: {sizes}; {remedy}")
 
 
 def open_graph(path: Path, verify: bool = False) -> PackedGraph:

@@ -84,14 +84,13 @@ def _write_arrays(graph: Graph, folder: Path, dtype: str) -> None:
         index = np.int32 if graph.features.values().numel() <= INT32 else np.int64
         _write(folder, "feature_starts", graph.features.crow_indices().numpy().astype(index))
         _write(folder, "feature_columns", graph.features.col_indices().numpy().astype(index))
-    name, width = (
-        ("feature_values", None) if graph.features.layout == torch.sparse_csr else ("features", graph.num_features)
-    )
+    name, width = ("feature_values", None) if sparse else ("features", graph.num_features)
     with Writer(folder / f"{name}.npy", dtype, width) as file:
         for piece in pieces(graph.features):
             values = graph.rows(piece)
             values = values.values() if width is None else values
-            numbers = values.numpy().astype(dtype)
+            with np.errstate(over="ignore"):
+                numbers = values.numpy().astype(dtype)
             if not np.isfinite(numbers).all():
                 raise GraphError(f"features beyond what {dtype} can hold (65,504): dtype='float32'")
             file.add(numbers)
