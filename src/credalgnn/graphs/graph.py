@@ -157,9 +157,6 @@ class Graph:
         made: InEdges = self.derived["in edges"]
         return made
 
-    def release(self) -> None:
-        """Let the system have the memory of mapped files; nothing for a graph in memory."""
-
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the content: the same graph has it on every machine, another one another."""
