@@ -107,7 +107,7 @@ class Describer:
             for part, mean in in_means(graph, near):
                 for number, block in enumerate((own[part], near[part], mean)):
                     start = len(STATISTICS) + number * width + first
-                    rows[part, start : start + group] = block
+                    rows[part, start : start + block.shape[1]] = block
                 let_go(rows)
         return rows
 
