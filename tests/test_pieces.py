@@ -15,6 +15,7 @@ from torch import Tensor
 
 from credalgnn import Graph, Model
 from credalgnn.graphs import csbm
+from credalgnn.graphs.packed import PackedGraph
 from credalgnn.methods import METHODS, Method, MethodError, Vanilla
 from credalgnn.methods import pieces as reading
 from credalgnn.methods import scratch as storing
@@ -24,27 +25,23 @@ from credalgnn.methods.feature_range import FeatureRange, InputWarning
 from credalgnn.methods.prediction_table import write_pieces
 from credalgnn.model import predicting
 
+SMALL = 1 << 20  # bytes of memory: no graph fits
 BY_PIECES = (
     "credal-lj", "credal-final", "credal-coverage", "classical-ensemble", "credal-ensemble", "energy", "gnnsafe", "knn",
     "mahalanobis", "degree", "feature-sum",
 )  # fmt: skip
 
 
-class EdgesInFiles(Graph):
-    """A graph whose edges may only be read by their target."""
-
-    @property
-    def edge_index(self) -> Tensor:  # type: ignore[override]
-        raise AssertionError("all edges were asked for at once")
+def refused(graph: Graph) -> Tensor:
+    raise AssertionError("all edges were asked for at once")
 
 
-def opened(graph: Graph) -> Graph:
-    """The same graph, without ``edge_index``."""
-    names = ("features", "labels", "node_ids", "class_names", "feature_names", "edge_weight")
-    made: Graph = object.__new__(EdgesInFiles)
-    derived = {"in edges": graph.in_edges, "content": graph.content}
-    made._set(**{name: getattr(graph, name) for name in names}, derived=derived)
-    return made
+@pytest.fixture(autouse=True, scope="module")
+def no_edge_index() -> Iterator[None]:
+    """Packed graphs whose edges may only be read by their target."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PackedGraph, "edge_index", property(refused))
+        yield
 
 
 def made(nodes: int = 300, weights: bool = False, sparse: bool = False, seed: int = 0) -> Graph:
@@ -58,7 +55,7 @@ def made(nodes: int = 300, weights: bool = False, sparse: bool = False, seed: in
 
 
 @pytest.fixture
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces so small that every graph here has many, and files instead of memory."""
     monkeypatch.setattr(reading.edge_blocks, "__defaults__", (50,))
     monkeypatch.setattr(reading.feature_pieces, "__defaults__", (700,))
@@ -67,7 +64,6 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (descriptions, "GROUP", 300 * 4 * 5),
     ):  # fmt: skip
         monkeypatch.setattr(place, name, value)
-    yield
 
 
 def naive_rows(graph: Graph, describer: Describer) -> Any:
@@ -98,18 +94,20 @@ def naive_rows(graph: Graph, describer: Describer) -> Any:
 
 @pytest.mark.parametrize(("weights", "sparse"), [(False, False), (True, False), (False, True)])
 def test_descriptions_made_in_pieces_are_those_of_the_definition(
-    weights: bool, sparse: bool, small_pieces: None
+    weights: bool, sparse: bool, small_pieces: None, tmp_path: Path
 ) -> None:
     graph = made(weights=weights, sparse=sparse)
+    packed = graph.pack(tmp_path / "graph.cg")
     assert (graph.features.layout == torch.sparse_csr) == sparse
-    describer = Describer.of(opened(graph), 0)
-    rows = describer(opened(graph))
-    assert isinstance(rows, np.memmap) and rows.dtype == np.float32
+    describer = Describer.of(packed, 0)
+    rows = describer(packed)
+    assert isinstance(rows, np.memmap)
+    assert rows.dtype == np.float32
     assert rows.shape == (300, len(STATISTICS) + 3 * 32)
     np.testing.assert_allclose(rows, naive_rows(graph, describer), rtol=2e-5, atol=2e-5)
 
 
-def test_descriptions_do_not_depend_on_the_pieces(request: pytest.FixtureRequest) -> None:
+def test_descriptions_do_not_depend_on_the_pieces(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     graph = made()
     whole = Describer.of(graph, 0)
     rows = whole(graph)
@@ -117,12 +115,13 @@ def test_descriptions_do_not_depend_on_the_pieces(request: pytest.FixtureRequest
     shares = labelled_shares(graph, torch.arange(300) % 3 == 0, torch.arange(300) % 5 > 0)
     span = FeatureRange.of(graph)
     request.getfixturevalue("small_pieces")
-    again = opened(graph)
+    again = graph.pack(tmp_path / "graph.cg")
     parts = Describer.of(again, 0)
     np.testing.assert_allclose(parts.feature_centre, whole.feature_centre, atol=1e-6)
     np.testing.assert_allclose(whole(again), rows, rtol=1e-5, atol=1e-5)
     assert np.array_equal(labelled_shares(again, torch.arange(300) % 3 == 0, torch.arange(300) % 5 > 0), shares)
-    assert torch.equal(FeatureRange.of(again).low, span.low) and torch.equal(FeatureRange.of(again).high, span.high)
+    assert torch.equal(FeatureRange.of(again).low, span.low)
+    assert torch.equal(FeatureRange.of(again).high, span.high)
 
 
 def test_the_range_of_sparse_features_counts_zeros_that_are_left_out(small_pieces: None) -> None:
@@ -132,7 +131,8 @@ def test_the_range_of_sparse_features_counts_zeros_that_are_left_out(small_piece
     graph = Graph(x.to_sparse_csr(), [[0, 1], [1, 2]])
     assert graph.features.layout == torch.sparse_csr
     found = FeatureRange.of(graph)
-    assert found.low.tolist() == [1.0, 0.0, -2.0, 0.0] and found.high.tolist() == [60.0, 3.0, 0.0, 0.0]
+    assert found.low.tolist() == [1.0, 0.0, -2.0, 0.0]
+    assert found.high.tolist() == [60.0, 3.0, 0.0, 0.0]
 
 
 def test_a_scratch_file_leaves_no_trace_and_a_full_disk_is_one_line(
@@ -143,52 +143,41 @@ def test_a_scratch_file_leaves_no_trace_and_a_full_disk_is_one_line(
     array = storing.scratch((1000, 3))
     array[:] = 7.0
     storing.let_go(array)
-    assert bool((array == 7.0).all()) and not list(tmp_path.iterdir())
+    assert bool((array == 7.0).all())
+    assert not list(tmp_path.iterdir())
     with pytest.raises(MethodError, match=r"GiB of temporary files cannot be written .*TMPDIR"):
         storing.scratch((1 << 42, 1 << 10))
 
 
 @pytest.fixture(scope="module")
-def fitted() -> dict[str, Method]:
-    """All methods that work by pieces, on one vanilla GNN."""
-    graph = csbm(360, 3, num_features=8, seed=1)
-    vanilla = Vanilla(epochs=30, hidden=8, seed=0).fit(graph)
-    few: dict[str, Any] = {"epochs": 20, "hidden": 8}
-    found: dict[str, Method] = {"vanilla": vanilla}
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Method]:
+    """All methods that work by pieces, fitted on a packed graph that is too large for the memory they may use."""
+    graph = csbm(360, 3, features=8, seed=1).pack(tmp_path_factory.mktemp("packed") / "graph.cg")
+    few: dict[str, Any] = {"epochs": 5, "hidden": 8, "batch_size": 100}
+    found: dict[str, Method] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        vanilla = found["vanilla"] = Vanilla(**few).fit(graph, memory=SMALL)
         for name in BY_PIECES:
-            options: dict[str, Any] = {}
+            options: dict[str, Any] = {"model": vanilla}
             if "ensemble" in name:
-                options = {"members": [Vanilla(**few, seed=1), Vanilla(**few, seed=2)]}
-            elif name.startswith("credal-") and name != "credal-coverage":
+                options = {"members": [vanilla, Vanilla(**few, seed=1)]}
+            elif name in ("credal-lj", "credal-final"):
                 options = few
-            elif name not in ("degree", "feature-sum"):
-                options = {"model": Vanilla(**few)}
-            found[name] = METHODS[name](**options).fit(graph)
+            elif name in ("degree", "feature-sum"):
+                options = {}
+            found[name] = METHODS[name](**options).fit(graph, memory=SMALL)
     return found
-
-
-def without_edges(method: Method, monkeypatch: pytest.MonkeyPatch) -> Graph:
-    """The fitted graph without its edges as one tensor; networks are given those of the graph in memory."""
-    graph = method._graph(None)
-    from credalgnn.methods import inputs as module
-
-    known = module.inputs(graph)
-    lazy = opened(graph)
-    lazy.derived["inputs on cpu"] = known
-    return lazy
 
 
 @pytest.mark.parametrize("name", ["vanilla", *BY_PIECES])
 def test_pieces_are_the_whole_and_ask_for_no_edge_index(
-    name: str, fitted: dict[str, Method], monkeypatch: pytest.MonkeyPatch, small_pieces: None
+    name: str, fitted: dict[str, Method], small_pieces: None
 ) -> None:
     method = fitted[name]
     whole = method.predict()
-    lazy = without_edges(method, monkeypatch)
     nodes = torch.arange(whole.nodes.numel()).flip(0)
-    pieces = list(method.predict_pieces(lazy, nodes, size=77))
+    pieces = list(method.predict_pieces(nodes=nodes, size=77))
     assert [len(piece.nodes) for piece in pieces] == [77, 77, 77, 77, 52]
     assert torch.equal(torch.cat([piece.nodes for piece in pieces]), nodes)
     for score, values in whole.scores.items():
@@ -213,7 +202,8 @@ def test_a_file_written_in_pieces_is_that_of_the_whole(
         assert parts.read_bytes() == whole.read_bytes()
         return
     one, other = pq.read_table(whole), pq.read_table(parts)
-    assert one.equals(other) and one.schema.metadata == other.schema.metadata
+    assert one.equals(other)
+    assert one.schema.metadata == other.schema.metadata
 
 
 def test_no_nodes_make_a_table_without_rows(fitted: dict[str, Method], tmp_path: Path) -> None:
@@ -231,17 +221,18 @@ def test_what_fails_in_a_later_piece_leaves_the_old_file(fitted: dict[str, Metho
     path.write_text("old")
     with pytest.raises(MethodError, match="the third piece"):
         write_pieces(broken(), path)
-    assert path.read_text() == "old" and [file.name for file in tmp_path.iterdir()] == ["kept.parquet"]
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["kept.parquet"]
 
 
 def test_pieces_are_checked_before_the_first_and_warned_of_once(fitted: dict[str, Method]) -> None:
     method = fitted["energy"]
-    graph = method._graph(None)
     with pytest.raises(MethodError, match="size must be at least 1"):
         method.predict_pieces(size=0)
-    with pytest.raises(MethodError, match="node 360"):
+    with pytest.raises(MethodError, match=r"0\.\.359"):
         method.predict_pieces(nodes=torch.tensor([360]))
-    far = graph.replace(features=1e4 * graph.features)
+    far = csbm(360, 3, features=8, seed=1)
+    far = far.replace(features=1e4 * far.features)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         list(method.predict_pieces(far, size=50))
@@ -249,7 +240,7 @@ def test_pieces_are_checked_before_the_first_and_warned_of_once(fitted: dict[str
     assert said[0].filename == __file__
 
 
-def test_whatever_a_class_overrides_is_asked(fitted: dict[str, Method]) -> None:
+def test_whatever_a_class_overrides_is_asked() -> None:
     """A derived class that has ``_predict`` is not passed over for a ``_predictor`` of its base."""
     from dataclasses import dataclass, replace
 
@@ -264,10 +255,10 @@ def test_whatever_a_class_overrides_is_asked(fitted: dict[str, Method]) -> None:
             found = super()._predict(graph, nodes)
             return replace(found, scores={"energy": found.score + 100.0})
 
-    base = fitted["energy"]
-    graph = base._graph(None)
-    shifted = Shifted(model=Vanilla(epochs=20, hidden=8)).fit(graph)
-    for prediction in (shifted.predict(), *shifted.predict_pieces(size=360)):
+    graph = csbm(120, 3, features=8, seed=1)
+    vanilla = Vanilla(epochs=5, hidden=8).fit(graph)
+    base, shifted = Energy(model=vanilla).fit(graph), Shifted(model=vanilla).fit(graph)
+    for prediction in (shifted.predict(), *shifted.predict_pieces(size=120)):
         torch.testing.assert_close(prediction.score, base.predict().score + 100.0)
 
 
@@ -285,13 +276,11 @@ def test_methods_that_need_the_whole_graph_say_so() -> None:
         METHODS["mahalanobis"](epsilon=0.1).check_pieces()
 
 
-def test_the_command_writes_many_nodes_in_pieces(
-    fitted: dict[str, Method], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_writes_many_nodes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import credalgnn as cg
 
-    graph = fitted["energy"]._graph(None)
-    model: Model = cg.fit(graph, method=Vanilla(epochs=20, hidden=8))
+    graph = csbm(360, 3, features=8, seed=1)
+    model: Model = cg.fit(graph, method=Vanilla(epochs=5, hidden=8))
     one = predicting.predict_to(model, tmp_path / "a.parquet", graph, progress=False)
     monkeypatch.setattr(predicting, "MANY", 100)
     asked: list[int] = []
@@ -304,6 +293,7 @@ def test_the_command_writes_many_nodes_in_pieces(
 
     monkeypatch.setattr(type(model.method), "predict_pieces", small)
     other = predicting.predict_to(model, tmp_path / "b.parquet", graph, progress=False)
-    assert len(asked) == 6 and sum(asked) == 360
+    assert len(asked) == 6
+    assert sum(asked) == 360
     assert one.replace("a.parquet", "b.parquet") == other
     assert pq.read_table(tmp_path / "a.parquet").equals(pq.read_table(tmp_path / "b.parquet"))
