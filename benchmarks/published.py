@@ -151,7 +151,7 @@ def gnnsafe(seeds: int) -> None:
             if kind == "gcn":
                 spread |= {(steps, alpha): f"{steps} steps, alpha {alpha}" for steps, alpha in SPREAD}
             for (steps, alpha), name in spread.items():
-                value = auroc(is_ood, scores.propagate(energy, graph.edge_index, alpha, steps)[nodes])
+                value = auroc(is_ood, scores.propagate(energy, graph, alpha, steps)[nodes])
                 found.setdefault(name, []).append(value)
             classes = twice[nodes[~is_ood]].argmax(1)
             found.setdefault("accuracy", []).append(100.0 * (classes == right).double().mean().item())

@@ -156,6 +156,11 @@ def test_scores_of_logits_are_calculated_in_double_precision() -> None:
     np.testing.assert_allclose(sure.numpy(), [2.061153618190204e-9, 9.357622968839e-14, 2.319522830243e-16], rtol=0.2)
 
 
+def bare(edges: Any, nodes: int) -> Graph:
+    """Edges and nothing else."""
+    return Graph(torch.ones(nodes, 1), edges)
+
+
 @pytest.mark.parametrize(("alpha", "steps"), [(0.5, 2), (0.1, 1), (0.9, 8), (0.0, 3), (1.0, 2), (0.5, 0)])
 def test_propagation_equals_the_reference(alpha: float, steps: int) -> None:
     """On directed edges with loops and duplicates; nodes 17..19 hear nobody."""
@@ -164,11 +169,11 @@ def test_propagation_equals_the_reference(alpha: float, steps: int) -> None:
         edges = np.stack([rng.integers(20, size=60), rng.integers(17, size=60)])
         edges = np.concatenate([edges, edges[:, :7], [[3], [3]]], axis=1)
         values = draw((20,), seed)
-        found = scores.propagate(values, torch.from_numpy(edges), alpha=alpha, steps=steps)
+        found = scores.propagate(values, bare(edges, 20), alpha=alpha, steps=steps)
         close(found, ref.propagate(values.numpy(), edges, alpha, steps))
         if steps:
             assert torch.equal(found[17:], values[17:])
-    close(scores.propagate(values, torch.from_numpy(edges)), ref.propagate(values.numpy(), edges, 0.5, 2))
+    close(scores.propagate(values, bare(edges, 20)), ref.propagate(values.numpy(), edges, 0.5, 2))
 
 
 @pytest.mark.parametrize("shape", [(1, 4, 3), (2, 10, 2), (5, 20, 6), (12, 8, 30)])
@@ -304,7 +309,7 @@ def test_scores_leave_what_they_are_given_alone() -> None:
             scores.knn(train, queries, 3, normalize=normalize)
             scores.knn([train, train], [queries, queries], 3, normalize=normalize)
         scores.gaussian_distance(scores.fit_gaussians(train, labels, 3), queries)
-        scores.propagate(values, edges)
+        scores.propagate(values, bare(edges, 9))
         scores.ensemble_uncertainty(members)
         for score in (scores.msp, scores.entropy, scores.energy, scores.odin):
             score(logits)
@@ -344,9 +349,9 @@ def test_high_energy_is_more_uncertain_than_low_energy() -> None:
 def test_neighbours_of_strangers_are_more_uncertain() -> None:
     """Nodes 2 and 3 are alike; 0, of high energy, points at 2, and 1, of low energy, at 3. 4 points at nobody's."""
     values = torch.tensor([5.0, -5.0, 0.0, 0.0, 0.0])
-    spread = scores.propagate(values, torch.tensor([[0, 1, 2], [2, 3, 4]]), alpha=0.5, steps=1)
+    spread = scores.propagate(values, bare([[0, 1, 2], [2, 3, 4]], 5), alpha=0.5, steps=1)
     assert spread.tolist() == [5.0, -5.0, 2.5, -2.5, 0.0]
-    again = scores.propagate(values, torch.tensor([[0, 1, 2], [2, 3, 4]]), alpha=0.5, steps=2)
+    again = scores.propagate(values, bare([[0, 1, 2], [2, 3, 4]], 5), alpha=0.5, steps=2)
     assert again.tolist() == [5.0, -5.0, 3.75, -3.75, 1.25]
 
 

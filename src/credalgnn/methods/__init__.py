@@ -16,9 +16,10 @@ from .evidential import Evidential
 from .feature_range import InputWarning
 from .given import Given
 from .grasp import GRASP
+from .knn import KNN, KNNLJ
 from .network import Network, Vanilla
 from .posterior import GPN
-from .posthoc import KNN, KNNLJ, Energy, GNNSafe, Mahalanobis, Odin, PostHoc
+from .posthoc import Energy, GNNSafe, Mahalanobis, Odin, PostHoc
 from .prediction import MethodError, Prediction
 from .random_set import RandomSet
 from .registry import METHODS, check_declared, find_method, method_path

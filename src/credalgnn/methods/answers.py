@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from ..graphs import Graph, GraphError, node_numbers
-from .calibration import Calibration
+from .calibration import Calibration, CalibrationNodes
 from .feature_range import InputWarning
-from .known_nodes import numbers_of
+from .given import Given
+from .known_nodes import KnownNodes, numbers_of
 from .prediction import MethodError, Prediction
 
 if TYPE_CHECKING:
@@ -25,6 +26,35 @@ Predictor: TypeAlias = Callable[[Tensor], Prediction]
 
 PIECE = 100_000  # nodes that are predicted at a time
 NOT_FINITE = "not all outputs are finite numbers; are the features scaled as they were in training?"
+
+
+def graph_for(method: Method, graph: Graph | None) -> Graph:
+    """What a method predicts on; a graph that does not fit what it has learnt is refused.
+
+    Args:
+        method: The method.
+        graph: By default the fitted one.
+    """
+    if not method.is_fitted:
+        raise MethodError(f"{type(method).__name__} is not fitted: call fit(task) first")
+    for name, part in method._parts().items():
+        if part.fingerprint != method.fingerprint:
+            raise MethodError(f"{name} has since been fitted on another task or split: call fit(task) again")
+    graph = method.graph_ if graph is None else graph
+    if graph is None:
+        raise MethodError("a loaded method has no graph of its own: predict(graph), or load it with task=")
+    if not isinstance(graph, Graph):
+        raise MethodError(f"a credalgnn Graph is wanted, not {type(graph).__name__}: Graph.from_pyg(data) makes one")
+    try:
+        graph.check_features(method.feature_names)
+    except GraphError as error:
+        raise MethodError(str(error)) from None
+    if graph.num_features != method.num_features:
+        raise MethodError(
+            f"the graph has {graph.num_features} features, but {method.num_features} were there in training: "
+            "give the same ones, in the same order"
+        )
+    return graph
 
 
 def chosen_nodes(graph: Graph, nodes: Tensor | None, ids: Sequence[Any] | None) -> Tensor:
@@ -43,6 +73,21 @@ def chosen_nodes(graph: Graph, nodes: Tensor | None, ids: Sequence[Any] | None) 
         return torch.arange(graph.num_nodes) if nodes is None else node_numbers(nodes, "nodes", graph.num_nodes)
     except GraphError as error:
         raise MethodError(str(error)) from None
+
+
+def predictor_of(method: Method, graph: Graph) -> Predictor:
+    """What predicts nodes of a graph: ``_predictor``, unless a class that is derived from its own has ``_predict``.
+
+    Args:
+        method: The method, fitted.
+        graph: Which it can predict on.
+    """
+    for kind in type(method).__mro__:
+        if "_predictor" in vars(kind):
+            return method._predictor(graph)
+        if "_predict" in vars(kind):
+            break
+    return partial(method._predict, graph)
 
 
 @contextmanager
@@ -104,15 +149,42 @@ def answers(
         yield complete(prediction)
 
 
-def said_of(nodes: Tensor, labels: Tensor, predict: Predictor, alike: bool) -> Calibration:
-    """What a method says of calibration nodes, some at a time.
+def calibration_nodes(method: Method, given: Given) -> CalibrationNodes | None:
+    """The calibration nodes that a method is given, and what it says of them; None where there are none.
 
     Args:
-        nodes: Their numbers.
-        labels: Their classes.
-        predict: Predicts nodes.
-        alike: Whether other nodes of known classes are judged as they are.
+        method: The method, which has learnt.
+        given: What from.
     """
-    parts = zip(nodes.split(PIECE), labels.split(PIECE), strict=True)
-    said = [predict(part).as_calibration(known, alike) for part, known in parts]
+    if given.calibration is None or given.calibration_labels is None:
+        return None
+    predict = partial(method._predict_held_out, given.graph)
+    said = _said_of(given.calibration, given.calibration_labels, predict, alike=False)
+    return CalibrationNodes(KnownNodes.of(given.graph, given.calibration), given.calibration_labels, said)
+
+
+def calibration_in(method: Method, nodes: CalibrationNodes, graph: Graph) -> Calibration:
+    """What a method says of its calibration nodes: in a graph, if they are in it, or in the fitted one.
+
+    Args:
+        method: The method.
+        nodes: Its calibration nodes.
+        graph: The graph.
+    """
+    key = f"{graph.content} {graph.node_ids is None or hash(graph.node_ids.tobytes())}"
+    known = method._calibrated  # read once: other threads may ask for other graphs
+    if known is None or known[0] != key:
+        numbers = nodes.known.numbers_in(graph)
+        result = nodes.fitted
+        if bool((numbers >= 0).all()) and method._judges_alike(graph):
+            result = _said_of(numbers, nodes.labels, predictor_of(method, graph), alike=True)
+        method._calibrated = known = key, result
+    return known[1]
+
+
+def _said_of(nodes: Tensor, labels: Tensor, predict: Predictor, alike: bool) -> Calibration:
+    """What a method says of calibration nodes, some at a time."""
+    with torch.no_grad():
+        parts = zip(torch.split(nodes, PIECE), torch.split(labels, PIECE), strict=True)
+        said = [predict(part).as_calibration(known, alike) for part, known in parts]
     return said[0] if len(said) == 1 else Calibration.joined(said)

@@ -15,16 +15,27 @@ import torch
 from torch import Tensor
 
 from .._memory import parse_memory
-from ..graphs import Graph, GraphError, Task
+from ..graphs import Graph, Task
 from ..nn.backbones import Features
 from ..nn.training import Epoch
-from .answers import PIECE, Predictor, answers, chosen_nodes, completed, explained, finite, said_of
+from .answers import (
+    PIECE,
+    Predictor,
+    answers,
+    calibration_in,
+    calibration_nodes,
+    chosen_nodes,
+    completed,
+    explained,
+    finite,
+    graph_for,
+    predictor_of,
+)
 from .calibration import Calibration, CalibrationNodes
 from .components import Components, Outputs
 from .diagnostics import CredalWarning, complaint_about, sample
 from .feature_range import FeatureRange
 from .given import Given, Protocol, given_of
-from .known_nodes import KnownNodes
 from .parameters import Parameters
 from .prediction import MethodError, Prediction
 from .search_space import Space
@@ -175,7 +186,8 @@ class Method(Parameters, ABC):
         given = given._replace(progress=progress, on_epoch=on_epoch, memory=budget_of(memory))
         look = self.is_credal and not self._is_trained()
         self._learn(given)
-        self._set_aside(given)
+        self._calibrated: tuple[str, Calibration] | None = None
+        self.calibration_: CalibrationNodes | None = calibration_nodes(self, given)
         self._warned = False
         self._examined: Graph | None = given.view.graph if look else None  # what the credal sets were judged by
         if self._examined is not None:
@@ -183,32 +195,9 @@ class Method(Parameters, ABC):
                 self._warn_of(self._predict(self._examined, sample(self._examined.num_nodes, given.view.train)))
         return self
 
-    def _set_aside(self, given: Given) -> None:
-        """Remember the calibration nodes, and what the method says of them."""
-        self._calibrated: tuple[str, Calibration] | None = None
-        self.calibration_: CalibrationNodes | None = None
-        if given.calibration is None or given.calibration_labels is None:
-            return
-        labels = given.calibration_labels
-        with torch.no_grad():
-            said = said_of(given.calibration, labels, partial(self._predict_held_out, given.graph), alike=False)
-        self.calibration_ = CalibrationNodes(KnownNodes.of(given.graph, given.calibration), labels, said)
-
     def _calibration(self, graph: Graph) -> Calibration | None:
         """What the method says of its calibration nodes: in this graph, if they are in it, or in the fitted one."""
-        nodes = self.calibration_
-        if nodes is None:
-            return None
-        key = f"{graph.content} {graph.node_ids is None or hash(graph.node_ids.tobytes())}"
-        known = self._calibrated  # read once: other threads may ask for other graphs
-        if known is None or known[0] != key:
-            numbers = nodes.known.numbers_in(graph)
-            result = nodes.fitted
-            if bool((numbers >= 0).all()) and self._judges_alike(graph):
-                with torch.no_grad():
-                    result = said_of(numbers, nodes.labels, self._predictor(graph), alike=True)
-            self._calibrated = known = key, result
-        return known[1]
+        return None if self.calibration_ is None else calibration_in(self, self.calibration_, graph)
 
     def _learn(self, given: Given) -> None:
         self._check()
@@ -239,7 +228,7 @@ class Method(Parameters, ABC):
         graph = self._graph(graph)
         chosen = chosen_nodes(graph, nodes, ids)
         with explained():
-            prediction = finite(self._predictor(graph)(chosen))
+            prediction = finite(predictor_of(self, graph)(chosen))
         if graph is not self._examined:
             self._warn_of(prediction)
         return completed(self, graph)(prediction)
@@ -268,18 +257,17 @@ class Method(Parameters, ABC):
             raise MethodError(f"size must be at least 1, not {size}")
         chosen = chosen_nodes(graph, nodes, ids)
         with explained():
-            predict = self._predictor(graph)
-        if self.is_credal and graph is not self._examined:
-            with explained():
-                self._warn_of(predict(chosen[sample(len(chosen), torch.empty(0, dtype=torch.int64))]))
-        return answers(predict, chosen.split(size), completed(self, graph))
+            predict = predictor_of(self, graph)
+            if self.is_credal and graph is not self._examined:
+                self._warn_of(predict(chosen[sample(len(chosen), chosen[:0])]))
+        return answers(predict, torch.split(chosen, size), completed(self, graph))
 
     def check_pieces(self) -> None:
         """Refuse a graph that does not fit in memory, if the method, or one that it is made of, needs all of it."""
         if not self.works_by_pieces:
             raise MethodError(
                 f"{self.name} needs the whole graph in memory, and this one does not fit: choose a method that works "
-                f"by pieces, such as credal-lj, credal-coverage or energy, or take a part of it (graph.subgraph)"
+                "by pieces, such as credal-lj, credal-coverage or energy, or take a part of it (graph.subgraph)"
             )
 
     def outputs(self, graph: Graph | None = None) -> Outputs:
@@ -307,28 +295,8 @@ class Method(Parameters, ABC):
             warnings.warn(f"{self.name}: {complaint}", CredalWarning, stacklevel=3)  # where fit or predict was called
 
     def _graph(self, graph: Graph | None) -> Graph:
-        if not self.is_fitted:
-            raise MethodError(f"{type(self).__name__} is not fitted: call fit(task) first")
-        for name, part in self._parts().items():
-            if part.fingerprint != self.fingerprint:
-                raise MethodError(f"{name} has since been fitted on another task or split: call fit(task) again")
-        graph = self.graph_ if graph is None else graph
-        if graph is None:
-            raise MethodError("a loaded method has no graph of its own: predict(graph), or load it with task=")
-        if not isinstance(graph, Graph):
-            raise MethodError(
-                f"a credalgnn Graph is wanted, not {type(graph).__name__}: Graph.from_pyg(data) makes one"
-            )
-        try:
-            graph.check_features(self.feature_names)
-        except GraphError as error:
-            raise MethodError(str(error)) from None
-        if graph.num_features != self.num_features:
-            raise MethodError(
-                f"the graph has {graph.num_features} features, but {self.num_features} were there in training: "
-                "give the same ones, in the same order"
-            )
-        return graph
+        """What is predicted on: a graph, or the fitted one, that fits what was learnt."""
+        return graph_for(self, graph)
 
     @property
     def diagnosis(self) -> Mapping[str, float] | None:
@@ -403,7 +371,7 @@ class Method(Parameters, ABC):
         """Predict ``nodes`` (their numbers) of a graph, which has the features of training."""
 
     def _predictor(self, graph: Graph) -> Predictor:
-        """Predicts nodes of a graph, once and again; a method that computes something for all of it does so here."""
+        """Predicts nodes of a graph, some at a time; what has to be computed for all of it is computed here, once."""
         return partial(self._predict, graph)
 
     def _predict_held_out(self, graph: Graph, nodes: Tensor) -> Prediction:

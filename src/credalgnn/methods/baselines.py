@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from ..graphs import Graph
-from ..nn import SparseMatrix
+from .answers import Predictor
 from .base import Method
 from .given import Given
-from .inputs import inputs
+from .pieces import SUMMED, absolute_sums, feature_pieces
 from .prediction import Prediction
 
 
@@ -27,7 +27,11 @@ class Baseline(Method):
         """Nothing to learn."""
 
     def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        return Prediction(nodes, {"score": self._score(graph)[nodes]}, "score", self.class_names)
+        return self._predictor(graph)(nodes)
+
+    def _predictor(self, graph: Graph) -> Predictor:
+        score = self._score(graph)
+        return lambda nodes: Prediction(nodes, {"score": score[nodes]}, "score", self.class_names)
 
     @abstractmethod
     def _score(self, graph: Graph) -> Tensor:
@@ -39,12 +43,10 @@ class FeatureSum(Baseline):
     """Minus the sum of absolute features: the fewer are active, the less is known."""
 
     name = "feature-sum"
+    works_by_pieces = True
 
     def _score(self, graph: Graph) -> Tensor:
-        x, _ = inputs(graph)
-        if isinstance(x, SparseMatrix):
-            return -x.map(lambda values: values.double().abs()).row_sums()
-        return -x.double().abs().sum(1)
+        return -torch.cat([absolute_sums(x) for _, x in feature_pieces(graph, SUMMED)])
 
 
 @dataclass(kw_only=True, eq=False)
@@ -52,6 +54,7 @@ class Degree(Baseline):
     """Minus the number of edges that end at a node."""
 
     name = "degree"
+    works_by_pieces = True
 
     def _score(self, graph: Graph) -> Tensor:
-        return -torch.bincount(graph.edge_index[1], minlength=graph.num_nodes).double()
+        return -graph.in_edges.starts.diff().double()

@@ -112,6 +112,7 @@ class CredalFinal(CredalLayer, Network):
     """The credal layer on the last latent alone: the paper's ablation without the joint latent."""
 
     name = "credal-final"
+    works_by_pieces = True
     search_space = {**NETWORK_SPACE, "delta": Uniform(0.5, 1.0)}
 
     @classmethod

@@ -15,8 +15,9 @@ from ..nn.backbones import Adjacency
 from .components import Outputs
 from .given import Given
 from .inputs import inputs
+from .knn import KNN
 from .neighbours import NeighbourBank, rows_of
-from .posthoc import KNN, PostHoc, check_positive
+from .posthoc import PostHoc, check_positive
 from .prediction import MethodError
 from .principal import Projection, fit_projection
 
@@ -49,6 +50,7 @@ class JLDE(KNN):
     dimensions: int = 32
 
     name = "jlde"
+    works_by_pieces = False
     search_space = {"dimensions": (8, 16, 32, 64), "k": (1, 5, 10, 20, 50, 100)}
 
     def _check(self) -> None:

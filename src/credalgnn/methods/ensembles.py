@@ -12,6 +12,7 @@ from torch import Tensor
 from ..graphs import Graph
 from ..sets import HullSet
 from . import scores
+from .answers import Predictor, predictor_of
 from .base import Method, Objective
 from .components import Components
 from .given import Given, Protocol
@@ -49,6 +50,7 @@ class ClassicalEnsemble(Method):
     seed: int = 0
 
     name = "classical-ensemble"
+    works_by_pieces = True
     score_names = ("EU", "AU", "TU")
     components = Components("members", Vanilla, size="size")
     search_space = {"size": tuple(range(2, 16))}
@@ -79,13 +81,26 @@ class ClassicalEnsemble(Method):
     def _is_trained(self) -> bool:
         return self.members is not None and all(member.is_fitted for member in self.members)
 
-    def _distributions(self, graph: Graph, nodes: Tensor) -> Tensor:
-        """The members' softmax vectors ``[M, N, C]``."""
-        predictions = (member.predict(graph, nodes).probabilities for member in self.members_)
-        return torch.stack([cast(Tensor, p) for p in predictions])
-
     def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        return decomposed(nodes, self._distributions(graph, nodes), self.class_names)
+        return self._predictor(graph)(nodes)
+
+    def _predictor(self, graph: Graph) -> Predictor:
+        members = [predictor_of(member, member._graph(graph)) for member in self.members_]
+
+        def predict(nodes: Tensor) -> Prediction:
+            softmax = [cast(Tensor, member(nodes).probabilities) for member in members]
+            return self._combined(nodes, torch.stack(softmax))
+
+        return predict
+
+    def _combined(self, nodes: Tensor, members: Tensor) -> Prediction:
+        """The prediction of the members' softmax vectors ``[M, N, C]``."""
+        return decomposed(nodes, members, self.class_names)
+
+    def check_pieces(self) -> None:
+        super().check_pieces()
+        for member in self.members or ():
+            member.check_pieces()
 
     def _parts(self) -> dict[str, Method]:
         return {f"members.{number}": member for number, member in enumerate(self.members_)}
@@ -101,5 +116,5 @@ class CredalEnsemble(ClassicalEnsemble):
     name = "credal-ensemble"
     is_credal = True
 
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        return Prediction.of_credal(nodes, HullSet(self._distributions(graph, nodes)), self.class_names)
+    def _combined(self, nodes: Tensor, members: Tensor) -> Prediction:
+        return Prediction.of_credal(nodes, HullSet(members), self.class_names)

@@ -14,6 +14,7 @@ from ..nn.backbones import Features
 from .inputs import inputs_by_rows
 
 VALUES = 1 << 25  # of a piece of features, at the most
+SUMMED = 1 << 22  # of a piece of features that is summed in float64
 EDGES = 1 << 21  # of a block of edges, at the most, unless one node has more
 
 
@@ -53,6 +54,17 @@ def feature_pieces(graph: Graph, values: int = VALUES) -> Iterator[tuple[slice, 
         graph.release()
 
 
+def absolute_sums(x: Features) -> Tensor:
+    """The sum of the absolute values of each row, float64.
+
+    Args:
+        x: Rows of features.
+    """
+    if isinstance(x, SparseMatrix):
+        return x.map(lambda values: values.double().abs()).row_sums()
+    return x.double().abs().sum(1)
+
+
 class EdgeBlock(NamedTuple):
     """All edges into some consecutive nodes.
 
@@ -60,13 +72,11 @@ class EdgeBlock(NamedTuple):
         nodes: The nodes.
         starts: Where the edges into each begin in ``sources``, and where the last end ``[n + 1]``.
         sources: Where the edges come from.
-        weights: Of the edges; None: all count the same.
     """
 
     nodes: slice
     starts: Tensor
     sources: Tensor
-    weights: Tensor | None
 
     @property
     def counts(self) -> Tensor:
@@ -98,11 +108,10 @@ def edge_blocks(graph: Graph, edges: int = EDGES) -> Iterator[EdgeBlock]:
         graph: Whose edges.
         edges: Of a block, at the most, unless there are more into one node.
     """
-    starts, sources, weights = graph.in_edges
+    starts, sources, _ = graph.in_edges
     for first, last in graph.in_edges.pieces(edges):
         own = starts[first : last + 1]
-        part = slice(int(own[0]), int(own[-1]))
-        yield EdgeBlock(slice(first, last), own - own[0], sources[part], None if weights is None else weights[part])
+        yield EdgeBlock(slice(first, last), own - own[0], sources[int(own[0]) : int(own[-1])])
         graph.release()
 
 

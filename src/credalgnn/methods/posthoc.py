@@ -7,23 +7,21 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ..graphs import Graph
 from ..nn import SparseMatrix
-from ..nn.backbones import Features
 from . import scores
+from .answers import PIECE, Predictor
 from .base import Method
 from .components import Components, Outputs
 from .given import Given
 from .inputs import inputs
-from .neighbours import NeighbourBank, check_search, rows_of
+from .neighbours import rows_of
 from .network import Vanilla
 from .prediction import MethodError, Prediction
-from .search_space import Space
 
 
 def fitted_on(given: Given, model: Method) -> Method:
@@ -89,6 +87,11 @@ class OnModel(Method):
     def _prepare(self, given: Given) -> None:
         """Learn what the method needs besides the fitted ``model_``."""
 
+    def check_pieces(self) -> None:
+        super().check_pieces()
+        if self.model is not None:
+            self.model.check_pieces()
+
     def _parts(self) -> dict[str, Method]:
         return {"model": self.model_}
 
@@ -116,11 +119,18 @@ class PostHoc(OnModel):
         """Learn from the training nodes what the score needs; most scores need nothing."""
 
     def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
+        return self._predictor(graph)(nodes)
+
+    def _predictor(self, graph: Graph) -> Predictor:
         outputs = self._outputs(graph)
-        score = self._score(graph, outputs, nodes)
-        probabilities = outputs.logits[nodes].double().softmax(-1)
+        score = self._scorer(graph, outputs)
         headline = self.score_names[0]
-        return Prediction(nodes, {headline: score}, headline, self.class_names, probabilities)
+
+        def predict(nodes: Tensor) -> Prediction:
+            probabilities = outputs.logits[nodes].double().softmax(-1)
+            return Prediction(nodes, {headline: score(nodes)}, headline, self.class_names, probabilities)
+
+        return predict
 
     def _outputs(self, graph: Graph) -> Outputs:
         """What is scored: the outputs of the model, whose logits give the probabilities."""
@@ -129,6 +139,10 @@ class PostHoc(OnModel):
     @abstractmethod
     def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
         """The scores of ``nodes``, given the outputs for all nodes of the graph."""
+
+    def _scorer(self, graph: Graph, outputs: Outputs) -> Callable[[Tensor], Tensor]:
+        """Gives the scores of some nodes at a time; what a score needs of all nodes is computed here, once."""
+        return lambda nodes: self._score(graph, outputs, nodes)
 
     def _nudged(self, graph: Graph, epsilon: float, confidence: Callable[[Outputs], Tensor]) -> Outputs:
         """Outputs after a step of ``epsilon`` along the sign of the confidence's gradient in the features.
@@ -170,6 +184,7 @@ class Energy(PostHoc):
     temperature: float = 1.0
 
     name = "energy"
+    works_by_pieces = True
     score_names = ("energy",)
     search_space = {"temperature": (1.0, 10.0, 100.0, 1000.0)}
 
@@ -204,8 +219,12 @@ class GNNSafe(Energy):
             raise MethodError(f"steps must be 0 or more, not {self.steps}")
 
     def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
-        own = scores.energy(outputs.logits, self.temperature)
-        return scores.propagate(own, graph.edge_index, self.alpha, self.steps)[nodes]
+        return self._scorer(graph, outputs)(nodes)
+
+    def _scorer(self, graph: Graph, outputs: Outputs) -> Callable[[Tensor], Tensor]:
+        own = [scores.energy(part, self.temperature) for part in torch.split(outputs.logits, PIECE)]
+        spread = scores.propagate(torch.cat(own), graph, self.alpha, self.steps)
+        return lambda nodes: spread[nodes]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -256,6 +275,7 @@ class Mahalanobis(PostHoc):
     epsilon: float = 0.0
 
     name = "mahalanobis"
+    works_by_pieces = True
     score_names = ("distance",)
     search_space = {"epsilon": (0.0, 0.0005, 0.001, 0.0014, 0.002, 0.005, 0.01)}
 
@@ -271,120 +291,35 @@ class Mahalanobis(PostHoc):
             raise MethodError(f"layer {self.layer} does not exist: the latents are 0 (features) to {count - 1}")
         try:
             self.gaussians_ = scores.fit_gaussians(
-                self._latent(outputs)[view.train], view.graph.labels[view.train], view.num_classes
+                self._latent(outputs, view.train), view.graph.labels[view.train], view.num_classes
             )
         except ValueError as error:
             raise MethodError(f"mahalanobis: {error}") from None
 
-    def _latent(self, outputs: Outputs) -> Tensor:
-        """What distances are measured in."""
-        z = outputs.latents[self.layer]
+    def _latent(self, outputs: Outputs, nodes: Tensor) -> Tensor:
+        """What distances are measured in, at some nodes."""
+        z = rows_of(outputs.latents[self.layer], nodes)
         return z.to_dense() if isinstance(z, SparseMatrix) else z
 
     def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
         if self.epsilon:
             outputs = self._nudged(graph, self.epsilon, lambda outputs: -self._distance(outputs))
-        return scores.gaussian_distance(self.gaussians_, self._latent(outputs)[nodes])
+        parts = (self._latent(outputs, part) for part in torch.split(nodes, scores.ROWS))
+        return torch.cat([scores.gaussian_distance(self.gaussians_, part) for part in parts])
 
     def _distance(self, outputs: Outputs) -> Tensor:
-        return scores.gaussian_distance(self.gaussians_, self._latent(outputs))
+        return scores.gaussian_distance(self.gaussians_, self._latent(outputs, torch.arange(len(outputs.logits))))
+
+    def check_pieces(self) -> None:
+        super().check_pieces()
+        if self.epsilon:
+            raise MethodError(
+                "mahalanobis with a step of the features needs the whole graph in memory, and this one does not fit: "
+                "choose epsilon=0"
+            )
 
     def _tensors(self) -> dict[str, Tensor]:
         return self.gaussians_._asdict()
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
         self.gaussians_ = scores.Gaussians(**tensors)
-
-
-@dataclass(kw_only=True, eq=False)
-class KNN(PostHoc):
-    """Mean distance to the ``k`` nearest training nodes in the last latent.
-
-    Above ``neighbours.EXACT_UP_TO`` training nodes neighbours are approximate, and ``recall`` says how many are found.
-
-    Args:
-        k: Neighbours.
-        kth: Take the k-th distance, as the original (Sun et al. 2022) does, not the mean of k.
-        normalize: Scale vectors to length 1 first, as the original does.
-    """
-
-    k: int = 10
-    kth: bool = False
-    normalize: bool = False
-
-    name = "knn"
-    score_names = ("distance",)
-    search_space = {"k": (1, 10, 20, 50, 100, 200, 500, 1000, 3000, 5000)}
-    joint: ClassVar[bool] = False
-
-    @classmethod
-    def space(cls, num_train: int) -> Space:
-        """Without more neighbours than there are training nodes.
-
-        Args:
-            num_train: The task's number of training nodes.
-        """
-        neighbours = cls.search_space["k"]
-        assert isinstance(neighbours, tuple)
-        return {**cls.search_space, "k": tuple(k for k in neighbours if k <= num_train)}
-
-    def _check(self) -> None:
-        super()._check()
-        if self.k < 1:
-            raise MethodError(f"k must be at least 1, not {self.k}")
-
-    @property
-    def recall(self) -> float | None:
-        """The share of true neighbours found in the last prediction; None where the search is exact."""
-        return self.bank_.recall if self.is_fitted else None
-
-    def _fit(self, given: Given) -> None:
-        if self.k > len(given.view.train):
-            raise MethodError(f"k = {self.k} neighbours, but there are {len(given.view.train)} training nodes: lower k")
-        check_search(len(given.view.train))
-        super()._fit(given)
-
-    def _prepare(self, given: Given) -> None:
-        latents = self._space(self.model_.outputs(given.view.graph).latents)
-        self.bank_ = NeighbourBank([rows_of(z, given.view.train) for z in latents], self.normalize)
-
-    def _space(self, latents: list[Features]) -> list[Features]:
-        return latents if self.joint else latents[-1:]
-
-    def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
-        return self.bank_.distance([rows_of(z, nodes) for z in self._space(outputs.latents)], self.k, self.kth)
-
-    def _tensors(self) -> dict[str, Tensor]:
-        tensors = {}
-        for number, part in enumerate(self.bank_.parts):
-            if isinstance(part, Tensor):
-                tensors[f"bank.{number}"] = part
-            else:
-                stored = part.starts, part.columns, part.values, torch.tensor(part.shape)
-                tensors.update({f"bank.{number}.{name}": t for name, t in zip(_CSR, stored, strict=True)})
-        return tensors
-
-    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        parts: list[Features] = []
-        for number in range(len({name.split(".")[1] for name in tensors})):
-            if f"bank.{number}" in tensors:
-                parts.append(tensors[f"bank.{number}"])
-                continue
-            starts, columns, values, shape = (tensors[f"bank.{number}.{name}"] for name in _CSR)
-            rows, width = shape.tolist()
-            parts.append(SparseMatrix(starts, columns, values, (rows, width)).checked())
-        if any(len(part.shape) != 2 or len(part) != len(parts[0]) for part in parts):
-            raise ValueError("the latents of training nodes are not one row a node")
-        self.bank_ = NeighbourBank(parts, self.normalize)
-
-
-@dataclass(kw_only=True, eq=False)
-class KNNLJ(KNN):
-    """As ``KNN``, in the joint latent ``[z0 | z1 | .. | zL]``: the paper's ablation without a credal layer."""
-
-    name = "knn-lj"
-    search_space = {"k": (5, 10, 20, 50, 100, 200)}
-    joint = True
-
-
-_CSR = ("starts", "columns", "values", "shape")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,9 @@ SEPARATOR = "|"
 PIECE = 1 << 16  # rows whose texts are made at a time
 
 
-def table_of(prediction: Prediction, false_alarms: float | None, coverage: float | None, why: bool) -> pyarrow.Table:
+def table_of(
+    prediction: Prediction, false_alarms: float | None, coverage: float | None, why: bool, explained: int = EXPLAINED
+) -> pyarrow.Table:
     """See ``Prediction.to_table``.
 
     Args:
@@ -32,6 +34,7 @@ def table_of(prediction: Prediction, false_alarms: float | None, coverage: float
         false_alarms: The rate at which nodes are flagged; None: there are no flags.
         coverage: Of the classes that stay in question; None: these are left out.
         why: Explain flagged nodes.
+        explained: So many of them at the most.
     """
     import pyarrow as pa
 
@@ -63,7 +66,7 @@ def table_of(prediction: Prediction, false_alarms: float | None, coverage: float
             columns["classes"] = pa.array(_classes(prediction, prediction.sets(coverage)), pa.string())
             metadata["credalgnn.coverage"] = f"{coverage:g}"
     if why:
-        columns["why"] = pa.array(_why(prediction, flagged), pa.string())
+        columns["why"] = pa.array(_why(prediction, flagged, explained), pa.string())
     return pa.table(columns).replace_schema_metadata(metadata)
 
 
@@ -95,13 +98,13 @@ def _classes(prediction: Prediction, kept: Tensor) -> list[str]:
     return rows
 
 
-def _why(prediction: Prediction, flagged: Tensor) -> list[str]:
+def _why(prediction: Prediction, flagged: Tensor, explained: int) -> list[str]:
     """Of flagged nodes in a few words why; nothing of others."""
     texts = [""] * len(prediction.nodes)
     rows = flagged.nonzero().squeeze(-1)
     if not len(rows) or prediction.reasons is None:
         return texts
-    rows = rows[prediction.score[rows].argsort(descending=True, stable=True)[:EXPLAINED]]
+    rows = rows[prediction.score[rows].argsort(descending=True, stable=True)[:explained]]
     reasons = prediction.reasons(prediction.nodes[rows])
     for row, text in zip(rows.tolist(), reasons or (), strict=False):
         texts[row] = f"unlike labelled nodes: {text}" if text else "fewer labels near it than known nodes have"
@@ -115,17 +118,65 @@ def write_table(table: pyarrow.Table, path: str | os.PathLike[str]) -> None:
         table: The table.
         path: Where to.
     """
-    import pyarrow.csv
-    import pyarrow.parquet
+    write_tables([table], path)
+
+
+def write_pieces(
+    pieces: Iterable[Prediction],
+    path: str | os.PathLike[str],
+    false_alarms: float | None = 0.05,
+    coverage: float | None = 0.95,
+    why: bool = True,
+    total: int | None = None,
+) -> None:
+    """As ``Prediction.to_parquet``, for predictions that come in pieces: no more than one is held at a time.
+
+    Args:
+        pieces: What ``Method.predict_pieces`` gives.
+        path: Where to.
+        false_alarms: See ``Prediction.to_table``.
+        coverage: See ``Prediction.to_table``.
+        why: See ``Prediction.to_table``; of flagged nodes that are too many, each piece has its share explained.
+        total: Nodes of all pieces together; None: each piece may have as many explained as a whole prediction.
+    """
+    tables = (table_of(piece, false_alarms, coverage, why, share_explained(piece, total)) for piece in pieces)
+    write_tables(tables, path)
+
+
+def share_explained(piece: Prediction, total: int | None) -> int:
+    """How many flagged nodes of a piece are explained at the most.
+
+    Args:
+        piece: A part of a prediction.
+        total: Nodes of the whole; None: not known.
+    """
+    return EXPLAINED if total is None else -(-EXPLAINED * len(piece.nodes) // max(1, total))
+
+
+def write_tables(tables: Iterable[pyarrow.Table], path: str | os.PathLike[str]) -> None:
+    """Write tables of the same columns one below the other, as one file; whole or not at all.
+
+    Args:
+        tables: At least one; each is written before the next one is asked for.
+        path: A .parquet or .csv file.
+    """
+    from pyarrow.csv import CSVWriter
+    from pyarrow.parquet import ParquetWriter
 
     place = Path(path)
     check_ending(place)
+    rest = iter(tables)
+    first = next(rest)
     try:
         with atomic(place) as file:
             if place.suffix.lower() == ".csv":
-                pyarrow.csv.write_csv(table, file)
+                writer = CSVWriter(file, first.schema)
             else:
-                pyarrow.parquet.write_table(table, file, write_page_checksum=True)
+                writer = ParquetWriter(file, first.schema, write_page_checksum=True)
+            with writer:
+                writer.write_table(first)
+                for table in rest:
+                    writer.write_table(table)
     except OSError as error:
         raise MethodError(f"{place}: cannot be written ({error.strerror}); choose another place") from None
 

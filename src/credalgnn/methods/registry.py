@@ -19,9 +19,10 @@ from .density import GEBM, JLDE
 from .ensembles import ClassicalEnsemble, CredalEnsemble
 from .evidential import Evidential
 from .grasp import GRASP
+from .knn import KNN, KNNLJ
 from .network import Vanilla
 from .posterior import GPN
-from .posthoc import KNN, KNNLJ, Energy, GNNSafe, Mahalanobis, Odin
+from .posthoc import Energy, GNNSafe, Mahalanobis, Odin
 from .prediction import MethodError
 from .random_set import RandomSet
 from .sampling import DropEdge, MCDropout

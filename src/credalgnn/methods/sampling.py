@@ -39,6 +39,7 @@ class Sampling(Vanilla):
 
     score_names = ("EU", "AU", "TU")
     is_shared = False
+    works_by_pieces = False
 
     def _check(self) -> None:
         super()._check()

@@ -11,8 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..graphs import Graph
 from ..sets import Uncertainty
 from .neighbours import Latents, NeighbourBank
+from .pieces import edge_blocks
 
 ROWS = 1 << 16  # nodes whose distances are computed at a time
 
@@ -45,7 +47,7 @@ def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
     return -temperature * (logits.double() / temperature).logsumexp(-1)
 
 
-def propagate(energies: Tensor, edge_index: Tensor, alpha: float = 0.5, steps: int = 2) -> Tensor:
+def propagate(energies: Tensor, graph: Graph, alpha: float = 0.5, steps: int = 2) -> Tensor:
     """GNNSafe's belief propagation (Wu et al.): ``e <- alpha e + (1 - alpha) mean of e over in-neighbours``.
 
     A node without in-neighbours keeps its own; the original multiplies it by alpha, which would make it look less
@@ -53,16 +55,18 @@ def propagate(energies: Tensor, edge_index: Tensor, alpha: float = 0.5, steps: i
 
     Args:
         energies: Energies of all nodes ``[N]``.
-        edge_index: The edges ``[2, E]``, sources and targets.
+        graph: Whose edges; they are read in pieces.
         alpha: The share of a node's own energy.
         steps: How often energies are propagated.
     """
-    source, target = edge_index
-    degree = torch.bincount(target, minlength=len(energies))
     values = energies.double()
     for _ in range(steps):
-        sums = torch.zeros_like(values).index_add_(0, target, values[source])
-        values = torch.where(degree > 0, alpha * values + (1.0 - alpha) * sums / degree.clamp_min(1), values)
+        spread = torch.empty_like(values)
+        for block in edge_blocks(graph):
+            own, degree = values[block.nodes], block.counts
+            mean = block.sums(values.index_select(0, block.sources)) / degree.clamp_min(1)
+            spread[block.nodes] = torch.where(degree > 0, alpha * own + (1.0 - alpha) * mean, own)
+        values = spread
     return values
 
 
@@ -114,14 +118,21 @@ def fit_gaussians(latents: Tensor, labels: Tensor, num_classes: int) -> Gaussian
         labels: Their classes ``[N]``.
         num_classes: The number of classes, each of which needs a training node.
     """
-    z = latents.double()
+    width = latents.shape[1]
     counts = torch.bincount(labels, minlength=num_classes)
     if not bool((counts > 0).all()):
         raise ValueError(f"class {int((counts == 0).nonzero()[0])} has no training node, so it has no mean")
-    means = torch.zeros(num_classes, z.shape[1], dtype=z.dtype).index_add_(0, labels, z) / counts[:, None]
-    centred = z - means[labels]
-    values, vectors = torch.linalg.eigh(centred.t() @ centred / len(z))
-    kept = values > z.shape[1] * torch.finfo(torch.float32).eps * values[-1]
+    means = torch.zeros(num_classes, width, dtype=torch.float64)
+    covariance = torch.zeros(width, width, dtype=torch.float64)
+    pieces = list(zip(torch.split(latents, ROWS), torch.split(labels, ROWS), strict=True))
+    for z, own in pieces:
+        means.index_add_(0, own, z.double())
+    means /= counts[:, None]
+    for z, own in pieces:
+        centred = z.double() - means[own]
+        covariance += centred.t() @ centred
+    values, vectors = torch.linalg.eigh(covariance / len(latents))
+    kept = values > width * torch.finfo(torch.float32).eps * values[-1]
     if not bool(kept.any()) or values[-1] <= 0:
         raise ValueError("the latents of each class are all the same: their covariance is zero, and so no distance")
     basis = vectors[:, kept]

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+from tqdm import tqdm
 
-from ..methods import MethodError
-from ..methods.prediction_table import write_table
+from ..graphs import Graph
+from ..methods import MethodError, Prediction
+from ..methods.prediction_table import share_explained, table_of, write_tables
 from .model import Model
 from .stages import Stages
+
+MANY = 200_000  # nodes: more than these are predicted and written in pieces
 
 
 def predict_to(
@@ -48,27 +56,36 @@ def predict_to(
         said.append(f"with {loaded.graph.num_edges:,} edges")
     if ids is not None and loaded.graph.node_ids is not None and loaded.graph.node_ids.dtype.kind == "i":
         ids = [_number(str(text)) for text in ids]
+    count = len(loaded.nodes) if ids is None else len(ids)
     with stages("predict"):
-        prediction = model.method.predict(loaded.graph, None if ids is not None else loaded.nodes, ids=ids)
-        false_alarms, coverage = model.rates(prediction, false_alarms, coverage)
-        table = prediction.to_table(false_alarms, coverage)
-    with stages("write"):
-        write_table(table, out)
-    seen = model.seen(loaded.graph)[prediction.nodes].numpy()
-    learnt = f", {seen.sum():,} of which the model was fitted with" if seen.any() else ""
-    lines = [f"{table.num_rows:,} nodes predicted{learnt}: {out}"]
-    calibration = prediction.calibration
+        pieces = _predicted(model, loaded.graph, None if ids is not None else loaded.nodes, ids, count)
+        first = next(pieces)
+        false_alarms, coverage = model.rates(first, false_alarms, coverage)
+        calibration = first.calibration
+        tables: Iterator[Any] = _tables(chain([first], pieces), model.seen(loaded.graph), false_alarms, coverage, count)
+        del first
+        if count <= MANY:
+            tables = iter(list(tables))
+    tally = _Tally()
+    with stages("write" if count <= MANY else "predict, write"):
+        bar = tqdm(
+            total=count, desc="predict", unit="node", unit_scale=True, delay=3, leave=False, disable=not progress
+        )
+        with bar:
+            write_tables((tally.counted(table, seen, bar) for table, seen in tables), out)
+    learnt = f", {tally.seen:,} of which the model was fitted with" if tally.seen else ""
+    lines = [f"{tally.rows:,} nodes predicted{learnt}: {out}"]
     assert calibration is not None
     if false_alarms is None:
         lines.append(
             f"No node is flagged as a stranger: a rate of false alarms of 5 % needs 19 calibration nodes, and there "
             f"are {len(calibration.scores)}.\nThe column p_value says how strange nodes are (small: stranger)."
         )
-    elif not seen.all():
-        flagged = np.asarray(table["stranger"])[~seen]
-        others = "of the others" if seen.any() else "of them"
+    elif tally.seen < tally.rows:
+        others = "of the others" if tally.seen else "of them"
+        share = tally.flagged / (tally.rows - tally.seen)
         lines.append(
-            f"{flagged.sum():,} {others} ({100 * flagged.mean():.1f} %) look like nothing that was labelled: strangers."
+            f"{tally.flagged:,} {others} ({100 * share:.1f} %) look like nothing that was labelled: strangers."
             f"\nIf all were of known classes, it would be at most {100 * false_alarms:g} % on average."
         )
         if not calibration.alike:
@@ -77,6 +94,41 @@ def predict_to(
                 "one.\nTo bring them in, give the tables of fit: --context nodes.csv edges.csv"
             )
     return "\n".join(lines)
+
+
+def _predicted(
+    model: Model, graph: Graph, nodes: Tensor | None, ids: Sequence[Any] | None, count: int
+) -> Iterator[Prediction]:
+    """All nodes at once, or, where they are many, in pieces."""
+    if count > MANY:
+        return model.method.predict_pieces(graph, nodes, ids=ids)
+    return iter([model.method.predict(graph, nodes, ids=ids)])
+
+
+def _tables(
+    pieces: Iterable[Prediction], known: Tensor, false_alarms: float | None, coverage: float | None, total: int
+) -> Iterator[tuple[Any, NDArray[Any]]]:
+    """Of each piece the table, and which of its nodes the model was fitted with."""
+    for piece in pieces:
+        table = table_of(piece, false_alarms, coverage, why=True, explained=share_explained(piece, total))
+        yield table, known[piece.nodes].numpy()
+
+
+@dataclass
+class _Tally:
+    """What the summary says of the rows that have been written."""
+
+    rows: int = 0
+    seen: int = 0
+    flagged: int = 0  # of those that the model was not fitted with
+
+    def counted(self, table: Any, seen: NDArray[Any], bar: Any) -> Any:
+        self.rows += len(seen)
+        self.seen += int(seen.sum())
+        if "stranger" in table.column_names:
+            self.flagged += int(np.asarray(table["stranger"])[~seen].sum())
+        bar.update(len(seen))
+        return table
 
 
 def _number(text: str) -> int:

@@ -13,7 +13,17 @@ from torch import Tensor
 from ...graphs import Graph
 from ...nn import SparseMatrix
 from ...nn.backbones import Features
-from ..pieces import VALUES, edge_blocks, feature_pieces, feature_rows, in_means, moments, slices
+from ..pieces import (
+    SUMMED,
+    VALUES,
+    absolute_sums,
+    edge_blocks,
+    feature_pieces,
+    feature_rows,
+    in_means,
+    moments,
+    slices,
+)
 from ..scratch import let_go, scratch
 from .one_thread import one_thread
 
@@ -21,7 +31,6 @@ Array = NDArray[Any]
 
 DIMENSIONS = 32  # of the features' projection,
 RAW_UP_TO = 64  # where there are more features than this
-SUMMED = 1 << 22  # features that are summed at a time
 GROUP = 3 << 28  # bytes of the projections that are carried along edges at a time
 BASIS_ROWS = 50_000  # nodes from which the projection is learnt; more would not change it
 OWN_STATISTICS = ("feature sum", "active features", "in-degree", "out-degree")
@@ -98,7 +107,7 @@ class Describer:
             for part, mean in in_means(graph, near):
                 for number, block in enumerate((own[part], near[part], mean)):
                     start = len(STATISTICS) + number * width + first
-                    rows[part, start : start + group] = block
+                    rows[part, start : start + block.shape[1]] = block
                 let_go(rows)
         return rows
 
@@ -127,11 +136,8 @@ def _statistics(graph: Graph) -> Array:
     count = graph.num_nodes
     total, active = torch.empty(2, count, dtype=torch.float64)
     for part, x in feature_pieces(graph, SUMMED):
-        if isinstance(x, SparseMatrix):
-            total[part] = x.map(lambda values: values.double().abs()).row_sums()
-            active[part] = x.starts.diff().double()
-        else:
-            total[part], active[part] = x.double().abs().sum(1), (x != 0).double().sum(1)
+        total[part] = absolute_sums(x)
+        active[part] = x.starts.diff() if isinstance(x, SparseMatrix) else (x != 0).sum(1)
     out = torch.zeros(count, dtype=torch.int64)
     for block in edge_blocks(graph):
         out.index_add_(0, block.sources, out.new_ones(()).expand(len(block.sources)))

@@ -138,7 +138,8 @@ def stack(members: Array, labelled: Array, ridge: float = 1.0) -> tuple[Array, f
 
     def loss(parameters: Array) -> tuple[float, Array]:
         bias, weights = parameters[0], parameters[1:]
-        value, slope, gradient = 0.0, 0.0, np.zeros(len(members))
+        value: Any = 0.0
+        slope, gradient = 0.0, np.zeros(len(members))
         for part in slices(len(y), STACKED):
             centred, known = members[:, part] - centre[:, None], y[part]
             z = bias + weights @ centred

@@ -13,7 +13,7 @@ from torch import Tensor
 from ...graphs import Graph, GraphError, node_numbers
 from ...sets import IntervalSet, widen
 from .. import scores
-from ..answers import PIECE, Predictor
+from ..answers import PIECE, Predictor, predictor_of
 from ..given import Given
 from ..known_nodes import KnownNodes
 from ..posthoc import OnModel, check_positive
@@ -250,7 +250,7 @@ class CredalCoverage(OnModel):
         if self.model_.has_outputs and not self.model_.is_credal:
             known = self.model_.outputs(graph).logits
             return lambda nodes: known[nodes].double()
-        predict = self.model_._predictor(self.model_._graph(graph))
+        predict = predictor_of(self.model_, self.model_._graph(graph))
 
         def logarithms(nodes: Tensor) -> Tensor:
             with torch.no_grad():
@@ -284,7 +284,7 @@ class CredalCoverage(OnModel):
     def _entropy(self, graph: Graph, logits: Callable[[Tensor], Tensor]) -> Array:
         """Of the point predictions, as a share of log2 C."""
         share = np.empty(graph.num_nodes)
-        for part in torch.arange(graph.num_nodes).split(PIECE):
+        for part in torch.split(torch.arange(graph.num_nodes), PIECE):
             share[part.numpy()] = scores.entropy(logits(part) / self.temperature_).numpy()
         share /= math.log2(len(self.class_names))
         return share

@@ -219,10 +219,10 @@ def estimate(
     hidden = None if progress is None else not progress
     with one_thread(), ThreadPoolExecutor(torch.get_num_threads()) as pool:  # a model a core, not all on all
         for unit, work, among in (("model", fit, jobs), ("part", judge, parts)):
-            done = pool.map(work, among)  # type: ignore[arg-type]
+            done = pool.map(work, among)
             for _ in tqdm(done, total=len(among), desc="coverage", unit=unit, delay=3, disable=hidden, leave=False):
                 pass
-    del around
+    around.clear()
     plain = _combined(out_of_fold[list(PLAIN)], y)
     whole = plain if graph is None else _combined(out_of_fold, y)
     by_fold = tuple(tuple(_to_store(learners[number, k]) for number in PLAIN) for k in range(FOLDS))

@@ -277,8 +277,8 @@ class PublishedMahalanobis(PublishedPostHoc, Mahalanobis):
 
     name = f"{PREFIX}mahalanobis"
 
-    def _latent(self, outputs: Outputs) -> Tensor:
-        return outputs.logits if self._has("logit-mahalanobis") else super()._latent(outputs)
+    def _latent(self, outputs: Outputs, nodes: Tensor) -> Tensor:
+        return outputs.logits[nodes] if self._has("logit-mahalanobis") else super()._latent(outputs, nodes)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -316,11 +316,11 @@ class PublishedCredalEnsemble(PublishedClassicalEnsemble, CredalEnsemble):
 
     name = f"{PREFIX}credal-ensemble"
 
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
+    def _combined(self, nodes: Tensor, members: Tensor) -> Prediction:
         if not self._has("box-hull"):
-            return super()._predict(graph, nodes)
-        found = Prediction.of_credal(nodes, box(self._distributions(graph, nodes)), self.class_names)
-        return self._seen(with_pour(found) if self._has("greedy-pour") else found)
+            return super()._combined(nodes, members)
+        found = Prediction.of_credal(nodes, box(members), self.class_names)
+        return with_pour(found) if self._has("greedy-pour") else found
 
 
 _KINDS = (

@@ -1,0 +1,299 @@
+"""Graphs read in pieces, and predictions that come in pieces: the same as of the whole, without its edges."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch import Tensor
+
+from credalgnn import Graph, Model
+from credalgnn.graphs import csbm
+from credalgnn.graphs.packed import PackedGraph
+from credalgnn.methods import METHODS, Method, MethodError, Vanilla
+from credalgnn.methods import pieces as reading
+from credalgnn.methods import scratch as storing
+from credalgnn.methods.coverage import descriptions
+from credalgnn.methods.coverage.descriptions import STATISTICS, Describer, labelled_shares
+from credalgnn.methods.feature_range import FeatureRange, InputWarning
+from credalgnn.methods.prediction_table import write_pieces
+from credalgnn.model import predicting
+
+SMALL = 1 << 20  # bytes of memory: no graph fits
+BY_PIECES = (
+    "credal-lj", "credal-final", "credal-coverage", "classical-ensemble", "credal-ensemble", "energy", "gnnsafe", "knn",
+    "mahalanobis", "degree", "feature-sum",
+)  # fmt: skip
+
+
+def refused(graph: Graph) -> Tensor:
+    raise AssertionError("all edges were asked for at once")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_edge_index() -> Iterator[None]:
+    """Packed graphs whose edges may only be read by their target."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PackedGraph, "edge_index", property(refused))
+        yield
+
+
+def made(nodes: int = 300, weights: bool = False, sparse: bool = False, seed: int = 0) -> Graph:
+    """Edges in no order, with loops, duplicates and nodes without any."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(nodes, 70)).astype(np.float32)
+    x *= rng.random((nodes, 70)) < (0.05 if sparse else 0.9)
+    edges = rng.integers(0, nodes - 5, (2, 6 * nodes))
+    edges = np.concatenate([edges, edges[:, :9], [[4, 4], [4, 4]]], 1)
+    return Graph(x, edges, edge_weight=rng.random(edges.shape[1]) if weights else None)
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces so small that every graph here has many, and files instead of memory."""
+    monkeypatch.setattr(reading.edge_blocks, "__defaults__", (50,))
+    monkeypatch.setattr(reading.feature_pieces, "__defaults__", (700,))
+    for place, name, value in (
+        (reading, "EDGES", 50), (descriptions, "VALUES", 120), (descriptions, "SUMMED", 700), (storing, "IN_MEMORY", 0),
+        (descriptions, "GROUP", 300 * 4 * 5),
+    ):  # fmt: skip
+        monkeypatch.setattr(place, name, value)
+
+
+def naive_rows(graph: Graph, describer: Describer) -> Any:
+    """Descriptions by dense matrices, from their definition."""
+    count = graph.num_nodes
+    x = graph.features.to_dense().double().numpy()
+    source, target = graph.edge_index.numpy()
+    times = np.zeros((count, count))
+    np.add.at(times, (target, source), 1.0)
+    weight = np.zeros((count, count))
+    np.add.at(weight, (target, source), 1.0 if graph.edge_weight is None else graph.edge_weight.double().numpy())
+
+    def mean(matrix: Any, values: Any) -> Any:
+        total = matrix.sum(1, keepdims=True)
+        return matrix @ values / np.where(total > 0, total, 1.0)
+
+    own = np.log1p(np.stack([np.abs(x).sum(1), (x != 0).sum(1), times.sum(1), times.sum(0)], 1))
+    raw = np.concatenate([own, mean(times, own), mean(times.T, own)], 1)
+    statistics = (raw - raw.mean(0)) / raw.std(0)
+    if graph.features.layout == torch.sparse_csr:
+        scaled = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+    else:
+        scaled = (x - x.mean(0)) / x.std(0)
+    projected = scaled @ describer.basis.double().numpy()
+    near = mean(weight, projected)
+    return np.concatenate([statistics, projected, near, mean(weight, near)], 1)
+
+
+@pytest.mark.parametrize(("weights", "sparse"), [(False, False), (True, False), (False, True)])
+def test_descriptions_made_in_pieces_are_those_of_the_definition(
+    weights: bool, sparse: bool, small_pieces: None, tmp_path: Path
+) -> None:
+    graph = made(weights=weights, sparse=sparse)
+    packed = graph.pack(tmp_path / "graph.cg")
+    assert (graph.features.layout == torch.sparse_csr) == sparse
+    describer = Describer.of(packed, 0)
+    rows = describer(packed)
+    assert isinstance(rows, np.memmap)
+    assert rows.dtype == np.float32
+    assert rows.shape == (300, len(STATISTICS) + 3 * 32)
+    np.testing.assert_allclose(rows, naive_rows(graph, describer), rtol=2e-5, atol=2e-5)
+
+
+def test_descriptions_do_not_depend_on_the_pieces(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    graph = made()
+    whole = Describer.of(graph, 0)
+    rows = whole(graph)
+    assert not isinstance(rows, np.memmap)
+    shares = labelled_shares(graph, torch.arange(300) % 3 == 0, torch.arange(300) % 5 > 0)
+    span = FeatureRange.of(graph)
+    request.getfixturevalue("small_pieces")
+    again = graph.pack(tmp_path / "graph.cg")
+    parts = Describer.of(again, 0)
+    np.testing.assert_allclose(parts.feature_centre, whole.feature_centre, atol=1e-6)
+    np.testing.assert_allclose(whole(again), rows, rtol=1e-5, atol=1e-5)
+    assert np.array_equal(labelled_shares(again, torch.arange(300) % 3 == 0, torch.arange(300) % 5 > 0), shares)
+    assert torch.equal(FeatureRange.of(again).low, span.low)
+    assert torch.equal(FeatureRange.of(again).high, span.high)
+
+
+def test_the_range_of_sparse_features_counts_zeros_that_are_left_out(small_pieces: None) -> None:
+    x = torch.zeros(60, 4)
+    x[:, 0] = torch.arange(60) + 1.0  # never zero
+    x[7, 1], x[9, 2] = 3.0, -2.0
+    graph = Graph(x.to_sparse_csr(), [[0, 1], [1, 2]])
+    assert graph.features.layout == torch.sparse_csr
+    found = FeatureRange.of(graph)
+    assert found.low.tolist() == [1.0, 0.0, -2.0, 0.0]
+    assert found.high.tolist() == [60.0, 3.0, 0.0, 0.0]
+
+
+def test_a_scratch_file_leaves_no_trace_and_a_full_disk_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storing, "IN_MEMORY", 100)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    array = storing.scratch((1000, 3))
+    array[:] = 7.0
+    storing.let_go(array)
+    assert bool((array == 7.0).all())
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(MethodError, match=r"GiB of temporary files cannot be written .*TMPDIR"):
+        storing.scratch((1 << 42, 1 << 10))
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Method]:
+    """All methods that work by pieces, fitted on a packed graph that is too large for the memory they may use."""
+    graph = csbm(360, 3, features=8, seed=1).pack(tmp_path_factory.mktemp("packed") / "graph.cg")
+    few: dict[str, Any] = {"epochs": 5, "hidden": 8, "batch_size": 100}
+    found: dict[str, Method] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        vanilla = found["vanilla"] = Vanilla(**few).fit(graph, memory=SMALL)
+        for name in BY_PIECES:
+            options: dict[str, Any] = {"model": vanilla}
+            if "ensemble" in name:
+                options = {"members": [vanilla, Vanilla(**few, seed=1)]}
+            elif name in ("credal-lj", "credal-final"):
+                options = few
+            elif name in ("degree", "feature-sum"):
+                options = {}
+            found[name] = METHODS[name](**options).fit(graph, memory=SMALL)
+    return found
+
+
+@pytest.mark.parametrize("name", ["vanilla", *BY_PIECES])
+def test_pieces_are_the_whole_and_ask_for_no_edge_index(
+    name: str, fitted: dict[str, Method], small_pieces: None
+) -> None:
+    method = fitted[name]
+    whole = method.predict()
+    nodes = torch.arange(whole.nodes.numel()).flip(0)
+    pieces = list(method.predict_pieces(nodes=nodes, size=77))
+    assert [len(piece.nodes) for piece in pieces] == [77, 77, 77, 77, 52]
+    assert torch.equal(torch.cat([piece.nodes for piece in pieces]), nodes)
+    for score, values in whole.scores.items():
+        together = torch.cat([piece.scores[score] for piece in pieces])
+        torch.testing.assert_close(together, values[nodes], rtol=1e-9, atol=1e-9)
+    if whole.probabilities is not None:
+        together = torch.cat([p.probabilities for p in pieces if p.probabilities is not None])
+        torch.testing.assert_close(together, whole.probabilities[nodes], rtol=1e-9, atol=1e-12)
+    assert all(piece.calibration is not None and piece.train_nodes is not None for piece in pieces)
+
+
+@pytest.mark.parametrize("name", ["vanilla", "credal-lj", "credal-coverage", "energy", "degree"])
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_a_file_written_in_pieces_is_that_of_the_whole(
+    name: str, ending: str, fitted: dict[str, Method], tmp_path: Path
+) -> None:
+    method, whole, parts = fitted[name], tmp_path / f"whole.{ending}", tmp_path / f"parts.{ending}"
+    rates = {"false_alarms": 0.2, "coverage": 0.9}
+    method.predict().to_parquet(whole, **rates)
+    write_pieces(method.predict_pieces(size=100), parts, **rates, total=360)
+    if ending == "csv":
+        assert parts.read_bytes() == whole.read_bytes()
+        return
+    one, other = pq.read_table(whole), pq.read_table(parts)
+    assert one.equals(other)
+    assert one.schema.metadata == other.schema.metadata
+
+
+def test_no_nodes_make_a_table_without_rows(fitted: dict[str, Method], tmp_path: Path) -> None:
+    none = torch.zeros(360, dtype=torch.bool)
+    write_pieces(fitted["energy"].predict_pieces(nodes=none), tmp_path / "none.parquet")
+    assert pq.read_table(tmp_path / "none.parquet").num_rows == 0
+
+
+def test_what_fails_in_a_later_piece_leaves_the_old_file(fitted: dict[str, Method], tmp_path: Path) -> None:
+    def broken() -> Iterator[Any]:
+        yield from list(fitted["energy"].predict_pieces(size=100))[:2]
+        raise MethodError("the third piece")
+
+    path = tmp_path / "kept.parquet"
+    path.write_text("old")
+    with pytest.raises(MethodError, match="the third piece"):
+        write_pieces(broken(), path)
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["kept.parquet"]
+
+
+def test_pieces_are_checked_before_the_first_and_warned_of_once(fitted: dict[str, Method]) -> None:
+    method = fitted["energy"]
+    with pytest.raises(MethodError, match="size must be at least 1"):
+        method.predict_pieces(size=0)
+    with pytest.raises(MethodError, match=r"0\.\.359"):
+        method.predict_pieces(nodes=torch.tensor([360]))
+    far = csbm(360, 3, features=8, seed=1)
+    far = far.replace(features=1e4 * far.features)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        list(method.predict_pieces(far, size=50))
+    assert [warning.category for warning in said] == [InputWarning]
+    assert said[0].filename == __file__
+
+
+def test_whatever_a_class_overrides_is_asked() -> None:
+    """A derived class that has ``_predict`` is not passed over for a ``_predictor`` of its base."""
+    from dataclasses import dataclass, replace
+
+    from credalgnn.methods import Energy
+    from credalgnn.methods.prediction import Prediction
+
+    @dataclass(kw_only=True, eq=False)
+    class Shifted(Energy):
+        name = "shifted"
+
+        def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
+            found = super()._predict(graph, nodes)
+            return replace(found, scores={"energy": found.score + 100.0})
+
+    graph = csbm(120, 3, features=8, seed=1)
+    vanilla = Vanilla(epochs=5, hidden=8).fit(graph)
+    base, shifted = Energy(model=vanilla).fit(graph), Shifted(model=vanilla).fit(graph)
+    for prediction in (shifted.predict(), *shifted.predict_pieces(size=120)):
+        torch.testing.assert_close(prediction.score, base.predict().score + 100.0)
+
+
+def test_methods_that_need_the_whole_graph_say_so() -> None:
+    known = {name for name, kind in METHODS.items() if kind.works_by_pieces}
+    assert known >= set(BY_PIECES)
+    for name in ("odin", "gpn", "gebm", "jlde", "cagcn", "grasp", "evidential", "mc-dropout"):
+        assert name not in METHODS or name not in known
+    METHODS["energy"]().check_pieces()
+    for method in (METHODS["gpn"](), METHODS["odin"](), METHODS["energy"](model=METHODS["gpn"]())):
+        with pytest.raises(MethodError, match="needs the whole graph in memory") as error:
+            method.check_pieces()
+        assert "\n" not in str(error.value)
+    with pytest.raises(MethodError, match="choose epsilon=0"):
+        METHODS["mahalanobis"](epsilon=0.1).check_pieces()
+
+
+def test_the_command_writes_many_nodes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import credalgnn as cg
+
+    graph = csbm(360, 3, features=8, seed=1)
+    model: Model = cg.fit(graph, method=Vanilla(epochs=5, hidden=8))
+    one = predicting.predict_to(model, tmp_path / "a.parquet", graph, progress=False)
+    monkeypatch.setattr(predicting, "MANY", 100)
+    asked: list[int] = []
+    pieces = type(model.method).predict_pieces
+
+    def small(self: Method, *args: Any, **options: Any) -> Iterator[Any]:
+        for piece in pieces(self, *args, **options, size=64):
+            asked.append(len(piece.nodes))
+            yield piece
+
+    monkeypatch.setattr(type(model.method), "predict_pieces", small)
+    other = predicting.predict_to(model, tmp_path / "b.parquet", graph, progress=False)
+    assert len(asked) == 6
+    assert sum(asked) == 360
+    assert one.replace("a.parquet", "b.parquet") == other
+    assert pq.read_table(tmp_path / "a.parquet").equals(pq.read_table(tmp_path / "b.parquet"))
