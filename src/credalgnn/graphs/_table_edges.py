@@ -22,34 +22,44 @@ def both_ways(links: Links, count: int) -> Links:
         count: How many nodes there are.
     """
     (source, target), weights = links
-    order, begins, turned = _by_pair(source, target, count)
-    if not len(order):
+    if not len(source):
         return links
-    group = np.flatnonzero(begins)
-    sizes = np.diff(group, append=len(order))
-    before = np.cumsum(turned) - turned  # edges that are turned before this one; in its pair, less those of the others
-    second = turned & (before == np.repeat(before[group], sizes))
-    alone = np.add.reduceat(turned, group, dtype=np.int64) == 0
-    kept = np.zeros((2, len(order)), np.bool_)  # edges as they stand there, and turned round
-    kept[0, order[group]] = True
-    kept[0, order[second]] = True
-    first = order[group[alone]]
-    kept[1, first] = source[first] != target[first]
-    both = np.concatenate([links[0][:, kept[0]], links[0][::-1][:, kept[1]]], 1)
-    return both, None if weights is None else np.concatenate([weights[kept[0]], weights[kept[1]]])
+    order, begins, turned, pair = _by_pair(source, target, count)
+    there, back = np.zeros(len(source), np.bool_), np.zeros(len(source), np.bool_)  # which are kept, and kept turned
+    first = order[begins]
+    there[first] = True
+    there[order[turned[np.diff(pair, prepend=-1) > 0]]] = True  # the first of a pair that goes the other way
+    back[first] = source[first] != target[first]
+    back[first[pair]] = False
+    rows, turned_rows = np.flatnonzero(there), np.flatnonzero(back)
+    both = np.empty((2, len(rows) + len(turned_rows)), np.int64)
+    for ends, one, other in zip(both, (source, target), (target, source), strict=True):
+        np.take(one, rows, out=ends[: len(rows)])
+        np.take(other, turned_rows, out=ends[len(rows) :])
+    return both, None if weights is None else np.concatenate([weights[rows], weights[turned_rows]])
 
 
 def _by_pair(
     source: NDArray[np.int64], target: NDArray[np.int64], count: int
-) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
-    """The order of edges by unordered pairs of nodes, where a pair begins, and which edges go against its first one."""
-    codes = np.minimum(source, target) * count + np.maximum(source, target)
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """The order of edges by unordered pairs of nodes, and where in it what stands.
+
+    Returns:
+        The order, stable; where each pair begins; which edges go against the first one of their pair, ascending; and
+        the number of the pair of each of these.
+    """
+    codes = np.minimum(source, target)
+    codes *= count
+    codes += np.maximum(source, target)
     values, order = (part.numpy() for part in torch.sort(torch.from_numpy(codes), stable=True))  # by radix
+    again = np.flatnonzero(values[1:] == values[:-1]) + 1  # not the first of their pair
     begins = np.ones(len(values), np.bool_)
-    np.not_equal(values[1:], values[:-1], out=begins[1:])
-    falling = (source > target)[order]
-    sizes = np.diff(np.flatnonzero(begins), append=len(values))
-    return order, begins, falling != np.repeat(falling[begins], sizes)
+    begins[again] = False
+    begin = np.flatnonzero(begins)
+    pair = again - np.arange(1, len(again) + 1)  # as many begin up to there, less one
+    here, first = order[again], order[begin[pair]]
+    against = (source[here] > target[here]) != (source[first] > target[first])
+    return order, begin, again[against], pair[against]
 
 
 def warn_of_one_way(links: Links, count: int, name: str) -> None:

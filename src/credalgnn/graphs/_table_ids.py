@@ -53,8 +53,8 @@ def stand_twice(array: Any) -> bool:
     return bool(np.count_nonzero(seen) < len(ids))
 
 
-def positions(ids: Sequence[Any], ends: Sequence[Any]) -> list[NDArray[np.int64]]:
-    """For each array of ends, where in ``ids``, one array after the other, each end stands; -1 where it does not.
+def positions(ids: Sequence[Any], ends: Sequence[Any]) -> NDArray[np.int64]:
+    """Where in ``ids``, one array after the other, each of ``ends`` stands, likewise; -1 where it does not.
 
     Args:
         ids: Pyarrow arrays of ids, of one type, none of which stands there twice.
@@ -67,29 +67,36 @@ def positions(ids: Sequence[Any], ends: Sequence[Any]) -> list[NDArray[np.int64]
             return found
     # all ends at once, as the index of millions of ids takes longer than asking it
     position = pc.index_in(pa.concat_arrays(ends), value_set=pa.concat_arrays(ids))
-    numbers = pc.fill_null(position, -1).to_numpy(zero_copy_only=False)
-    return [part.astype(np.int64) for part in np.split(numbers, np.cumsum([len(array) for array in ends])[:-1])]
+    numbers: NDArray[np.int64] = pc.fill_null(position, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers
 
 
-def _in_table(ids: NDArray[np.int64], ends: list[NDArray[np.int64]]) -> list[NDArray[np.int64]] | None:
+def _in_table(ids: NDArray[np.int64], ends: list[NDArray[np.int64]]) -> NDArray[np.int64] | None:
     """Positions of whole numbers, from a table of all numbers between them; None if that would be too large."""
+    count = sum(map(len, ends))
     if not len(ids):
         return None
     low, span = _range(ids)
-    if span > ROOM * (len(ids) + sum(map(len, ends))):
+    if span > ROOM * (len(ids) + count):
         return None
     table = None
     if span > len(ids) or not (ids[1:] > ids[:-1]).all():  # else they are all numbers from low on, in order
         table = np.full(span, -1, np.int32 if len(ids) < 2**31 else np.int64)
         table[ids - low] = np.arange(len(ids), dtype=table.dtype)
-    found = []
+    found, start = np.empty(count, np.int64), 0
     for numbers in ends:
-        inside = not len(numbers) or (low <= int(numbers.min()) and int(numbers.max()) < low + span)
-        known = None if inside else (numbers >= low) & (numbers <= low + (span - 1))
-        at = (numbers if known is None else np.where(known, numbers, low)) - low
+        part = found[start : start + len(numbers)]
+        start += len(numbers)
+        if not len(numbers) or (low <= int(numbers.min()) and int(numbers.max()) < low + span):
+            unknown = None
+        else:
+            unknown = (numbers < low) | (numbers > low + (span - 1))
+            numbers = np.where(unknown, low, numbers)
+        np.subtract(numbers, low, out=part)
         if table is not None:
-            at = table[at].astype(np.int64)
-        found.append(at if known is None else np.where(known, at, -1))
+            part[:] = table[part]
+        if unknown is not None:
+            part[unknown] = -1
     return found
 
 

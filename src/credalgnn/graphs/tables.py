@@ -22,6 +22,7 @@ from .errors import GraphError, warn
 from .graph import Graph
 
 INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # what pandas calls an index that was written, too
+ROWS = 1 << 13  # of features written at a time: all columns of so many rows stay in the processor's cache
 ENDS = ("source", "target")
 OTHER_ENDS = (("src", "dst"), ("from", "to"))  # taken where nothing else is said and there is no source and target
 
@@ -246,13 +247,14 @@ def _joined(
             ids = [ids[0].filter(kept), ids[1]]
     if not links:
         return tables, ids, []
-    found, joined = iter(positions(ids, ends)), []
+    numbers, joined, start = positions(ids, ends), [], 0
     for named, columns in links:
-        both = np.stack([next(found), next(found)])
         rows = named.table.num_rows
-        for column, numbers in zip((columns.source, columns.target), both, strict=True):
-            if rows and numbers.min() < 0:
-                row = int(numbers.argmin())
+        both = numbers[start : start + 2 * rows].reshape(2, rows)
+        start += 2 * rows
+        for column, found in zip((columns.source, columns.target), both, strict=True):
+            if rows and found.min() < 0:
+                row = int(found.argmin())
                 given = ids_of(named.table[column].slice(row, 1), "")[0].as_py()
                 where = " or ".join(table.name for table in tables)
                 remedy = (
@@ -344,7 +346,11 @@ def _features(named: NamedTable, columns: Columns) -> tuple[NDArray[np.float32],
         raise GraphError(
             f"{name}: no numeric feature columns beside {columns.id!r} and {columns.label!r}; give at least one"
         )
-    return np.stack(arrays, 1), chosen
+    matrix = np.empty((len(arrays[0]), len(arrays)), np.float32)
+    for start in range(0, len(matrix), ROWS):
+        for column, array in enumerate(arrays):
+            matrix[start : start + ROWS, column] = array[start : start + ROWS]
+    return matrix, chosen
 
 
 def _weights(named: NamedTable, columns: Columns) -> NDArray[np.float32] | None:

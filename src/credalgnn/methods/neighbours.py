@@ -28,6 +28,7 @@ MEASURED = 1_000  # measured on so many queries
 SEARCHED = 1 << 12  # queries at a time; faiss is slow on fewer
 
 _SEARCHING = threading.Lock()  # an index is tuned for the queries that are searched with it
+_PRODUCTS = threading.Lock()  # the matrix products that faiss brings along are not safe in threads
 
 
 class NeighbourBank:
@@ -163,7 +164,11 @@ class _Index:
 
     def search(self, queries: Any, k: int) -> Any:
         """Squared distances ``[N, k]``, ascending; where the cells searched hold fewer than k rows, all rows are."""
-        _, found = self._index.search(self._even(queries), min(k * self._factor, len(self._rows)))
+        rows = self._even(queries)
+        with _PRODUCTS:
+            squares, cells = self._centres.search(rows, self._index.nprobe)
+        most = min(k * self._factor, len(self._rows))
+        _, found = self._index.search_preassigned(rows, most, cells, squares)
         squares = self._squares(queries, found, k)
         short = found[:, k - 1] < 0
         if short.any():
