@@ -33,13 +33,13 @@ class Machine:
         self.home = folder / "home"
         self.home.mkdir()
         temporary = Path(f"/tmp/cgr{os.getpid()}n{next(_NUMBER)}")  # paths of sockets must be short
-        temporary.mkdir()
+        (temporary / "files").mkdir(parents=True)
         self.temporary = temporary
         # Ray takes the interface's address for 127.0.0.1, unless it believes that it cannot form a cluster of machines.
         self.environment = {
             **os.environ, "HOME": str(self.home), "RAY_TMPDIR": str(temporary), "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled",
-            "GLOO_SOCKET_IFNAME": "lo",
+            "GLOO_SOCKET_IFNAME": "lo", "TMPDIR": str(temporary / "files"),
         }  # fmt: skip
         self.cluster = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", CLUSTER], env=self.environment, text=True,

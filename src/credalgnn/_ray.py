@@ -15,6 +15,14 @@ class NoCluster(RuntimeError):
     """There is no Ray, or no cluster; the message says what to do."""
 
 
+def ray_module() -> Any:
+    """The module ``ray``, whose types are not known: parts of it have none, and others wrong ones."""
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # the future default, which spares a warning
+    import ray
+
+    return ray
+
+
 def connect(address: str | None) -> Any:
     """Connect to an existing cluster; gives the module ``ray``.
 
@@ -22,10 +30,8 @@ def connect(address: str | None) -> Any:
         address: ``HOST:PORT`` of the cluster; None for that of ``RAY_ADDRESS``, or the one that Ray finds.
     """
     if find_spec("ray") is None:
-        raise NoCluster("--engine ray needs Ray: pip install 'credalgnn[ray]'")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # the future default, which spares a warning
-    import ray
-
+        raise NoCluster("a Ray cluster needs Ray: pip install 'credalgnn[ray]'")
+    ray = ray_module()
     address = address or os.environ.get("RAY_ADDRESS") or "auto"
     try:
         _check_port(address)

@@ -22,7 +22,7 @@ from .calibration import Calibration, CalibrationNodes
 from .components import Components, Outputs
 from .diagnostics import CredalWarning, complaint_about, sample
 from .feature_range import FeatureRange, InputWarning
-from .given import Given, Protocol, Workers, given_of
+from .given import Given, Protocol, given_of
 from .known_nodes import KnownNodes, numbers_of
 from .parameters import Parameters
 from .prediction import MethodError, Prediction
@@ -191,7 +191,7 @@ class Method(Parameters, ABC):
             from .workers import connected
 
             with connected(address):
-                self._learn(given._replace(workers=Workers(workers, address)))
+                self._learn(given._replace(workers=workers))
         self._set_aside(given)
         self._warned = False
         self._examined: Graph | None = given.view.graph if look else None  # what the credal sets were judged by

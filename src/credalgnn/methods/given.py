@@ -16,18 +16,6 @@ from .prediction import MethodError
 Protocol: TypeAlias = Literal["sealed", "paper"]
 
 
-class Workers(NamedTuple):
-    """Processes of a Ray cluster that train together.
-
-    Attributes:
-        count: How many.
-        address: ``HOST:PORT`` of the cluster; None: the one that Ray finds.
-    """
-
-    count: int
-    address: str | None = None
-
-
 class Share(NamedTuple):
     """What one of several processes that train together knows of the others.
 
@@ -53,7 +41,7 @@ class Given(NamedTuple):
         progress: Show a bar; None: on a terminal, when it takes more than a few seconds.
         on_epoch: To be shown every line of the training curve.
         memory: Bytes that may be used; None: what is available.
-        workers: Processes of a cluster that are to train a network; None: this one alone.
+        workers: How many processes of a Ray cluster are to train a network; None: this one alone.
         share: In such a process, the others.
     """
 
@@ -66,7 +54,7 @@ class Given(NamedTuple):
     progress: bool | None = None
     on_epoch: Callable[[Epoch], None] | None = None
     memory: int | None = None
-    workers: Workers | None = None
+    workers: int | None = None
     share: Share | None = None
 
 

@@ -11,21 +11,19 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from .._ray import Desk, NoCluster, connect
+from .._ray import Desk, NoCluster, connect, ray_module
 from .._version import __version__
 from ..graphs import GraphError, Part, TrainingView
 from ..graphs.sharing import Parcel, parcel_of, unpacked
 from ..nn import Classifier, TrainingError
-from ..nn.group import ProcessLost, Processes, draws_of
+from ..nn.group import Processes, ProcessLost, draws_of
 from ..nn.rounds import Epoch
 from .base import Method
 from .given import Given, Share
@@ -62,7 +60,9 @@ def check_workers(method: Method, workers: object) -> None:
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
         raise MethodError(f"workers must be a whole number of 1 or more, not {workers!r:.60}")
     if not method.trains_by_batches():
-        raise MethodError(f"{method.name} trains no network on mini-batches: workers have nothing to do, leave them out")
+        raise MethodError(
+            f"{method.name} trains no network on mini-batches: workers have nothing to do, leave them out"
+        )
     for package in ("ray", "pydantic", "pyarrow"):
         if find_spec(package) is None:
             raise MethodError(f"workers need {package}: pip install 'credalgnn[ray]'")
@@ -75,7 +75,7 @@ def connected(address: str | None) -> Iterator[None]:
     Args:
         address: ``HOST:PORT``; None: the one that Ray finds.
     """
-    import ray
+    ray = ray_module()
 
     if ray.is_initialized():
         yield
@@ -109,8 +109,7 @@ def train_by_workers(method: Network, module: Classifier, given: Given) -> list[
         module: The network, which gets the weights.
         given: What to learn from, and the workers.
     """
-    import ray
-    from ray import cloudpickle
+    ray = ray_module()
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     assert given.workers is not None
@@ -127,14 +126,14 @@ def train_by_workers(method: Network, module: Classifier, given: Given) -> list[
         "validation": None if given.validation is None else tuple(vars(given.validation).values()),
     }  # fmt: skip
     path = [os.path.abspath(entry) for entry in sys.path]  # an empty entry is the working folder
-    work = _Work(desk, ray.put(graphs), parts, cloudpickle.dumps(method.clone()), path, __version__)
+    work = _Work(desk, ray.put(graphs), parts, ray.cloudpickle.dumps(method.clone()), path, __version__)
     on_gpu = torch.device(method.device).type == "cuda"
     hidden = None if given.progress is None else not given.progress
     bar = tqdm(total=method.epochs, desc=method.name, unit="epoch", delay=3, disable=hidden, leave=False)
     with bar:
         told = _Told(desk, bar, given.on_epoch)
         try:
-            _until_done(work, told, given.workers.count, "GPU" if on_gpu else "CPU", method.name)
+            _until_done(work, told, given.workers, "GPU" if on_gpu else "CPU", method.name)
             result = torch.load(io.BytesIO(ray.get(desk.result.remote())), weights_only=True)
         finally:
             ray.kill(desk)
@@ -152,7 +151,7 @@ class _Told:
 
     def look(self) -> None:
         """Show what is new; raise what a worker has refused."""
-        import ray
+        ray = ray_module()
 
         lines, refusal = ray.get(self.desk.news.remote(self.lines))
         self.lines += len(lines)
@@ -195,8 +194,8 @@ def _until_done(work: _Work, told: _Told, count: int, resource: str, name: str) 
         left = max(1, min(count, _room(resource)))
         if not isinstance(error, ControllerError) or left < count:
             warnings.warn(
-                f"{name}: a worker was lost in epoch {max(0, told.lines - 1)}: training goes on from the last epoch with "
-                f"{left} of {count} workers",
+                f"{name}: a worker was lost in epoch {max(0, told.lines - 1)}: training goes on from the last epoch "
+                f"with {left} of {count} workers",
                 WorkersWarning,
                 stacklevel=7,
             )
@@ -205,11 +204,12 @@ def _until_done(work: _Work, told: _Told, count: int, resource: str, name: str) 
 
 def _attempt(work: _Work, told: _Told, count: int, resource: str) -> Exception | None:
     """One run of Ray Train; gives what ended it, if it was not the end of the training."""
-    import ray
+    ray = ray_module()
     from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
     from ray.train.torch import TorchTrainer
 
     with tempfile.TemporaryDirectory(prefix="credalgnn-", ignore_cleanup_errors=True) as folder, _environment(TRAIN):
+        never: dict[str, Any] = {"max_failures": 0, "controller_failure_limit": 0, "max_preemption_failures": 0}
         trainer = TorchTrainer(
             _do_share,
             train_loop_config={"work": work},
@@ -217,7 +217,7 @@ def _attempt(work: _Work, told: _Told, count: int, resource: str) -> Exception |
             run_config=RunConfig(
                 name="fit",
                 storage_path=folder,
-                failure_config=FailureConfig(max_failures=0, controller_failure_limit=0, max_preemption_failures=0),
+                failure_config=FailureConfig(**never),
             ),
         )
         ended: list[Exception | None] = []
@@ -252,9 +252,10 @@ def _attempt(work: _Work, told: _Told, count: int, resource: str) -> Exception |
 
 def _room(resource: str) -> int:
     """For how many workers the machines of the cluster have room, whoever uses them now."""
-    import ray
+    ray = ray_module()
 
-    return sum(int(node["Resources"].get(resource, 0)) for node in ray.nodes() if node["Alive"])
+    nodes: list[dict[str, Any]] = ray.nodes()
+    return sum(int(node["Resources"].get(resource, 0)) for node in nodes if node["Alive"])
 
 
 def _line(error: Exception) -> str:
@@ -289,7 +290,7 @@ class _AtDesk:
         return state
 
     def save(self, state: dict[str, Any]) -> None:
-        import ray
+        ray = ray_module()
 
         if self.rank == 0:
             ray.get(self.desk.save.remote(_bytes(state)))
@@ -303,7 +304,7 @@ def _bytes(state: dict[str, Any]) -> bytes:
 
 def _do_share(config: dict[str, Any]) -> None:
     """What each worker does: the same as one process without others would, on its share of each batch."""
-    import ray
+    ray = ray_module()
 
     work: _Work = config["work"]
     desk = work.desk
@@ -334,7 +335,7 @@ def _do_share(config: dict[str, Any]) -> None:
 
 
 def _given(work: _Work, share: Share) -> Given:
-    import ray
+    ray = ray_module()
 
     def fetch(*piece: Any) -> bytes:
         found: bytes = ray.get(work.desk.read.remote(*piece))
@@ -347,6 +348,4 @@ def _given(work: _Work, share: Share) -> Given:
     names = ("train", "val", "num_classes", "class_names", "fingerprint")
     view = TrainingView(graph, val_graph, *(parts[name] for name in names))
     validation = None if parts["validation"] is None else Part(*parts["validation"])
-    return Given(
-        view, graph, validation, parts["train_nodes"], progress=False, memory=parts["memory"], share=share
-    )
+    return Given(view, graph, validation, parts["train_nodes"], progress=False, memory=parts["memory"], share=share)

@@ -18,6 +18,7 @@ from ..graphs import Columns, Graph, Split, Task
 from ..methods import Method, MethodError
 from ..methods.known_nodes import KnownNodes
 from ..methods.prediction_table import check_class_names
+from ..methods.workers import check_workers
 from .folder import PAGE, TUNING, check_free
 from .model import Model
 from .page import title_of, write_page_of
@@ -49,6 +50,8 @@ def fit(
     seed: int = 0,
     out: str | os.PathLike[str] | None = None,
     progress: bool = True,
+    workers: int | None = None,
+    address: str | None = None,
 ) -> Model:
     """Learn the classes of the nodes of one's own graph, and what is like nothing that is labelled.
 
@@ -75,6 +78,8 @@ def fit(
         seed: Of the deal of nodes and of the method.
         out: The folder for the model and its page; None: it is kept nowhere.
         progress: Show how far it is, on stderr.
+        workers: Train the network with so many processes of a Ray cluster; None: this process alone.
+        address: ``HOST:PORT`` of the cluster; None: that of ``RAY_ADDRESS``, or the one that Ray finds.
     """
     folder = None if out is None else Path(out)
     if folder is not None:
@@ -83,6 +88,8 @@ def fit(
         raise MethodError("tune= keeps its trials in the model's folder: say where, out=...")
     (choice,) = choose([method], settings or {}, with_baselines=False)
     template = made(choice, seed)
+    if workers is not None or address is not None:
+        check_workers(template, workers)
     reader = TableReader(Columns(id, label, features, source, target, weight), None, split, delimiter, undirected)
     stages = Stages(silent=not progress)
     with _noted() as messages:
@@ -107,6 +114,8 @@ def fit(
                 val=parts["val"],
                 calibration=parts["calibration"],
                 progress=None if progress else False,
+                workers=workers,
+                address=address,
             )
         with stages("predict"):
             prediction = fitted.predict()
