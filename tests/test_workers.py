@@ -97,6 +97,41 @@ print(json.dumps({
 
 
 @pytest.mark.slow
+def test_what_ends_a_training_here_or_there_ends_all_of_it(machine: Machine) -> None:
+    """And leaves the cluster free for the next one."""
+    found = told(
+        machine,
+        """
+import ray, time
+from credalgnn.nn import TrainingError
+ray.init(address, log_to_driver=False, logging_level="ERROR")
+class Enough(Exception):
+    pass
+def stop(line):
+    if line.epoch == 2:
+        raise Enough
+begun = time.monotonic()
+try:
+    Vanilla(**{**options, "epochs": 100_000, "patience": 100_000}).fit(task, workers=2, on_epoch=stop)
+except Enough:
+    stopped = time.monotonic() - begun
+try:
+    Vanilla(**{**options, "lr": 1e30}).fit(task, workers=2)
+    refused = ""
+except TrainingError as error:
+    refused = str(error)
+end = time.monotonic() + 60
+while ray.available_resources().get("CPU", 0) < 2 and time.monotonic() < end:
+    time.sleep(0.5)
+print(json.dumps({"refused": refused, "stopped": stopped, "free": ray.available_resources()["CPU"]}))
+""",
+    )
+    assert found["refused"].startswith("vanilla, seed 0: the loss is ")
+    assert found["stopped"] < 300
+    assert found["free"] == 2
+
+
+@pytest.mark.slow
 def test_a_lost_node_costs_the_steps_since_the_last_epoch(mortal: Machine) -> None:
     program = (
         BEGIN
