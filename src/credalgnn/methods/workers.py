@@ -41,6 +41,7 @@ TRAIN = {  # of Ray Train, whose defaults are for trainings of days
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_TRAIN_METRICS_ENABLED": "0",
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # a process more; a lost machine is noticed anyway
 }
 
 
