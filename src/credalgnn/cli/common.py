@@ -57,11 +57,20 @@ def add_place_options(parser: argparse.ArgumentParser) -> None:
     """
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--jobs", type=count, metavar="N", help="processes on this machine (default: one a core)")
-    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="ray: an existing cluster")
-    parser.add_argument("--address", metavar="HOST:PORT", help="of the Ray cluster (default: the one Ray finds)")
+    add_engine_options(parser)
     parser.add_argument("--time-limit", type=_duration, metavar="TIME", help="stop after 90s, 30m, 1h30m; resumable")
     parser.add_argument("--mirror", type=Path, metavar="DIR", help="raw files in PyG's layout, looked at first")
     parser.add_argument("--data-root", type=Path, metavar="DIR", help="where graphs are kept once read")
+
+
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say whether to work on this machine or on a cluster.
+
+    Args:
+        parser: Of the command.
+    """
+    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="ray: an existing cluster")
+    parser.add_argument("--address", metavar="HOST:PORT", help="of the Ray cluster (default: the one Ray finds)")
 
 
 def count(text: str) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._texts import one_line, printable
-from .common import count, need, settings_of, user_errors
+from .common import add_engine_options, count, need, settings_of, user_errors
 from .errors import UserError
 
 if TYPE_CHECKING:
@@ -112,6 +112,9 @@ def _add_fit(commands: Any) -> None:
                      help="hyper-parameters, as in lr=0.01")  # fmt: skip
     fit.add_argument("--tune", type=count, default=0, metavar="N", help="search hyper-parameters first, in N trials")
     fit.add_argument("--seed", type=int, default=0, help="of the deal of nodes and of the method (default: 0)")
+    add_engine_options(fit)
+    fit.add_argument("--workers", type=count, metavar="N",
+                     help="processes of the Ray cluster that train the network together")  # fmt: skip
     fit.set_defaults(run=_fit)
 
 
@@ -217,6 +220,11 @@ def _fit(args: argparse.Namespace) -> int:
     if args.tune:
         need("optuna", "--tune")
         args.stopped = "no model was written; finished trials are kept, and the same command goes on"
+    if args.engine == "ray" and args.workers is None:
+        raise UserError("--engine ray: say how many of the cluster's processes train, --workers N")
+    if args.engine == "local" and (args.workers is not None or args.address is not None):
+        option = "--address" if args.workers is None else "--workers"
+        raise UserError(f"{option} is of a Ray cluster: add --engine ray")
     data, edges = _data(args, edges_needed=True)
     settings = settings_of(args.overrides)
     with user_errors(), _told():
@@ -239,6 +247,8 @@ def _fit(args: argparse.Namespace) -> int:
             tune=args.tune,
             seed=args.seed,
             out=args.out,
+            workers=args.workers,
+            address=args.address,
         )
     given = ["--graph", data] if edges is None else ["--nodes", data, "--edges", edges]
     if ":" in args.method:

@@ -147,6 +147,11 @@ class Method(Parameters, ABC):
         """Whether runs with several seeds differ: whether there is a hyper-parameter ``seed``."""
         return any(field.name == "seed" for field in fields(cls))
 
+    @classmethod
+    def trains_by_batches(cls) -> bool:
+        """Whether it, or what it stands on, is a network that mini-batches train: what several processes can share."""
+        return cls.components is not None and cls.components.kind.trains_by_batches()
+
     def fit(
         self,
         data: Task | Graph,
@@ -158,6 +163,8 @@ class Method(Parameters, ABC):
         progress: bool | None = None,
         on_epoch: Callable[[Epoch], None] | None = None,
         memory: str | int | None = None,
+        workers: int | None = None,
+        address: str | None = None,
     ) -> Self:
         """Learn from a task, or from one's own graph.
 
@@ -181,11 +188,26 @@ class Method(Parameters, ABC):
             memory: How much memory may be used, in bytes or as ``"4GiB"``, now and in predictions; None: what is
                 available. Where a graph does not fit, mini-batches with sampled neighbours are trained on, and
                 predictions are made piece by piece, with what does not fit in files.
+            workers: Train each network with so many processes of a Ray cluster, one processor (or, with a ``device`` of
+                CUDA, one GPU) each, on mini-batches (of 1,024 nodes where ``batch_size`` is None) that they share. One
+                gives the numbers of none; several give the same numbers again for the same seed. A lost one costs the
+                steps since the last epoch, and the others go on. None: this process alone.
+            address: ``HOST:PORT`` of the cluster; None: that of ``RAY_ADDRESS``, or the one that Ray finds.
         """
+        if workers is not None or address is not None:
+            from .workers import check_workers
+
+            check_workers(self, workers)
         given = given_of(data, train, val, calibration, protocol)
         given = given._replace(progress=progress, on_epoch=on_epoch, memory=budget_of(memory))
         look = self.is_credal and not self._is_trained()
-        self._learn(given)
+        if workers is None:
+            self._learn(given)
+        else:
+            from .workers import connected
+
+            with connected(address):
+                self._learn(given._replace(workers=workers))
         self._calibrated: tuple[str, Calibration] | None = None
         self.calibration_: CalibrationNodes | None = calibration_nodes(self, given)
         self._warned = False
