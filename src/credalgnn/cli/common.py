@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from .._memory import parse_memory
 from .errors import UserError, WorkLost
 
 LONGEST = 1_000  # characters of a hyper-parameter: what is longer is no value, and parsers are slow at it
@@ -193,3 +194,20 @@ def user_errors() -> Iterator[None]:
         closed = error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
         hint = "choose another --out" if closed else "finished runs are kept, and the same command goes on"
         raise UserError(f"{place}{error.strerror or error}; {hint}") from None
+
+
+def add_memory(parser: argparse.ArgumentParser, default: str = "what is available") -> None:
+    """Add the option that says how much memory may be used.
+
+    Args:
+        parser: Of the command.
+        default: What it is, in words.
+    """
+    parser.add_argument("--memory", type=_memory, metavar="SIZE", help=f"4GiB, 500MB (default: {default})")
+
+
+def _memory(text: str) -> int:
+    try:
+        return parse_memory(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
