@@ -32,7 +32,7 @@ from .errors import GraphError
 from .in_edges import InEdges
 
 if TYPE_CHECKING:
-    pass
+    from torch_geometric.data import Data
 
 FIELDS = ("features", "edge_index", "labels", "node_ids", "class_names", "feature_names", "edge_weight")
 

@@ -343,6 +343,7 @@ class Vanilla(Network):
     name = "vanilla"
     score_names: ClassVar[tuple[str, ...]] = ("msp", "entropy")
     is_shared = True
+    works_by_pieces = True
 
     def _head(self, widths: list[int], num_classes: int) -> nn.Module:
         return nn.Linear(widths[-1], num_classes)
