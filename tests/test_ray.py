@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,65 +16,11 @@ import pytest
 from credalgnn.bench.engines import EngineError, Ray, Source, Unit
 from credalgnn.bench.plan import plan
 from credalgnn.graphs import Task
+from ray_cluster import Machine
 
-CLUSTER = """
-import sys
-from ray.cluster_utils import Cluster
-small = {"num_cpus": 1, "object_store_memory": 10**8}
-cluster = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
-second = cluster.add_node(**small)
-print(cluster.address, flush=True)
-for line in sys.stdin:
-    if line == "kill\\n":
-        cluster.remove_node(second, allow_graceful=False)
-        print("killed", flush=True)
-cluster.shutdown()
-"""
 WORK = ["-d", "digits", "--set", "epochs=12", "hidden=16", "classical-ensemble.size=3"]
 METHODS = ["-m", "vanilla", "credal-lj", "energy", "classical-ensemble"]
 NOT_COMPARED = ("seconds", "peak_mib", "finished", "checksum")
-
-
-class Machine:
-    """The cluster, and commands in the environment it needs: loopback only, nothing written outside a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.home = folder / "home"
-        self.home.mkdir()
-        temporary = Path(f"/tmp/cgr{os.getpid()}")  # paths of sockets must be short
-        temporary.mkdir()
-        self.temporary = temporary
-        # Ray takes the interface's address for 127.0.0.1, unless it believes that it cannot form a cluster of machines.
-        self.environment = {
-            **os.environ, "HOME": str(self.home), "RAY_TMPDIR": str(temporary), "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled",
-        }  # fmt: skip
-        self.cluster = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", CLUSTER], env=self.environment, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-        self.address = self._line()
-
-    def _line(self) -> str:
-        assert self.cluster.stdout is not None
-        return self.cluster.stdout.readline().strip()
-
-    def kill_second_node(self) -> None:
-        assert self.cluster.stdin is not None
-        self.cluster.stdin.write("kill\n")
-        self.cluster.stdin.flush()
-        assert self._line() == "killed"
-
-    def start(self, *words: str | Path, folder: Path | None = None) -> subprocess.Popen[str]:
-        """A command in a folder, in which it does not look for modules by itself: no installed command does."""
-        command = [sys.executable, "-m", "credalgnn", *map(str, words)]
-        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        environment = {**self.environment, "PYTHONSAFEPATH": "1"}
-        return subprocess.Popen(command, env=environment, cwd=folder, text=True, **pipes)
-
-    def stop(self) -> None:
-        self.cluster.communicate("", timeout=60)
-        shutil.rmtree(self.temporary, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
@@ -210,6 +153,6 @@ def test_runs_of_both_settings_get_their_own_task(tmp_path: Path) -> None:
 
 
 def test_without_ray_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("credalgnn.bench.engines.find_spec", lambda name: None)
+    monkeypatch.setattr("credalgnn._ray.find_spec", lambda name: None)
     with pytest.raises(EngineError, match=r"pip install 'credalgnn\[ray\]'"):
         Ray(None, Source(), tmp_path)

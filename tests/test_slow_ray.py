@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from test_ray import METHODS, WORK, Machine, records
+from ray_cluster import Machine
+from test_ray import METHODS, WORK, records
 
 COMMAND = ["bench", *WORK, *METHODS, "--seeds", "4", "--predictions", "none"]
 TOTAL = 24  # four methods and two trivial ones, four seeds

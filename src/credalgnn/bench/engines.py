@@ -6,11 +6,9 @@ Needs a POSIX system (Linux, macOS): signals are blocked while workers start, an
 from __future__ import annotations
 
 import hashlib
-import logging
 import multiprocessing
 import os
 import signal
-import socket
 import sys
 import tempfile
 import threading
@@ -20,7 +18,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -30,6 +27,7 @@ from typing import Any, NamedTuple
 import torch
 from tqdm import tqdm
 
+from .._ray import NoCluster, connect
 from .._version import __version__
 from ..graphs import Task
 from ..methods import CredalWarning
@@ -247,22 +245,11 @@ class Ray(Engine):
     RETRIES = 3
 
     def __init__(self, address: str | None, source: Source, models: Path) -> None:
-        if find_spec("ray") is None:
-            raise EngineError("--engine ray needs Ray: pip install 'credalgnn[ray]'")
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # the future default, which spares a warning
-        import ray
-
-        self._ray, self._source, self._models = ray, source, models.resolve()
-        self._address = address or os.environ.get("RAY_ADDRESS") or "auto"
         try:
-            _check_port(self._address)
-            ray.init(self._address, log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, OSError, RuntimeError, ValueError) as error:
-            message = " ".join(str(error).split())
-            raise EngineError(
-                f"no Ray cluster at {self._address} ({message:.200}): start one with ray start --head, or give "
-                "--address"
-            ) from None
+            ray = connect(address)
+        except NoCluster as error:
+            raise EngineError(str(error)) from None
+        self._ray, self._source, self._models = ray, source, models.resolve()
         self._remote = ray.remote(num_cpus=1, max_retries=self.RETRIES)(_do_remotely)
         self._tasks: dict[tuple[str, int, bool], Any] = {}
         self._busy: dict[Any, Unit] = {}
@@ -299,13 +286,6 @@ class Ray(Engine):
             self._ray.cancel(reference, force=True)
         self._busy = {}
         self._ray.shutdown()
-
-
-def _check_port(address: str) -> None:
-    """Fail at once where no server listens: Ray itself goes on trying for minutes."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if colon and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=5).close()
 
 
 def _do_remotely(unit: Unit, task: Task, models: Path, version: str, path: list[str]) -> tuple[Any, str | None]:

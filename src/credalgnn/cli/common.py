@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from .._memory import parse_memory
 from .errors import UserError, WorkLost
 
 LONGEST = 1_000  # characters of a hyper-parameter: what is longer is no value, and parsers are slow at it
@@ -57,11 +58,20 @@ def add_place_options(parser: argparse.ArgumentParser) -> None:
     """
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--jobs", type=count, metavar="N", help="processes on this machine (default: one a core)")
-    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="ray: an existing cluster")
-    parser.add_argument("--address", metavar="HOST:PORT", help="of the Ray cluster (default: the one Ray finds)")
+    add_engine_options(parser)
     parser.add_argument("--time-limit", type=_duration, metavar="TIME", help="stop after 90s, 30m, 1h30m; resumable")
     parser.add_argument("--mirror", type=Path, metavar="DIR", help="raw files in PyG's layout, looked at first")
     parser.add_argument("--data-root", type=Path, metavar="DIR", help="where graphs are kept once read")
+
+
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say whether to work on this machine or on a cluster.
+
+    Args:
+        parser: Of the command.
+    """
+    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="ray: an existing cluster")
+    parser.add_argument("--address", metavar="HOST:PORT", help="of the Ray cluster (default: the one Ray finds)")
 
 
 def count(text: str) -> int:
@@ -184,3 +194,20 @@ def user_errors() -> Iterator[None]:
         closed = error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
         hint = "choose another --out" if closed else "finished runs are kept, and the same command goes on"
         raise UserError(f"{place}{error.strerror or error}; {hint}") from None
+
+
+def add_memory(parser: argparse.ArgumentParser, default: str = "what is available") -> None:
+    """Add the option that says how much memory may be used.
+
+    Args:
+        parser: Of the command.
+        default: What it is, in words.
+    """
+    parser.add_argument("--memory", type=_memory, metavar="SIZE", help=f"4GiB, 500MB (default: {default})")
+
+
+def _memory(text: str) -> int:
+    try:
+        return parse_memory(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._texts import one_line, printable
-from .common import count, need, settings_of, user_errors
+from .common import add_engine_options, add_memory, count, need, settings_of, user_errors
 from .errors import UserError
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def add_commands(commands: Any) -> None:
     add_tables(predict)
     predict.add_argument("--out", type=Path, required=True, metavar="FILE", help="a .csv or .parquet file")
     _add_promises(predict)
+    add_memory(predict)
     predict.add_argument("--ids", nargs="+", metavar="ID", help="only these nodes")
     predict.set_defaults(run=_predict, stopped=NOTHING)
     evaluate = _add(
@@ -112,6 +113,10 @@ def _add_fit(commands: Any) -> None:
                      help="hyper-parameters, as in lr=0.01")  # fmt: skip
     fit.add_argument("--tune", type=count, default=0, metavar="N", help="search hyper-parameters first, in N trials")
     fit.add_argument("--seed", type=int, default=0, help="of the deal of nodes and of the method (default: 0)")
+    add_memory(fit)
+    add_engine_options(fit)
+    fit.add_argument("--workers", type=count, metavar="N",
+                     help="processes of the Ray cluster that train the network together")  # fmt: skip
     fit.set_defaults(run=_fit)
 
 
@@ -217,6 +222,11 @@ def _fit(args: argparse.Namespace) -> int:
     if args.tune:
         need("optuna", "--tune")
         args.stopped = "no model was written; finished trials are kept, and the same command goes on"
+    if args.engine == "ray" and args.workers is None:
+        raise UserError("--engine ray: say how many of the cluster's processes train, --workers N")
+    if args.engine == "local" and (args.workers is not None or args.address is not None):
+        option = "--address" if args.workers is None else "--workers"
+        raise UserError(f"{option} is of a Ray cluster: add --engine ray")
     data, edges = _data(args, edges_needed=True)
     settings = settings_of(args.overrides)
     with user_errors(), _told():
@@ -239,11 +249,14 @@ def _fit(args: argparse.Namespace) -> int:
             tune=args.tune,
             seed=args.seed,
             out=args.out,
+            memory=args.memory,
+            workers=args.workers,
+            address=args.address,
         )
     given = ["--graph", data] if edges is None else ["--nodes", data, "--edges", edges]
     if ":" in args.method:
         given += ["-m", args.method]
-    page = ", report.html its page: open it in a browser" if model.summary["metrics"] else ""
+    page = ", report.html its page: open it in a browser" if (args.out / "report.html").exists() else ""
     command = shlex.join(map(str, ["credalgnn", "predict", args.out, *given, "--out", "predictions.csv"]))
     print(f"\n{printable(str(model))}\n\nThe model is in {args.out}; README.md is its card{page}.\nNext: {command}")
     return 0
@@ -270,7 +283,9 @@ def _predict(args: argparse.Namespace) -> int:
         from ..model.predicting import predict_to
 
         model = _load(args.model, args.method)
-        text = predict_to(model, args.out, data, edges, context, args.ids, args.false_alarms, args.coverage)
+        text = predict_to(
+            model, args.out, data, edges, context, args.ids, args.false_alarms, args.coverage, args.memory
+        )
         print(printable(text))
     return 0
 

@@ -8,9 +8,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from .._memory import in_units, parse_memory
+from .._memory import in_units
 from .._texts import one_line
-from .common import need
+from .common import add_memory, need
 from .errors import UserError
 
 
@@ -31,7 +31,7 @@ def add_commands(commands: Any) -> None:
     pack.add_argument("nodes", type=Path, metavar="NODES", help="a file with a row for each node, or a folder of them")
     pack.add_argument("edges", type=Path, metavar="EDGES", help="a file with a row for each edge, or a folder of them")
     pack.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder to make, as in graph.cg")
-    pack.add_argument("--memory", type=_memory, metavar="SIZE", help="4GiB, 500MB (default: half of what is available)")
+    add_memory(pack, "half of what is available")
     pack.add_argument("--id", default="id", metavar="COLUMN", help="what nodes are called (default: id)")
     pack.add_argument("--label", default="label", metavar="COLUMN", help="their classes (default: label)")
     pack.add_argument("--no-labels", action="store_true", help="there are no labels")
@@ -45,13 +45,6 @@ def add_commands(commands: Any) -> None:
     pack.add_argument("--dtype", choices=("float32", "float16"), default="float32",
                       help="what features are kept as (default: float32)")  # fmt: skip
     pack.set_defaults(run=_pack)
-
-
-def _memory(text: str) -> int:
-    try:
-        return parse_memory(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 class _Stages:

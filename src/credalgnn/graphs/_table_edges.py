@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from .errors import warn
@@ -20,11 +21,45 @@ def both_ways(links: Links, count: int) -> Links:
         links: Edges.
         count: How many nodes there are.
     """
-    weights = links[1]
-    both = np.concatenate([links[0], links[0][::-1]], 1)
-    _, first = np.unique(both[0] * count + both[1], return_index=True)
-    first.sort()
-    return both[:, first], None if weights is None else np.concatenate([weights, weights])[first]
+    (source, target), weights = links
+    if not len(source):
+        return links
+    order, begins, turned, pair = _by_pair(source, target, count)
+    there, back = np.zeros(len(source), np.bool_), np.zeros(len(source), np.bool_)  # which are kept, and kept turned
+    first = order[begins]
+    there[first] = True
+    there[order[turned[np.diff(pair, prepend=-1) > 0]]] = True  # the first of a pair that goes the other way
+    back[first] = source[first] != target[first]
+    back[first[pair]] = False
+    rows, turned_rows = np.flatnonzero(there), np.flatnonzero(back)
+    both = np.empty((2, len(rows) + len(turned_rows)), np.int64)
+    for ends, one, other in zip(both, (source, target), (target, source), strict=True):
+        np.take(one, rows, out=ends[: len(rows)])
+        np.take(other, turned_rows, out=ends[len(rows) :])
+    return both, None if weights is None else np.concatenate([weights[rows], weights[turned_rows]])
+
+
+def _by_pair(
+    source: NDArray[np.int64], target: NDArray[np.int64], count: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """The order of edges by unordered pairs of nodes, and where in it what stands.
+
+    Returns:
+        The order, stable; where each pair begins; which edges go against the first one of their pair, ascending; and
+        the number of the pair of each of these.
+    """
+    codes = np.minimum(source, target)
+    codes *= count
+    codes += np.maximum(source, target)
+    values, order = (part.numpy() for part in torch.sort(torch.from_numpy(codes), stable=True))  # by radix
+    again = np.flatnonzero(values[1:] == values[:-1]) + 1  # not the first of their pair
+    begins = np.ones(len(values), np.bool_)
+    begins[again] = False
+    begin = np.flatnonzero(begins)
+    pair = again - np.arange(1, len(again) + 1)  # as many begin up to there, less one
+    here, first = order[again], order[begin[pair]]
+    against = (source[here] > target[here]) != (source[first] > target[first])
+    return order, begin, again[against], pair[against]
 
 
 def warn_of_one_way(links: Links, count: int, name: str) -> None:
@@ -36,9 +71,8 @@ def warn_of_one_way(links: Links, count: int, name: str) -> None:
         name: The table.
     """
     (source, target), _ = links
-    apart = source != target
-    there, back = (source * count + target)[apart], (target * count + source)[apart]
-    if len(there) >= ENOUGH and not np.isin(there, back).any():
+    apart = int(np.count_nonzero(source != target))
+    if apart >= ENOUGH and not _by_pair(source, target, count)[2].any():
         warn(
             f"{name}: no edge has its counterpart in the other direction; if edges have no direction, say so: "
             "undirected=True (--undirected)"

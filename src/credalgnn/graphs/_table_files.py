@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from .._reading import Unreadable, check_gzip, check_regular, read_parquet
 from .._texts import one_line
 from .errors import GraphError
@@ -172,11 +174,21 @@ def _once(named: NamedTable) -> NamedTable:
 def plain(column: Any) -> Any:
     """One array, dictionaries decoded, empty text as null (a CSV file cannot tell them apart)."""
     pa, pc = pyarrow_modules()
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    array = column
+    if isinstance(column, pa.ChunkedArray):
+        array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_large_string(array.type):
         array = array.cast(pa.string())
-    if pa.types.is_string(array.type):
+    if pa.types.is_string(array.type) and not _all_filled(array):
         array = pc.if_else(pc.equal(array, ""), pa.scalar(None, array.type), array)
     return array
+
+
+def _all_filled(array: Any) -> bool:
+    """Whether no text of an array of strings is missing or empty; quicker than to compare all of them."""
+    if array.null_count or not len(array):
+        return False
+    offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, 4 * array.offset)
+    return bool((offsets[1:] > offsets[:-1]).all())

@@ -7,14 +7,14 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from .._memory import parse_memory
+from .._memory import available_memory, parse_memory
 from ..graphs import Graph, Task
 from ..nn.backbones import Features
 from ..nn.training import Epoch
@@ -32,13 +32,14 @@ from .answers import (
     predictor_of,
 )
 from .calibration import Calibration, CalibrationNodes
-from .components import Components, Outputs
+from .components import Outputs
+from .declarations import Declarations
+from .declarations import Objective as Objective
 from .diagnostics import CredalWarning, complaint_about, sample
 from .feature_range import FeatureRange
 from .given import Given, Protocol, given_of
-from .parameters import Parameters
+from .large import held_bytes
 from .prediction import MethodError, Prediction
-from .search_space import Space
 
 
 def budget_of(memory: str | int | None) -> int | None:
@@ -53,99 +54,18 @@ def budget_of(memory: str | int | None) -> int | None:
         raise MethodError(f"memory: {error}") from None
 
 
-Objective: TypeAlias = Literal["accuracy", "nll", "auroc", "misclassification_auroc"]
-
-
 @dataclass(kw_only=True, eq=False)
-class Method(Parameters, ABC):
+class Method(Declarations, ABC):
     """A way to classify the nodes of a graph and to say how uncertain each of them is.
 
     Hyper-parameters are the fields of a dataclass (``@dataclass(kw_only=True, eq=False)``); a field named ``seed`` is
     set by whoever repeats the method with several seeds. A method of one's own overrides ``_fit`` and ``_predict``, and
-    ``_tensors`` and ``_restore`` if it is to be saved; the class attributes below say the rest, and nobody asks
-    for its type. ``credalgnn.testing.check_method`` tries all of it.
+    ``_tensors`` and ``_restore`` if it is to be saved; class attributes (``Declarations``) say the rest, and nobody
+    asks for its type. ``credalgnn.testing.check_method`` tries all of it.
 
     Attributes:
-        name: What a user types, and what tables show.
-        score_names: The scores of its predictions; the first is the headline.
-        is_credal: Whether it predicts credal sets.
-        classifies_beside: Whether a classifier beside the credal sets gives the probabilities, which then need not lie
-            in them.
-        is_baseline: Whether it needs no model and learns nothing; such a one stands in every table.
-        is_shared: Whether other methods stand on it by default, so that a benchmark keeps what it has fitted.
-        uses_unlabelled: Whether unlabelled nodes teach it something else than messages along edges do, such as what is
-            rare or what scale scores have. Leaderboards say so, since strangers may be among these nodes.
-        has_outputs: Whether it has logits and latents (``outputs``), which post-hoc methods can score.
-        works_by_pieces: Whether it learns and predicts without ever holding the whole graph, so that it works on graphs
-            that are larger than memory; ``_predict`` then reads rows of features and ``graph.in_edges``, never
-            ``graph.edge_index``.
-        components: The fitted models it stands on, if any.
-        search_space: What ``tune`` chooses its hyper-parameters from; empty: nothing is tuned.
         history_: After ``fit``, its training curve; empty where nothing is trained in epochs.
     """
-
-    name: ClassVar[str]
-    score_names: ClassVar[tuple[str, ...]]
-    is_credal: ClassVar[bool] = False
-    classifies_beside: ClassVar[bool] = False
-    is_baseline: ClassVar[bool] = False
-    is_shared: ClassVar[bool] = False
-    uses_unlabelled: ClassVar[bool] = False
-    has_outputs: ClassVar[bool] = False
-    works_by_pieces: ClassVar[bool] = False
-    components: ClassVar[Components | None] = None
-    search_space: ClassVar[Space] = {}
-
-    @classmethod
-    def protocol_defaults(cls, protocol: Protocol) -> dict[str, Any]:
-        """Hyper-parameters that have another default under a protocol than the constructor has.
-
-        Args:
-            protocol: ``"sealed"`` or ``"paper"``.
-        """
-        return {}
-
-    @classmethod
-    def objective(cls, protocol: Protocol) -> Objective:
-        """What tuning maximises on the validation nodes (of ``"nll"``, which it minimises, the negative).
-
-        Sealed, ID nodes alone decide: how well the headline score finds misclassified ones, since a method that
-        trains no classifier of its own does not change the classes. Under the paper's protocol: the AUROC of the
-        headline score on OOD validation nodes.
-
-        Args:
-            protocol: ``"sealed"`` or ``"paper"``.
-        """
-        return "misclassification_auroc" if protocol == "sealed" else "auroc"
-
-    @classmethod
-    def space(cls, num_train: int) -> Space:
-        """The search space on a task.
-
-        Args:
-            num_train: The task's number of training nodes.
-        """
-        return cls.search_space
-
-    @classmethod
-    def can_prune(cls, protocol: Protocol) -> bool:
-        """Whether tuning may give up a trial whose monitor is worse than that of most others at the same epoch.
-
-        Args:
-            protocol: ``"sealed"`` or ``"paper"``.
-        """
-        return False
-
-    @classmethod
-    def decomposition(cls) -> tuple[str, str | None]:
-        """The scores that stand for epistemic (EU, or the headline) and for aleatoric uncertainty, if one does."""
-        epistemic = "EU" if "EU" in cls.score_names else cls.score_names[0]
-        return epistemic, "AU" if "AU" in cls.score_names else None
-
-    @classmethod
-    def has_seed(cls) -> bool:
-        """Whether runs with several seeds differ: whether there is a hyper-parameter ``seed``."""
-        return any(field.name == "seed" for field in fields(cls))
 
     def fit(
         self,
@@ -158,6 +78,8 @@ class Method(Parameters, ABC):
         progress: bool | None = None,
         on_epoch: Callable[[Epoch], None] | None = None,
         memory: str | int | None = None,
+        workers: int | None = None,
+        address: str | None = None,
     ) -> Self:
         """Learn from a task, or from one's own graph.
 
@@ -181,11 +103,26 @@ class Method(Parameters, ABC):
             memory: How much memory may be used, in bytes or as ``"4GiB"``, now and in predictions; None: what is
                 available. Where a graph does not fit, mini-batches with sampled neighbours are trained on, and
                 predictions are made piece by piece, with what does not fit in files.
+            workers: Train each network with so many processes of a Ray cluster, one processor (or, with a ``device`` of
+                CUDA, one GPU) each, on mini-batches (of 1,024 nodes where ``batch_size`` is None) that they share. One
+                gives the numbers of none; several give the same numbers again for the same seed. A lost one costs the
+                steps since the last epoch, and the others go on. None: this process alone.
+            address: ``HOST:PORT`` of the cluster; None: that of ``RAY_ADDRESS``, or the one that Ray finds.
         """
+        if workers is not None or address is not None:
+            from .workers import check_workers
+
+            check_workers(self, workers)
         given = given_of(data, train, val, calibration, protocol)
         given = given._replace(progress=progress, on_epoch=on_epoch, memory=budget_of(memory))
         look = self.is_credal and not self._is_trained()
-        self._learn(given)
+        if workers is None:
+            self._learn(given)
+        else:
+            from .workers import connected
+
+            with connected(address):
+                self._learn(given._replace(workers=workers))
         self._calibrated: tuple[str, Calibration] | None = None
         self.calibration_: CalibrationNodes | None = calibration_nodes(self, given)
         self._warned = False
@@ -202,6 +139,7 @@ class Method(Parameters, ABC):
     def _learn(self, given: Given) -> None:
         self._check()
         self._memory: int | None = given.memory
+        self._check_room(given.view.graph)
         self._fit(given)
         view = given.view
         self.graph_: Graph | None = given.graph
@@ -212,7 +150,12 @@ class Method(Parameters, ABC):
         self.protocol: Protocol = "sealed" if given.validation is None else "paper"
 
     def predict(
-        self, graph: Graph | None = None, nodes: Tensor | None = None, *, ids: Sequence[Any] | None = None
+        self,
+        graph: Graph | None = None,
+        nodes: Tensor | None = None,
+        *,
+        ids: Sequence[Any] | None = None,
+        memory: str | int | None = None,
     ) -> Prediction:
         """Predict the nodes of the graph it was fitted on, or of another one.
 
@@ -224,8 +167,9 @@ class Method(Parameters, ABC):
                 and in the same order if they have names.
             nodes: A mask or node numbers; by default all nodes.
             ids: Instead of ``nodes``, what the nodes are called.
+            memory: How much memory may be used, from now on; None: as much as ``fit`` was told.
         """
-        graph = self._graph(graph)
+        graph = self._graph(graph, memory)
         chosen = chosen_nodes(graph, nodes, ids)
         with explained():
             prediction = finite(predictor_of(self, graph)(chosen))
@@ -240,6 +184,7 @@ class Method(Parameters, ABC):
         *,
         ids: Sequence[Any] | None = None,
         size: int = PIECE,
+        memory: str | int | None = None,
     ) -> Iterator[Prediction]:
         """As ``predict``, some nodes at a time: what is computed for the whole graph is computed once.
 
@@ -251,8 +196,9 @@ class Method(Parameters, ABC):
             nodes: See ``predict``.
             ids: See ``predict``.
             size: Nodes of a piece.
+            memory: See ``predict``.
         """
-        graph = self._graph(graph)
+        graph = self._graph(graph, memory)
         if size < 1:
             raise MethodError(f"size must be at least 1, not {size}")
         chosen = chosen_nodes(graph, nodes, ids)
@@ -267,7 +213,7 @@ class Method(Parameters, ABC):
         if not self.works_by_pieces:
             raise MethodError(
                 f"{self.name} needs the whole graph in memory, and this one does not fit: choose a method that works "
-                "by pieces, such as credal-lj, credal-coverage or energy, or take a part of it (graph.subgraph)"
+                "by pieces, such as credal-lj, credal-coverage or energy, or allow more memory"
             )
 
     def outputs(self, graph: Graph | None = None) -> Outputs:
@@ -294,9 +240,23 @@ class Method(Parameters, ABC):
             self._warned = True
             warnings.warn(f"{self.name}: {complaint}", CredalWarning, stacklevel=3)  # where fit or predict was called
 
-    def _graph(self, graph: Graph | None) -> Graph:
-        """What is predicted on: a graph, or the fitted one, that fits what was learnt."""
-        return graph_for(self, graph)
+    def _graph(self, graph: Graph | None, memory: str | int | None = None) -> Graph:
+        """What is predicted on: a graph, or the fitted one, that fits what was learnt and, if need be, in memory."""
+        graph = graph_for(self, graph)
+        if memory is not None:
+            self._allow(budget_of(memory))
+        self._check_room(graph)
+        return graph
+
+    def _allow(self, memory: int | None) -> None:
+        """Use so much memory from now on, and so do the methods this one is made of."""
+        self._memory = memory
+        for part in self._parts().values():
+            part._allow(memory)
+
+    def _check_room(self, graph: Graph) -> None:
+        if held_bytes(graph) > (available_memory() if self._memory is None else self._memory):
+            self.check_pieces()
 
     @property
     def diagnosis(self) -> Mapping[str, float] | None:

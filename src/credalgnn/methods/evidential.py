@@ -84,7 +84,8 @@ class Evidential(Network):
 
     def _fit(self, given: Given) -> None:
         super()._fit(given)
-        del self._prior, self._targets  # of all nodes of the fitted graph, for training alone
+        for name in ("_prior", "_targets"):  # of all nodes of the fitted graph, for training alone
+            vars(self).pop(name, None)  # workers have their own
 
     def _supervision(self, given: Given, x: Features, edges: Adjacency | EdgeRows) -> Supervision:
         """All nodes; in the place of a label stands the number of a node, by which the loss finds its prior."""

@@ -9,10 +9,23 @@ import torch
 from torch import Tensor
 
 from ..graphs import Graph, GraphError, Part, Task, TrainingView, deal, node_numbers
-from ..nn.training import Epoch
+from ..nn.rounds import Group
+from ..nn.training import Epoch, Keeper
 from .prediction import MethodError
 
 Protocol: TypeAlias = Literal["sealed", "paper"]
+
+
+class Share(NamedTuple):
+    """What one of several processes that train together knows of the others.
+
+    Attributes:
+        group: All of them.
+        keeper: Where the state of the training is kept.
+    """
+
+    group: Group
+    keeper: Keeper
 
 
 class Given(NamedTuple):
@@ -28,6 +41,8 @@ class Given(NamedTuple):
         progress: Show a bar; None: on a terminal, when it takes more than a few seconds.
         on_epoch: To be shown every line of the training curve.
         memory: Bytes that may be used; None: what is available.
+        workers: How many processes of a Ray cluster are to train a network; None: this one alone.
+        share: In such a process, the others.
     """
 
     view: TrainingView
@@ -39,6 +54,8 @@ class Given(NamedTuple):
     progress: bool | None = None
     on_epoch: Callable[[Epoch], None] | None = None
     memory: int | None = None
+    workers: int | None = None
+    share: Share | None = None
 
 
 def given_of(data: Any, train: Tensor | None, val: Tensor | None, calibration: Tensor | None, protocol: str) -> Given:

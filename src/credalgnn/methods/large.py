@@ -34,7 +34,7 @@ def training_bytes(graph: Graph, widths: list[int]) -> int:
         graph: What is trained on.
         widths: Of the latents, and of the head's output.
     """
-    return _held(graph) + 12 * graph.num_nodes * sum(widths) + 8 * graph.num_nodes * max(widths)
+    return held_bytes(graph) + 12 * graph.num_nodes * sum(widths) + 8 * graph.num_nodes * max(widths)
 
 
 def prediction_bytes(graph: Graph, widths: list[int]) -> int:
@@ -44,10 +44,15 @@ def prediction_bytes(graph: Graph, widths: list[int]) -> int:
         graph: What is predicted.
         widths: Of the latents, and of the head's output.
     """
-    return _held(graph) + 4 * graph.num_nodes * (sum(widths) + max(widths)) + 48 * graph.num_nodes * widths[-1]
+    return held_bytes(graph) + 4 * graph.num_nodes * (sum(widths) + max(widths)) + 48 * graph.num_nodes * widths[-1]
 
 
-def _held(graph: Graph) -> int:
+def held_bytes(graph: Graph) -> int:
+    """About the bytes that a graph takes that is held as a whole, with the operators made of its edges.
+
+    Args:
+        graph: The graph.
+    """
     x = graph.features
     features = 8 * x.values().numel() if x.layout == torch.sparse_csr else 4 * x.numel()
     return PROGRAM + features + 40 * graph.num_edges

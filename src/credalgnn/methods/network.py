@@ -16,6 +16,7 @@ from .._memory import available_memory
 from ..graphs import Graph
 from ..nn import Classifier, Draws, EdgeRows, Monitor, Schedule, Supervision, TrainingError, make_backbone, train
 from ..nn.backbones import NATIVE, Adjacency, BackboneError, BackboneFactory, Features, Stack, pyg_model, widths_of
+from ..nn.group import draws_of
 from ..nn.pieces import check_pieces
 from ..nn.sampling import ALL
 from ..nn.training import Output, at
@@ -95,6 +96,10 @@ class Network(Method):
     def objective(cls, protocol: Protocol) -> Objective:
         return "nll" if protocol == "sealed" else "accuracy"
 
+    @classmethod
+    def trains_by_batches(cls) -> bool:
+        return True
+
     def _check(self) -> None:
         for name, value, good, wanted in (
             ("hidden", self.hidden, self.hidden >= 1, "at least 1"),
@@ -144,18 +149,27 @@ class Network(Method):
         draws = Draws(self.seed)
         with draws:
             module = self._build(view.graph.num_features, view.num_classes)
+        if given.workers is not None:
+            from .workers import train_by_workers
+
+            self.history_, self.module_ = train_by_workers(self, module, given), module
+            return
         size = self._batch_size(given, module)
         x, edges = inputs(view.graph, self.device) if size is None else inputs_by_rows(view.graph)
         data = self._supervision(given, x, edges)
         monitor = self._monitor(given, sampled=size is not None)
         fanouts = None if self.fanouts is None else tuple(count or ALL for count in self.fanouts)
         schedule = Schedule(self.lr, self.weight_decay, self.epochs, self.patience, size or BATCH, fanouts)
+        group, keeper = given.share or (None, None)
         try:
             with draws:
                 self._begin(module, data)
+            if group is not None and group.rank:  # the same weights, but another dropout
+                draws.restore(draws_of(self.device, self.seed, group.rank))
             self.history_ = train(
                 module, data, self._training_loss, monitor, schedule, draws,
                 progress=given.progress, description=f"{self.name} seed {self.seed}", on_epoch=given.on_epoch,
+                group=group, keeper=keeper,
             )  # fmt: skip
         except TrainingError as error:
             raise TrainingError(f"{self.name}, seed {self.seed}: {error}") from None
@@ -165,8 +179,8 @@ class Network(Method):
 
     def _batch_size(self, given: Given, module: Classifier) -> int | None:
         """Training nodes of a mini-batch; None: all nodes at once, which they are if memory allows."""
-        if self.batch_size is not None:
-            return self.batch_size
+        if self.batch_size is not None or given.share is not None:
+            return self.batch_size or BATCH
         allowed = available_memory() if given.memory is None else given.memory
         needed = training_bytes(given.view.graph, self._widths(module, given.view.num_classes))
         if needed <= allowed:

@@ -109,6 +109,10 @@ class GPN(Network):
         if self.batch_size is not None:
             raise MethodError("gpn trains on the whole graph, since evidence comes from far away: leave batch_size out")
 
+    @classmethod
+    def trains_by_batches(cls) -> bool:
+        return False
+
     def _head(self, widths: list[int], num_classes: int) -> nn.Module:
         return PosteriorHead(widths[-1], num_classes, self.dimensions, self.flows)
 

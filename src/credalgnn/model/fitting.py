@@ -20,6 +20,7 @@ from ..methods.base import budget_of
 from ..methods.known_nodes import KnownNodes
 from ..methods.large import fits
 from ..methods.prediction_table import check_class_names
+from ..methods.workers import check_workers
 from .folder import PAGE, TUNING, check_free
 from .model import Model
 from .page import title_of, write_page_of
@@ -54,6 +55,8 @@ def fit(
     out: str | os.PathLike[str] | None = None,
     memory: str | int | None = None,
     progress: bool = True,
+    workers: int | None = None,
+    address: str | None = None,
 ) -> Model:
     """Learn the classes of the nodes of one's own graph, and what is like nothing that is labelled.
 
@@ -82,6 +85,8 @@ def fit(
         memory: How much memory may be used, in bytes or as ``"4GiB"``; None: what is available. Of a graph that does
             not fit, some nodes are looked at for the summary, and there is no page.
         progress: Show how far it is, on stderr.
+        workers: Train the network with so many processes of a Ray cluster; None: this process alone.
+        address: ``HOST:PORT`` of the cluster; None: that of ``RAY_ADDRESS``, or the one that Ray finds.
     """
     folder = None if out is None else Path(out)
     if folder is not None:
@@ -90,6 +95,8 @@ def fit(
         raise MethodError("tune= keeps its trials in the model's folder: say where, out=...")
     (choice,) = choose([method], settings or {}, with_baselines=False)
     template = made(choice, seed)
+    if workers is not None or address is not None:
+        check_workers(template, workers)
     reader = TableReader(Columns(id, label, features, source, target, weight), None, split, delimiter, undirected)
     stages = Stages(silent=not progress)
     with _noted() as messages:
@@ -115,6 +122,8 @@ def fit(
                 calibration=parts["calibration"],
                 progress=None if progress else False,
                 memory=memory,
+                workers=workers,
+                address=address,
             )
         whole = fits(graph, graph.num_classes, budget_of(memory))
         with stages("predict") as said:

@@ -32,6 +32,7 @@ def predict_to(
     ids: Sequence[Any] | None = None,
     false_alarms: float | None = None,
     coverage: float | None = None,
+    memory: str | int | None = None,
     progress: bool = True,
 ) -> str:
     """Predict nodes and write the table; returns what was found, in words.
@@ -45,6 +46,7 @@ def predict_to(
         ids: Only these nodes; texts, which are numbers where the ids of the graph are.
         false_alarms: The rate at which nodes are flagged; None: see ``Model.rates``.
         coverage: Of the classes that stay in question; None: see ``Model.rates``.
+        memory: How much memory may be used; None: what is available.
         progress: Show how far it is, on stderr.
     """
     stages = Stages(silent=not progress)
@@ -58,7 +60,7 @@ def predict_to(
         ids = [_number(str(text)) for text in ids]
     count = len(loaded.nodes) if ids is None else len(ids)
     with stages("predict"):
-        pieces = _predicted(model, loaded.graph, None if ids is not None else loaded.nodes, ids, count)
+        pieces = _predicted(model, loaded.graph, None if ids is not None else loaded.nodes, ids, count, memory)
         first = next(pieces)
         false_alarms, coverage = model.rates(first, false_alarms, coverage)
         calibration = first.calibration
@@ -97,12 +99,17 @@ def predict_to(
 
 
 def _predicted(
-    model: Model, graph: Graph, nodes: Tensor | None, ids: Sequence[Any] | None, count: int
+    model: Model,
+    graph: Graph,
+    nodes: Tensor | None,
+    ids: Sequence[Any] | None,
+    count: int,
+    memory: str | int | None,
 ) -> Iterator[Prediction]:
     """All nodes at once, or, where they are many, in pieces."""
     if count > MANY:
-        return model.method.predict_pieces(graph, nodes, ids=ids)
-    return iter([model.method.predict(graph, nodes, ids=ids)])
+        return model.method.predict_pieces(graph, nodes, ids=ids, memory=memory)
+    return iter([model.method.predict(graph, nodes, ids=ids, memory=memory)])
 
 
 def _tables(

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .rounds import Output
+
+
+class ProcessLost(ConnectionError):
+    """Another process of the group is gone, or cannot be reached."""
+
+
+@contextmanager
+def _together() -> Iterator[None]:
+    """Around what all processes do at once: torch has no error of its own for one that does not answer."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise ProcessLost(" ".join(str(error).split())) from None
 
 
 class Processes:
@@ -35,7 +50,8 @@ class Processes:
             return
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients]).mul_(share)
         everyone = [torch.empty_like(flat) for _ in range(self.size)]
-        distributed.all_gather(everyone, flat)
+        with _together():
+            distributed.all_gather(everyone, flat)
         total = torch.stack(everyone).sum(0)
         parts = torch.split(total, [gradient.numel() for gradient in gradients])
         for gradient, part in zip(gradients, parts, strict=True):
@@ -52,5 +68,18 @@ class Processes:
         if self.size == 1:
             return [parts]
         everyone: list[Any] = [None] * self.size
-        distributed.all_gather_object(everyone, parts)
+        with _together():
+            distributed.all_gather_object(everyone, parts)
         return everyone
+
+
+def draws_of(device: str, *key: int) -> dict[str, Tensor]:
+    """A state of ``Draws`` that only this key has: processes with the same weights drop other units.
+
+    Args:
+        device: Where the network is, as torch names it.
+        *key: Seed, number of the process, and what else shall make a difference.
+    """
+    seed = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    own = torch.empty(0, device=device).device  # with its number, where there are several
+    return {str(each): torch.Generator(each).manual_seed(seed).get_state() for each in {torch.device("cpu"), own}}

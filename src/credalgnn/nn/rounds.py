@@ -293,7 +293,18 @@ class Sampled:
             with self.draws:
                 watched = self.monitor.value(_joined(outputs))
         self._seen = []
-        return value, watched
+        return self._agreed(value, watched)
+
+    def _agreed(self, value: Tensor, watched: float) -> tuple[Tensor, float]:
+        """The mean of the losses of all processes, and the monitor's value as the first one has it.
+
+        They may be machines that round differently, and must not stop at different epochs.
+        """
+        if self.group is None or self.group.size == 1:
+            return value, watched
+        told = self.group.gather([torch.tensor([value.item(), watched], dtype=torch.float64)])
+        rows = torch.stack([part for (part,) in told if isinstance(part, Tensor)])
+        return rows[:, 0].mean(), rows[0, 1].item()
 
     def losses(self) -> Iterator[Tensor]:
         self.model.train()
@@ -315,7 +326,7 @@ class Sampled:
             yield value
 
     def share(self) -> None:
-        if self.group is None:
+        if self.group is None or self.group.size == 1:
             return
         gradients = []
         for parameter in self.model.parameters():

@@ -1,0 +1,157 @@
+"""A graph for another process: its arrays, which are not copied there, or where its packed folder lies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ._packed_files import ARRAYS, HEADER, is_packed
+from .errors import GraphError
+from .graph import Graph
+from .in_edges import InEdges
+from .packed import _reopened
+
+PIECE = 64 << 20  # bytes of a file that are asked for at a time
+
+Fetch = Callable[[str, str, int, int], bytes]
+
+
+class Parcel(NamedTuple):
+    """A graph for another process.
+
+    Attributes:
+        arrays: The arrays of a graph in memory, of a packed one those that are not in its folder.
+        class_names: The names of the classes.
+        feature_names: The names of the features, if they have some.
+        shape: Of sparse features.
+        path: The folder of a packed graph.
+        content: The hash of features and edges that must be found there.
+        files: The sizes of the files of the folder, by name.
+    """
+
+    arrays: dict[str, NDArray[Any]]
+    class_names: tuple[str, ...]
+    feature_names: tuple[str, ...] | None
+    shape: tuple[int, ...] = ()
+    path: Path | None = None
+    content: str = ""
+    files: dict[str, int] = {}  # noqa: RUF012
+
+
+def parcel_of(graph: Graph) -> Parcel:
+    """A graph with the labels that it has; ids of nodes stay behind.
+
+    Args:
+        graph: In memory, or packed.
+    """
+    if graph.path is not None:
+        known = (graph.labels >= 0).nonzero().flatten()
+        arrays = {"known": known, "labels": graph.labels[known]}
+        if graph.edge_weight is not None:
+            arrays["weighted"] = torch.ones(1)
+        names = [HEADER, *(f"{name}.npy" for name in ARRAYS)]
+        files = {name: (graph.path / name).stat().st_size for name in names if (graph.path / name).is_file()}
+        return Parcel(
+            _numpy(arrays), graph.class_names, graph.feature_names, path=graph.path, content=graph.content, files=files
+        )
+    x, edges = graph.features, graph.in_edges
+    arrays = {"labels": graph.labels, "edge_index": graph.edge_index, "starts": edges.starts, "sources": edges.sources}
+    if graph.edge_weight is not None and edges.weights is not None:
+        arrays |= {"edge_weight": graph.edge_weight, "weights": edges.weights}
+    if x.layout == torch.sparse_csr:
+        arrays |= {"rows": x.crow_indices(), "columns": x.col_indices(), "values": x.values()}
+    else:
+        arrays["features"] = x
+    return Parcel(_numpy(arrays), graph.class_names, graph.feature_names, tuple(x.shape))
+
+
+def unpacked(parcel: Parcel, fetch: Fetch | None = None) -> Graph:
+    """The graph of a parcel, which is not checked again; nobody may write to its arrays.
+
+    Args:
+        parcel: What ``parcel_of`` made.
+        fetch: Gives a piece of a file of a packed graph's folder (folder, name, first byte, bytes), for machines that
+            do not see it: they keep a copy among their temporary files.
+    """
+    arrays = _torch(parcel.arrays)
+    names = {"class_names": parcel.class_names, "feature_names": parcel.feature_names}
+    if parcel.path is not None:
+        path = parcel.path
+        if not is_packed(path) and fetch is not None:
+            path = _copied(parcel, fetch)
+        graph = _reopened(path, parcel.content, {}, None, "weighted" in arrays)
+        labels = torch.full((graph.num_nodes,), -1)
+        labels[arrays["known"]] = arrays["labels"]
+        return graph.replace(labels=labels, **names)
+    features = arrays.get("features")
+    if features is None:
+        parts = arrays["rows"], arrays["columns"], arrays["values"]
+        features = torch.sparse_csr_tensor(*parts, parcel.shape, check_invariants=False)
+    graph = object.__new__(Graph)
+    graph._set(
+        features=features,
+        edge_index=arrays["edge_index"],
+        labels=arrays["labels"],
+        node_ids=None,
+        edge_weight=arrays.get("edge_weight"),
+        derived={"in edges": InEdges(arrays["starts"], arrays["sources"], arrays.get("weights"))},
+        **names,
+    )
+    return graph
+
+
+def _copied(parcel: Parcel, fetch: Fetch) -> Path:
+    """A copy of a packed graph's folder on this machine, made once, whoever else wants it at the same time."""
+    folder = Path(tempfile.gettempdir()) / f"credalgnn-{os.getuid()}-graphs"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if folder.stat().st_uid != os.getuid():
+            raise GraphError(f"{folder} belongs to somebody else: remove it")
+        copy = folder / f"{parcel.content}.cg"
+        with (folder / f"{parcel.content}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (copy / HEADER).is_file():
+                _fetch_all(parcel, fetch, copy)
+    except OSError as error:
+        raise GraphError(
+            f"{parcel.path} is not on {os.uname().nodename}, and cannot be copied to {folder} ({error.strerror}): free "
+            "some space there, or put the graph where all machines see it"
+        ) from None
+    return copy
+
+
+def _fetch_all(parcel: Parcel, fetch: Fetch, copy: Path) -> None:
+    half = copy.with_suffix(".half")
+    shutil.rmtree(half, ignore_errors=True)
+    half.mkdir()
+    try:
+        for name, size in parcel.files.items():
+            with (half / name).open("wb") as file:
+                while file.tell() < size:
+                    piece = fetch(str(parcel.path), name, file.tell(), min(PIECE, size - file.tell()))
+                    if not piece:
+                        raise GraphError(f"{parcel.path}: {name} has become shorter while it was copied")
+                    file.write(piece)
+        half.rename(copy)
+    finally:
+        shutil.rmtree(half, ignore_errors=True)
+
+
+def _numpy(tensors: dict[str, Tensor]) -> dict[str, NDArray[Any]]:
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
+
+
+def _torch(arrays: dict[str, NDArray[Any]]) -> dict[str, Tensor]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}

@@ -1,0 +1,352 @@
+"""One model, trained by several processes of a Ray cluster; what a lost one has done since the last epoch is redone."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from .._ray import Desk, NoCluster, connect, ray_module
+from .._version import __version__
+from ..graphs import GraphError, Part, TrainingView
+from ..graphs.sharing import Parcel, parcel_of, unpacked
+from ..nn import Classifier, TrainingError
+from ..nn.group import Processes, ProcessLost, draws_of
+from ..nn.rounds import Epoch
+from .base import Method
+from .given import Given, Share
+from .prediction import MethodError
+
+if TYPE_CHECKING:
+    from .network import Network
+
+LOSSES = 3  # of workers without an epoch in between, after which a fit gives up
+PATIENCE = 10  # times that a minute is waited for processors that others use
+POLL = 0.2  # seconds between two looks at what workers tell
+SETTLE = 1.0  # seconds after a loss, in which Ray learns whether a whole machine is gone
+ERRORS: dict[str, type[Exception]] = {each.__name__: each for each in (MethodError, GraphError, TrainingError)}
+TRAIN = {  # of Ray Train, whose defaults are for trainings of days
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_TRAIN_METRICS_ENABLED": "0",
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # a process more; a lost machine is noticed anyway
+}
+
+
+class WorkersWarning(UserWarning):
+    """A worker was lost, and the training goes on without it."""
+
+
+def check_workers(method: Method, workers: object) -> None:
+    """Refuse workers that cannot be, or that would have nothing to do.
+
+    Args:
+        method: What is to be fitted.
+        workers: How many.
+    """
+    if workers is None:
+        raise MethodError("address= is of a Ray cluster: say how many of its processes train, workers=")
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise MethodError(f"workers must be a whole number of 1 or more, not {workers!r:.60}")
+    if not method.trains_by_batches():
+        raise MethodError(
+            f"{method.name} trains no network on mini-batches: workers have nothing to do, leave them out"
+        )
+    for package in ("ray", "pydantic", "pyarrow"):
+        if find_spec(package) is None:
+            raise MethodError(f"workers need {package}: pip install 'credalgnn[ray]'")
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[None]:
+    """A connection to a cluster, unless there is one already.
+
+    Args:
+        address: ``HOST:PORT``; None: the one that Ray finds.
+    """
+    ray = ray_module()
+
+    if ray.is_initialized():
+        yield
+        return
+    try:
+        connect(address)
+    except NoCluster as error:
+        raise MethodError(str(error)) from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+class _Work(NamedTuple):
+    """What a worker is told; the method last, as its class may be found only when ``path`` is known."""
+
+    desk: Any
+    graphs: Any
+    parts: dict[str, Any]
+    method: bytes
+    path: list[str]
+    version: str
+
+
+def train_by_workers(method: Network, module: Classifier, given: Given) -> list[Epoch]:
+    """Train a network with the processes that are given; gives the curve, as one process would.
+
+    Args:
+        method: Has the hyper-parameters.
+        module: The network, which gets the weights.
+        given: What to learn from, and the workers.
+    """
+    ray = ray_module()
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    assert given.workers is not None
+    view = given.view
+    graphs = {"graph": parcel_of(view.graph)}
+    if view.val_graph is not view.graph:
+        graphs["val_graph"] = parcel_of(view.val_graph)
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    folders = {str(each.path): each.path.resolve() for each in graphs.values() if each.path is not None}
+    desk = ray.remote(num_cpus=0, scheduling_strategy=here)(Desk).remote(folders)
+    parts = {
+        "train": view.train, "val": view.val, "num_classes": view.num_classes, "class_names": view.class_names,
+        "fingerprint": view.fingerprint, "memory": given.memory, "train_nodes": given.train_nodes,
+        "validation": None if given.validation is None else tuple(vars(given.validation).values()),
+    }  # fmt: skip
+    path = [os.path.abspath(entry) for entry in sys.path]  # an empty entry is the working folder
+    work = _Work(desk, ray.put(graphs), parts, ray.cloudpickle.dumps(method.clone()), path, __version__)
+    on_gpu = torch.device(method.device).type == "cuda"
+    hidden = None if given.progress is None else not given.progress
+    bar = tqdm(total=method.epochs, desc=method.name, unit="epoch", delay=3, disable=hidden, leave=False)
+    with bar:
+        told = _Told(desk, bar, given.on_epoch)
+        try:
+            _until_done(work, told, given.workers, "GPU" if on_gpu else "CPU", method.name)
+            result = torch.load(io.BytesIO(ray.get(desk.result.remote())), weights_only=True)
+        finally:
+            ray.kill(desk)
+    module.load_state_dict(result["weights"])
+    module.eval()
+    return [Epoch(*line) for line in result["curve"]]
+
+
+class _Told:
+    """What workers tell, as it comes: a bar, and whoever wants to see the curve."""
+
+    def __init__(self, desk: Any, bar: Any, on_epoch: Callable[[Epoch], None] | None) -> None:
+        self.desk, self.bar, self.on_epoch = desk, bar, on_epoch
+        self.lines = 0
+
+    def look(self) -> None:
+        """Show what is new; raise what a worker has refused."""
+        ray = ray_module()
+
+        lines, refusal = ray.get(self.desk.news.remote(self.lines))
+        self.lines += len(lines)
+        for line in lines:
+            epoch = Epoch(*line)
+            self.bar.set_postfix(loss=f"{epoch.loss:.3f}", monitor=f"{epoch.monitor:.3f}", refresh=False)
+            self.bar.update(int(epoch.epoch > 0))
+            if self.on_epoch is not None:
+                self.on_epoch(epoch)
+        if refusal is not None:
+            kind, message = refusal
+            raise ERRORS.get(kind, MethodError)(message if kind in ERRORS else f"a worker failed: {kind}: {message}")
+
+
+def _until_done(work: _Work, told: _Told, count: int, resource: str, name: str) -> None:
+    """Train with so many workers, and where some are lost with as many as there still is room for."""
+    from ray.train import ControllerError
+
+    room = _room(resource)
+    if room < count:
+        raise MethodError(
+            f"workers={count}: the cluster has {room} {resource}s, and each worker takes one; start more machines, or "
+            "take fewer workers"
+        )
+    lost = waited = 0
+    while True:
+        before = told.lines
+        error = _attempt(work, told, count, resource)
+        if error is None:
+            return
+        if isinstance(error, ControllerError):  # it has not begun
+            waited += 1
+            if waited >= PATIENCE:
+                raise MethodError(f"{name}: no {count} {resource}s were free in {PATIENCE} minutes: {_line(error)}")
+        else:
+            lost = 1 if told.lines > before else lost + 1
+            if lost > LOSSES:
+                raise MethodError(f"{name}: workers were lost {lost} times in one epoch, at last so: {_line(error)}")
+            time.sleep(SETTLE)
+        left = max(1, min(count, _room(resource)))
+        if not isinstance(error, ControllerError) or left < count:
+            warnings.warn(
+                f"{name}: a worker was lost in epoch {max(0, told.lines - 1)}: training goes on from the last epoch "
+                f"with {left} of {count} workers",
+                WorkersWarning,
+                stacklevel=7,
+            )
+        count = left
+
+
+def _attempt(work: _Work, told: _Told, count: int, resource: str) -> Exception | None:
+    """One run of Ray Train; gives what ended it, if it was not the end of the training."""
+    ray = ray_module()
+    from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
+    from ray.train.torch import TorchTrainer
+
+    with tempfile.TemporaryDirectory(prefix="credalgnn-", ignore_cleanup_errors=True) as folder, _environment(TRAIN):
+        never: dict[str, Any] = {"max_failures": 0, "controller_failure_limit": 0, "max_preemption_failures": 0}
+        trainer = TorchTrainer(
+            _do_share,
+            train_loop_config={"work": work},
+            scaling_config=ScalingConfig(num_workers=count, use_gpu=resource == "GPU"),
+            run_config=RunConfig(
+                name="fit",
+                storage_path=folder,
+                failure_config=FailureConfig(**never),
+            ),
+        )
+        ended: list[Exception | None] = []
+
+        def run() -> None:
+            try:
+                trainer.fit()
+                ended.append(None)
+            except Exception as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)  # Ray would keep Ctrl-C for itself in the main one
+        thread.start()
+        try:
+            while thread.is_alive():
+                told.look()
+                thread.join(POLL)
+            told.look()
+        except BaseException:
+            for worker in ray.get(work.desk.workers.remote()):
+                ray.kill(worker)
+            thread.join(30)
+            raise
+        finally:
+            with suppress(Exception):
+                ray.get(work.desk.workers.remote())
+    (error,) = ended
+    if error is not None and not isinstance(error, TrainingFailedError):
+        raise error
+    return error
+
+
+def _room(resource: str) -> int:
+    """For how many workers the machines of the cluster have room, whoever uses them now."""
+    ray = ray_module()
+
+    nodes: list[dict[str, Any]] = ray.nodes()
+    return sum(int(node["Resources"].get(resource, 0)) for node in nodes if node["Alive"])
+
+
+def _line(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return f"{lines[-1].strip():.200}" if lines else type(error).__name__
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """Variables that are not set otherwise."""
+    new = {name: value for name, value in values.items() if name not in os.environ}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name in new:
+            os.environ.pop(name, None)
+
+
+class _AtDesk:
+    """Keeps the state of a training where it was asked for: the first process sends it, all go on from it."""
+
+    def __init__(self, desk: Any, state: bytes | None, rank: int, device: str, seed: int) -> None:
+        self.desk, self.state, self.rank, self.device, self.seed = desk, state, rank, device, seed
+
+    def load(self) -> dict[str, Any] | None:
+        if self.state is None:
+            return None
+        state: dict[str, Any] = torch.load(io.BytesIO(self.state), map_location="cpu", weights_only=True)
+        if self.rank:
+            state["draws"] = draws_of(self.device, self.seed, self.rank, len(state["curve"]))
+        return state
+
+    def save(self, state: dict[str, Any]) -> None:
+        ray = ray_module()
+
+        if self.rank == 0:
+            ray.get(self.desk.save.remote(_bytes(state)))
+
+
+def _bytes(state: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+def _do_share(config: dict[str, Any]) -> None:
+    """What each worker does: the same as one process without others would, on its share of each batch."""
+    ray = ray_module()
+
+    work: _Work = config["work"]
+    desk = work.desk
+    state = ray.get(desk.hello.remote(ray.get_runtime_context().current_actor))
+    try:
+        if work.version != __version__:
+            raise MethodError(
+                f"credalgnn {__version__} is on {os.uname().nodename}, and {work.version} on the machine that asks"
+            )
+        sys.path += [entry for entry in work.path if entry not in sys.path]
+        torch.set_num_threads(1)  # results then do not depend on the machine, and none waits for another
+        group = Processes()
+        method = ray.cloudpickle.loads(work.method)
+        keeper = _AtDesk(desk, state, group.rank, method.device, method.seed)
+        given = _given(work, Share(group, keeper))
+        if group.rank == 0:
+            given = given._replace(on_epoch=lambda line: ray.get(desk.tell.remote(tuple(line))))
+        method._fit(given)
+        if group.rank == 0:
+            weights: dict[str, Tensor] = {name: each.cpu() for name, each in method.module_.state_dict().items()}
+            ray.get(desk.finish.remote(_bytes({"curve": list(map(tuple, method.history_)), "weights": weights})))
+    except (ProcessLost, ray.exceptions.RayError):
+        raise
+    except Exception as error:
+        with suppress(ray.exceptions.RayError):
+            ray.get(desk.refuse.remote(type(error).__name__, " ".join(str(error).split())))
+        raise
+
+
+def _given(work: _Work, share: Share) -> Given:
+    ray = ray_module()
+
+    def fetch(*piece: Any) -> bytes:
+        found: bytes = ray.get(work.desk.read.remote(*piece))
+        return found
+
+    parcels: dict[str, Parcel] = ray.get(work.graphs)
+    graph = unpacked(parcels["graph"], fetch)
+    val_graph = unpacked(parcels["val_graph"], fetch) if "val_graph" in parcels else graph
+    parts = work.parts
+    names = ("train", "val", "num_classes", "class_names", "fingerprint")
+    view = TrainingView(graph, val_graph, *(parts[name] for name in names))
+    validation = None if parts["validation"] is None else Part(*parts["validation"])
+    return Given(view, graph, validation, parts["train_nodes"], progress=False, memory=parts["memory"], share=share)

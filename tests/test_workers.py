@@ -1,0 +1,319 @@
+"""One model trained by several processes of a real Ray cluster: two nodes on 127.0.0.1, one of which is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from credalgnn.cli import main
+from credalgnn.graphs import Graph, GraphError, csbm
+from credalgnn.graphs.sharing import parcel_of, unpacked
+from credalgnn.methods import GPN, ClassicalEnsemble, Degree, Energy, Method, MethodError, Vanilla
+from credalgnn.nn.group import draws_of
+from ray_cluster import Machine
+
+BEGIN = """
+import json, sys, warnings
+import torch
+torch.set_num_threads(1)
+from credalgnn.graphs import Graph, Task, csbm
+from credalgnn.methods import ClassicalEnsemble, Energy, MethodError, Vanilla
+task = Task.leave_out(csbm(600, 4), [0])
+options = {"hidden": 16, "epochs": 10, "dropout": 0.3, "batch_size": 64}
+address = sys.argv[1]
+def same(one, other):
+    pairs = zip(one.module_.state_dict().values(), other.module_.state_dict().values(), strict=True)
+    return one.history_ == other.history_ and all(torch.equal(a, b) for a, b in pairs)
+def accuracy(method):
+    known = ~task.test.is_ood
+    return float((method.predict(nodes=task.test.nodes).classes == task.test.labels)[known].double().mean())
+"""
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    found = Machine(tmp_path_factory.mktemp("ray"))
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def mortal(tmp_path: Path) -> Iterator[Machine]:
+    found = Machine(tmp_path)
+    yield found
+    found.stop()
+
+
+def told(machine: Machine, program: str, folder: Path | None = None) -> dict[str, Any]:
+    """What a program prints last, as JSON."""
+    process = machine.python("-c", BEGIN + program, machine.address, folder=folder)
+    output, errors = process.communicate(timeout=600)
+    assert process.returncode == 0, errors[-3000:]
+    found: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return found
+
+
+def test_one_worker_gives_the_bits_of_none(machine: Machine) -> None:
+    found = told(
+        machine,
+        """
+alone, lines = Vanilla(**options).fit(task), []
+ours = Vanilla(**options).fit(task, workers=1, address=address, on_epoch=lines.append)
+print(json.dumps({"same": same(alone, ours), "lines": lines == ours.history_, "epochs": len(lines)}))
+""",
+    )
+    assert found == {"same": True, "lines": True, "epochs": 11}
+    assert not list(machine.home.iterdir())  # no token, no results
+
+
+@pytest.mark.slow
+def test_two_workers_are_as_good_as_one_and_always_the_same(machine: Machine) -> None:
+    """Of what post-hoc methods stand on, too; a cluster that the program is connected to already is used."""
+    found = told(
+        machine,
+        """
+import ray
+ray.init(address, log_to_driver=False, logging_level="ERROR")
+one = Vanilla(**options).fit(task)
+two, again = (Vanilla(**options).fit(task, workers=2) for _ in range(2))
+energy = Energy(model=Vanilla(**options)).fit(task, workers=2)
+print(json.dumps({
+    "same": same(two, again) and same(two, energy.model_), "other": not same(one, two),
+    "accuracy": [accuracy(one), accuracy(two)], "connected": ray.is_initialized(),
+}))
+""",
+    )
+    assert found["same"]
+    assert found["other"]
+    assert found["connected"]
+    assert abs(found["accuracy"][0] - found["accuracy"][1]) < 0.05
+    assert min(found["accuracy"]) > 0.85
+
+
+@pytest.mark.slow
+def test_what_ends_a_training_here_or_there_ends_all_of_it(machine: Machine) -> None:
+    """And leaves the cluster free for the next one."""
+    found = told(
+        machine,
+        """
+import ray, time
+from credalgnn.nn import TrainingError
+ray.init(address, log_to_driver=False, logging_level="ERROR")
+class Enough(Exception):
+    pass
+def stop(line):
+    if line.epoch == 2:
+        raise Enough
+begun = time.monotonic()
+try:
+    Vanilla(**{**options, "epochs": 100_000, "patience": 100_000}).fit(task, workers=2, on_epoch=stop)
+except Enough:
+    stopped = time.monotonic() - begun
+try:
+    Vanilla(**{**options, "lr": 1e30}).fit(task, workers=2)
+    refused = ""
+except TrainingError as error:
+    refused = str(error)
+end = time.monotonic() + 60
+while ray.available_resources().get("CPU", 0) < 2 and time.monotonic() < end:
+    time.sleep(0.5)
+print(json.dumps({"refused": refused, "stopped": stopped, "free": ray.available_resources()["CPU"]}))
+""",
+    )
+    assert found["refused"].startswith("vanilla, seed 0: the loss is ")
+    assert found["stopped"] < 300
+    assert found["free"] == 2
+
+
+@pytest.mark.slow
+def test_a_lost_node_costs_the_steps_since_the_last_epoch(mortal: Machine) -> None:
+    program = (
+        BEGIN
+        + """
+def show(line):
+    print(line.epoch, flush=True)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    ours = Vanilla(**{**options, "epochs": 300, "patience": 300}).fit(task, workers=2, address=address, on_epoch=show)
+texts = [str(each.message) for each in caught if type(each.message).__name__ == "WorkersWarning"]
+print(json.dumps({"epochs": [line.epoch for line in ours.history_], "accuracy": accuracy(ours), "texts": texts}))
+"""
+    )
+    process = mortal.python("-c", program, mortal.address)
+    assert process.stdout is not None
+    first = [process.stdout.readline().strip() for _ in range(5)]
+    assert first == ["0", "1", "2", "3", "4"], process.stderr and process.stderr.read()[-3000:]
+    mortal.kill_second_node()
+    output, errors = process.communicate(timeout=600)
+    assert process.returncode == 0, errors[-3000:]
+    *lines, last = (
+        line for line in output.splitlines() if line.isdigit() or line.startswith("{")
+    )  # Ray says something
+    assert [*first, *lines] == [str(epoch) for epoch in range(301)]  # each was shown once
+    found = json.loads(last)
+    assert found["epochs"] == list(range(301))
+    assert found["accuracy"] > 0.85
+    (text,) = found["texts"]
+    assert "a worker was lost in epoch" in text
+    assert text.endswith("training goes on from the last epoch with 1 of 2 workers")
+
+
+@pytest.mark.slow
+def test_workers_that_do_not_see_the_packed_graph_copy_it_once(machine: Machine, tmp_path: Path) -> None:
+    """Below /proc/self each process sees its own folders, as machines without a shared file system do."""
+    csbm(600, 4).pack(tmp_path / "graph.cg")
+    csbm(600, 4, seed=1).pack(tmp_path / "other.cg")
+    found = told(
+        machine,
+        """
+import os, shutil
+graph = Graph.open("/proc/self/cwd/graph.cg")
+alone = Vanilla(**options).fit(graph)
+ours = Vanilla(**options).fit(graph, workers=1, address=address)
+seen = Graph.open("graph.cg")
+shutil.rmtree("graph.cg")
+os.rename("other.cg", "graph.cg")
+try:
+    Vanilla(**options).fit(seen, workers=2, address=address)
+    refused = ""
+except ValueError as error:
+    refused = str(error)
+print(json.dumps({"same": same(alone, ours), "refused": refused}))
+""",
+        tmp_path,
+    )
+    assert found["same"]
+    assert (
+        found["refused"]
+        == f"{tmp_path / 'graph.cg'}: another graph has been packed here since it was opened; open it again"
+    )
+    copies = list((machine.temporary / "files").glob(f"credalgnn-{os.getuid()}-graphs/*.cg"))
+    assert len(copies) == 1
+    assert Graph.open(copies[0], verify=True).num_nodes == 600
+
+
+@pytest.mark.slow
+def test_the_command_trains_with_workers(machine: Machine, tmp_path: Path) -> None:
+    csbm(400, 3).save(tmp_path / "graph.npz")
+    words = [
+        "fit",
+        "--graph",
+        tmp_path / "graph.npz",
+        "-m",
+        "vanilla",
+        "--set",
+        "epochs=5",
+        "hidden=8",
+        "batch_size=64",
+    ]
+    ray = ["--engine", "ray", "--workers", "2", "--address", machine.address]
+    process = machine.start(*words, "--out", tmp_path / "model", *ray)
+    _, errors = process.communicate(timeout=600)
+    assert process.returncode == 0, errors
+    assert "Traceback" not in errors
+    assert (tmp_path / "model" / "model.json").is_file()
+    process = machine.start(*words, "--out", tmp_path / "more", *ray[:3], "9", *ray[4:])
+    _, errors = process.communicate(timeout=600)
+    assert process.returncode == 2
+    assert errors.splitlines()[-1].startswith("credalgnn: workers=9: the cluster has 2 CPUs, and each worker takes one")
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        (Vanilla(), {"workers": 0}, "workers must be a whole number of 1 or more, not 0"),
+        (Vanilla(), {"workers": True}, "workers must be a whole number of 1 or more, not True"),
+        (Vanilla(), {"address": "127.0.0.1:1"}, "say how many of its processes train, workers="),
+        (Degree(), {"workers": 2}, "degree trains no network on mini-batches: workers have nothing to do"),
+        (GPN(), {"workers": 2}, "gpn trains no network on mini-batches: workers have nothing to do"),
+    ],
+)
+def test_workers_that_cannot_be(method: Method, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(MethodError, match=message):
+        method.fit(csbm(60, 3), **options)
+
+
+def test_methods_that_stand_on_a_network_have_work_for_workers() -> None:
+    assert all(kind.trains_by_batches() for kind in (Vanilla, Energy, ClassicalEnsemble))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--engine", "ray"], "--engine ray: say how many of the cluster's processes train, --workers N"),
+        (["--workers", "2"], "--workers is of a Ray cluster: add --engine ray"),
+        (["--address", "h:1"], "--address is of a Ray cluster: add --engine ray"),
+        (["--engine", "ray", "--workers", "2", "-m", "degree"], "degree trains no network on mini-batches"),
+        (["--engine", "ray", "--workers", "0"], "'0' is not a whole number of 1 or more"),
+    ],
+)
+def test_commands_that_cannot_work(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    csbm(60, 3).save(tmp_path / "graph.npz")
+    command = ["fit", "--graph", str(tmp_path / "graph.npz"), "--out", str(tmp_path / "model"), *words]
+    try:
+        code = main(command)
+    except SystemExit as end:
+        code = end.code  # type: ignore[assignment]
+    assert code == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "model").exists()
+
+
+def test_without_ray_the_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("credalgnn.methods.workers.find_spec", lambda name: None)
+    with pytest.raises(MethodError, match=r"workers need ray: pip install 'credalgnn\[ray\]'"):
+        Vanilla().fit(csbm(60, 3), workers=2)
+
+
+def graph_of(sparse: bool, weighted: bool) -> Graph:
+    graph = csbm(80, 3)
+    weights = torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(0)) if weighted else None
+    features = (graph.features * (graph.features > 0)).to_sparse_csr() if sparse else graph.features
+    return graph.replace(features=features, edge_weight=weights)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_graph_is_the_same_in_another_process(packed: bool, sparse: bool, weighted: bool, tmp_path: Path) -> None:
+    """Where arrays cannot be written to, as those that Ray shares."""
+    graph = graph_of(sparse, weighted)
+    if packed:
+        graph = graph.pack(tmp_path / "graph.cg")
+    graph = graph.replace(labels=graph.labels.index_fill(0, torch.arange(20), -1))
+    parcel = parcel_of(graph)
+    for array in parcel.arrays.values():
+        array.flags.writeable = False
+    other = unpacked(parcel)
+    assert torch.equal(other.labels, graph.labels)
+    assert other.class_names == graph.class_names
+    assert torch.equal(other.rows(slice(None)).to_dense(), graph.rows(slice(None)).to_dense())
+    for one, two in zip(other.in_edges, graph.in_edges, strict=True):
+        assert (one is None and two is None) or torch.equal(one, two)
+
+
+def test_a_copy_that_cannot_be_made_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "missing"))
+    csbm(60, 3).pack(tmp_path / "graph.cg")
+    parcel = parcel_of(Graph.open(tmp_path / "graph.cg"))._replace(path=Path("/nowhere/graph.cg"))
+    with pytest.raises(GraphError, match=r"/nowhere/graph.cg is not on .*, and cannot be copied to .*: free"):
+        unpacked(parcel, lambda *piece: b"")
+    (tmp_path / "missing").mkdir()
+    with pytest.raises(GraphError, match="has become shorter while it was copied"):
+        unpacked(parcel, lambda *piece: b"")
+    with pytest.raises(GraphError, match="no such folder"):
+        unpacked(parcel)
+
+
+def test_processes_draw_what_no_other_draws() -> None:
+    states = [draws_of("cpu", seed, rank)["cpu"].numpy().tobytes() for seed in range(3) for rank in range(1, 4)]
+    assert len(set(states)) == 9
+    assert draws_of("cpu", 1, 2)["cpu"].equal(draws_of("cpu", 1, 2)["cpu"])
