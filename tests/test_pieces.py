@@ -19,7 +19,7 @@ from credalgnn.graphs.packed import PackedGraph
 from credalgnn.methods import METHODS, Method, MethodError, Vanilla
 from credalgnn.methods import pieces as reading
 from credalgnn.methods import scratch as storing
-from credalgnn.methods.coverage import descriptions
+from credalgnn.methods.coverage import descriptions, learners
 from credalgnn.methods.coverage.descriptions import STATISTICS, Describer, labelled_shares
 from credalgnn.methods.feature_range import FeatureRange, InputWarning
 from credalgnn.methods.prediction_table import write_pieces
@@ -133,6 +133,16 @@ def test_the_range_of_sparse_features_counts_zeros_that_are_left_out(small_piece
     found = FeatureRange.of(graph)
     assert found.low.tolist() == [1.0, 0.0, -2.0, 0.0]
     assert found.high.tolist() == [60.0, 3.0, 0.0, 0.0]
+
+
+def test_compiled_trees_give_the_bits_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(700, 20)).astype(np.float32)
+    forest = learners.Forest.fit(rows[:, :6], (rows[:, 0] + rng.normal(size=700) > 0).astype(np.int64), 0)
+    compiled = forest.logits(rows[:, :6])
+    monkeypatch.setattr(learners, "find_spec", lambda name: None)
+    assert np.array_equal(forest.logits(rows[:, :6]), compiled)
+    assert len(np.unique(compiled)) > 100
 
 
 def test_a_scratch_file_leaves_no_trace_and_a_full_disk_is_one_line(

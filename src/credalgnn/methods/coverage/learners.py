@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -84,6 +85,11 @@ class Forest:
 
     def _logits(self, rows: Array) -> Array:
         total = np.zeros(len(rows))
+        if find_spec("numba") is not None:
+            from ._trees import leaf_sums
+
+            leaf_sums(np.ascontiguousarray(rows), *(getattr(self, name) for name in self.FIELDS), total)
+            return logit(total / len(self.roots))
         for root in self.roots:
             place = np.full(len(rows), root, np.int32)
             moving = np.arange(len(rows))

@@ -1,0 +1,34 @@
+"""Nodes go down trees: compiled, as there are very many steps and each is tiny."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ..._compiling import kernel
+
+BLOCK = 256  # rows that go down a tree together, so that both stay in the cache
+
+
+@kernel()
+def leaf_sums(
+    rows: NDArray[Any],
+    roots: NDArray[Any],
+    feature: NDArray[Any],
+    threshold: NDArray[Any],
+    left: NDArray[Any],
+    right: NDArray[Any],
+    value: NDArray[Any],
+    out: NDArray[Any],
+) -> None:
+    """``out`` becomes the sum of the values of the leaves that each row ends in, tree after tree; see ``Forest``."""
+    out[:] = 0.0
+    for first in range(0, len(rows), BLOCK):
+        last = min(first + BLOCK, len(rows))
+        for root in roots:
+            for row in range(first, last):
+                at = root
+                while left[at] != at:
+                    at = left[at] if rows[row, feature[at]] <= threshold[at] else right[at]
+                out[row] += value[at]
