@@ -72,7 +72,7 @@ def warn_of_one_way(links: Links, count: int, name: str) -> None:
     """
     (source, target), _ = links
     apart = int(np.count_nonzero(source != target))
-    if apart >= ENOUGH and not _by_pair(source, target, count)[2].any():
+    if apart >= ENOUGH and not len(_by_pair(source, target, count)[2]):
         warn(
             f"{name}: no edge has its counterpart in the other direction; if edges have no direction, say so: "
             "undirected=True (--undirected)"

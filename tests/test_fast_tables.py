@@ -1,0 +1,101 @@
+"""Large tables are read in other ways than small ones: the graphs are those that a plain loop over the rows makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from credalgnn.graphs import Graph, GraphError
+from credalgnn.graphs.tables import Columns, read_tables
+
+RNG = np.random.default_rng(3)
+IDS: dict[str, list[Any]] = {
+    "all numbers, in order": list(range(40)),
+    "from a number on": list(range(-7, 33)),
+    "all numbers, shuffled": RNG.permutation(40).tolist(),
+    "with gaps": (RNG.permutation(40) * 3 + 1_000_003).tolist(),
+    "negative, with gaps": (RNG.permutation(40) * 5 - 120).tolist(),
+    "far apart": [*range(38), -(2**63), 2**63 - 1],
+    "large": (RNG.permutation(40) + 2**60).tolist(),
+    "text": [f"n{number}" for number in RNG.permutation(40)],
+    "zeros in front": [f"{number:03}" for number in RNG.permutation(40)],
+    "hexadecimal": [f"0xE8D4A50F{number:02X}" for number in RNG.permutation(40)],
+    "one with a sign": ["+7", *map(str, range(8, 47))],
+}
+
+
+def naive(ids: list[Any], edges: list[tuple[Any, Any]], undirected: bool) -> list[tuple[int, int]]:
+    number = {name: row for row, name in enumerate(ids)}
+    links = [(number[source], number[target]) for source, target in edges]
+    return list(dict.fromkeys(links + [(t, s) for s, t in links])) if undirected else links
+
+
+def write(folder: Path, kind: str, ids: list[Any], edges: list[tuple[Any, Any]], pieces: int) -> tuple[Path, Path]:
+    nodes = pa.table({"id": ids, "label": [row % 2 for row in range(len(ids))], "x": np.arange(len(ids)) / 3 + 1})
+    links = pa.table({"source": [s for s, _ in edges], "target": [t for _, t in edges]})
+    paths = folder / f"nodes.{kind}", folder / f"edges.{kind}"
+    for table, path in zip((nodes, links), paths, strict=True):
+        if kind == "csv":
+            pyarrow.csv.write_csv(table, path)
+        else:
+            pyarrow.parquet.write_table(table, path, row_group_size=-(-len(table) // pieces))
+    return paths
+
+
+@pytest.mark.parametrize("undirected", [False, True])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("name", list(IDS))
+def test_edges_are_those_of_a_plain_loop(name: str, kind: str, undirected: bool, tmp_path: Path) -> None:
+    ids, rng = IDS[name], np.random.default_rng(5)
+    ends = rng.integers(len(ids), size=(150, 2))  # with loops, edges twice, and edges both ways
+    ends = np.concatenate([ends, ends[:20], ends[:30, ::-1]])
+    edges = [(ids[s], ids[t]) for s, t in ends.tolist()]
+    read = read_tables(*write(tmp_path, kind, ids, edges, pieces=3), Columns(), undirected=undirected).graph
+    assert read.edge_index.T.tolist() == [list(edge) for edge in naive(ids, edges, undirected)]
+    assert read.node_ids is not None
+    assert read.node_ids.tolist() == ids
+    plain = Graph.from_tables(*write(tmp_path, kind, ids, edges, pieces=1))
+    assert plain.edge_index.T.tolist() == [list(edge) for edge in naive(ids, edges, False)]
+
+
+def test_weights_go_with_their_edges() -> None:
+    edges = pa.table({"source": [0, 1, 0, 2, 2], "target": [1, 0, 1, 2, 1], "weight": [1.0, 2.0, 3.0, 4.0, 5.0]})
+    nodes = pa.table({"id": [0, 1, 2], "label": [0, 1, 0], "x": [1.0, 2.0, 3.0]})
+    graph = read_tables(nodes, edges, Columns(), undirected=True).graph
+    assert graph.edge_index.tolist() == [[0, 1, 2, 2, 1], [1, 0, 2, 1, 2]]
+    assert graph.edge_weight is not None
+    assert graph.edge_weight.tolist() == [1.0, 2.0, 4.0, 5.0, 5.0]
+
+
+@pytest.mark.parametrize("unknown", [-1, 40, 1_000_002, 1_000_004, 2**62, -(2**63)])
+def test_the_first_unknown_end_is_named(unknown: int, tmp_path: Path) -> None:
+    ids = IDS["with gaps"]
+    edges = [(ids[0], ids[1]), (ids[2], unknown), (ids[3], 5)]
+    for kind, shown in (("csv", f"'{unknown}'"), ("parquet", unknown)):
+        message = rf"edges.{kind}, row 1: target {shown} is not the id of a node in .*nodes.{kind}; nodes that were"
+        with pytest.raises(GraphError, match=message):
+            Graph.from_tables(*write(tmp_path, kind, ids, edges, pieces=1))
+
+
+@pytest.mark.parametrize("name", list(IDS))
+def test_ids_that_stand_twice_are_named(name: str, tmp_path: Path) -> None:
+    ids = list(IDS[name])
+    ids[31] = ids[4]
+    with pytest.raises(GraphError, match=r"stands twice, in rows 4 and 31: ids must be unique"):
+        Graph.from_tables(*write(tmp_path, "parquet", ids, [(ids[0], ids[1])], pieces=1))
+
+
+def test_large_features_whose_sum_overflows_are_finite() -> None:
+    graph = Graph(np.full((8, 2), 3e38, np.float32), [[0], [1]])
+    assert float(graph.features.max()) == pytest.approx(3e38)
+    for wrong in (np.nan, np.inf, -np.inf):
+        features = np.full((8, 2), 3e38, np.float32)
+        features[5, 1] = wrong
+        with pytest.raises(GraphError, match="row 5, column 1"):
+            Graph(features, [[0], [1]])

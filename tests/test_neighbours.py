@@ -1,0 +1,94 @@
+"""Approximate neighbours, against all distances: the recall that is stated, the bits, memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from credalgnn.methods import neighbours
+from credalgnn.methods.neighbours import NeighbourBank
+
+
+@pytest.fixture(autouse=True)
+def approximate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "EXACT_UP_TO", 100)
+
+
+def latents(count: int, width: int, kind: str, seed: int) -> Tensor:
+    """Of a network: ReLUs of few directions; without structure; or with lengths that no rough code can hold."""
+    rng = torch.Generator().manual_seed(seed)
+    if kind == "relu":
+        weights = torch.randn(6, width, generator=torch.Generator().manual_seed(99))
+        return (torch.randn(count, 6, generator=rng) @ weights).relu()
+    points = torch.randn(count, width, generator=rng)
+    return points if kind == "gauss" else points * 10.0 ** torch.linspace(-6, 6, count)[:, None]
+
+
+def true(train: Tensor, queries: Tensor, k: int) -> Tensor:
+    """The smallest distances, from differences."""
+    rows = [(train.double() - query.double()).square().sum(1).sort().values[:k].sqrt() for query in queries]
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize(("kind", "width"), [("relu", 16), ("relu", 7), ("gauss", 8), ("lengths", 4), ("gauss", 1)])
+def test_recall_is_what_is_stated(kind: str, width: int) -> None:
+    train, queries = latents(6000, width, kind, 0), latents(300, width, kind, 1)
+    exact = true(train, queries, 5)
+    bank = NeighbourBank(train)
+    kth = bank.distance(queries, 5, kth=True)
+    assert bank.recall is not None
+    assert bank.recall >= neighbours.RECALL
+    slack = exact[:, -1] * 1e-4 + 1e-9
+    assert bool((kth >= exact[:, -1] - slack).all())  # none is nearer than the nearest
+    assert float((kth <= exact[:, -1] + slack).double().mean()) > 1 - 5 * (1 - bank.recall) - 0.01
+    first = bank.distance(queries, 1)
+    found = float((first <= exact[:, 0] * (1 + 1e-4) + 1e-9).double().mean())
+    assert found == pytest.approx(bank.recall, abs=0.005)
+
+
+def test_where_rough_distances_are_of_no_use_rows_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "MOST", 4)
+    monkeypatch.setattr(neighbours, "RECALL", 0.999)
+    train, queries = latents(5000, 16, "gauss", 0), latents(100, 16, "gauss", 1)
+    bank = NeighbourBank(train)
+    found = bank.distance(queries, 3, kth=True)
+    assert bank.recall is not None
+    assert bank.recall >= 0.999
+    torch.testing.assert_close(found, true(train, queries, 3)[:, -1], rtol=1e-3, atol=0)
+
+
+def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "SEARCHED", 256)
+    train, queries = latents(8000, 16, "relu", 0), latents(3000, 16, "relu", 1)
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 4, 2):
+            torch.set_num_threads(threads)
+            found.append(NeighbourBank(train).distance(queries, 5))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(each, found[0]) for each in found)
+
+
+def test_latents_in_a_file_are_searched_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train, queries = latents(4000, 8, "relu", 0), latents(200, 8, "relu", 1)
+    expected = NeighbourBank(train).distance(queries, 5)
+    np.save(tmp_path / "train.npy", train.numpy())
+    mapped = torch.from_numpy(np.load(tmp_path / "train.npy", mmap_mode="r+"))
+    bank = NeighbourBank(mapped)
+    assert torch.equal(bank.distance(queries, 5), expected)
+    assert bank._index._rows.ctypes.data == mapped.data_ptr()
+    halves = NeighbourBank([train[:, :3], train[:, 3:].double()])
+    assert torch.equal(halves.distance([queries[:, :3], queries[:, 3:]], 5), expected)
+
+
+def test_nodes_with_equal_latents_are_neighbours_at_no_distance() -> None:
+    train = latents(3000, 8, "relu", 0)
+    train[:2000] = 0.0
+    bank = NeighbourBank(train)
+    assert bank.distance(torch.zeros(50, 8), 20, kth=True).eq(0).all()
+    assert bank.recall == 1.0
