@@ -111,8 +111,8 @@ def check_locks() -> None:
         import fcntl  # noqa: F401
     except ImportError:
         raise OSError(
-            f"benchmarks, searches and watch need POSIX file locks, which {sys.platform} has not: use Linux, macOS or "
-            "WSL (fit, predict, evaluate and report work here)"
+            f"benchmarks, searches, watch and pack need POSIX file locks, which {sys.platform} has not: use Linux, "
+            "macOS or WSL (fit, predict, evaluate and report work here)"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""What lies in a folder, verified: results, models, saved methods, trials and cached graphs."""
+"""What lies in a folder, verified: results, models, saved methods, trials, packed and cached graphs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,9 @@ from .bench.folder import PAGE as RESULTS_PAGE
 from .bench.model_cache import SECONDS
 from .bench.records import EDITED, RecordError, read_json, read_record
 from .graphs import DATASETS, GraphError
+from .graphs._mapped import Entry
+from .graphs._packed_files import ARRAYS, check_array, is_packed, read_entries, read_header
+from .graphs._packed_files import HEADER as PACKED
 from .graphs.storage import from_arrays, read_arrays
 from .methods import MethodError
 from .methods.storage import CONFIG, WEIGHTS, read_files
@@ -77,11 +81,14 @@ class Check:
         kinds: dict[str, Callable[[Path], None]] = {
             MODEL: self._model, PARTS: self._model, EXPERIMENT: self._results, "runs": self._results,
             CONFIG: self._method, WEIGHTS: self._method, GRAPH: self._cached, ARCHIVE: self._leaderboard,
+            PACKED: self._packed,
         }  # fmt: skip
         if self.folder.is_file() and self.folder.suffix == ".npz":
             self._graph(self.folder)
             return
         found = next((check for name, check in kinds.items() if (self.folder / name).exists()), None)
+        if found is None and is_packed(self.folder):
+            found = self._packed
         if found is None and any(self.folder.glob(f"*/{GRAPH}")):
             found = self._cache
         if found is None:
@@ -213,6 +220,20 @@ class Check:
 
     def _graph(self, path: Path) -> None:
         self._look(path, lambda path: from_arrays(read_arrays(path), path))
+
+    def _packed(self, folder: Path) -> None:
+        """A packed graph, all of which is read; what is left of one is no graph, so its header is put aside."""
+        header = (folder / PACKED,)
+        head = self._look(folder / PACKED, lambda path: read_header(path.parent))
+        entries: dict[str, Entry] = {}
+        if head is not None:
+            entries = self._look(folder / PACKED, lambda path: read_entries(head, path.parent)) or {}
+            self.checked -= 1  # it was counted above
+        for name, entry in entries.items():
+            check = partial(check_array, name=name, entry=entry, head=head)
+            self._look(folder / f"{name}.npy", check, header)
+        if head is None or not entries:
+            self._known |= {folder / f"{name}.npy" for name in ARRAYS}
 
     def _cached(self, folder: Path) -> None:
         """A cached graph, which has a checksum in any case."""

@@ -9,6 +9,7 @@ from typing import Any
 from .._names import suggestion
 from ..methods import Method, MethodError, find_method, method_path
 from ..methods.given import Protocol
+from ..methods.parameters import IF_SET
 
 SETTINGS = ("transductive", "inductive")
 
@@ -57,12 +58,12 @@ class Run:
     @property
     def described(self) -> dict[str, Any]:
         """The configuration as a record keeps it; components that differ in their seeds only are written once."""
-        declared = self.kind.components
+        declared, own = self.kind.components, _recorded(self.kind, self.config)
         if declared is None:
-            return self.config
-        plain = [{name: value for name, value in config.items() if name != "seed"} for config in self.components]
+            return own
+        plain = [_recorded(declared.kind, config) for config in self.components]
         same = all(config == plain[0] for config in plain)
-        return {**self.config, **({declared.kind.name: plain[0]} if same else {declared.parameter: plain})}
+        return {**own, **({declared.kind.name: plain[0]} if same else {declared.parameter: plain})}
 
 
 def plan(
@@ -109,6 +110,15 @@ def plan(
     return Run(
         dataset, kind.name, seed, protocol, split_seed, config, shared, inductive, None if path == kind.name else path
     )
+
+
+def _recorded(kind: type[Method], config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration without the seed, and without what is only recorded where it is set.
+
+    Records that are older than such a hyper-parameter then stay comparable with those that do not use it.
+    """
+    if_set = {each.name for each in fields(kind) if each.metadata.get(IF_SET)}
+    return {name: value for name, value in config.items() if name != "seed" and not (name in if_set and value is None)}
 
 
 def options(kind: type[Method]) -> dict[str, Any]:

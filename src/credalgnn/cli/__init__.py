@@ -11,7 +11,7 @@ from .._files import check_locks
 from .._names import suggestion
 from .._texts import one_line
 from .._version import __version__
-from . import bench, check, data, own, probe, search, sets
+from . import bench, check, data, own, pack, probe, search, sets
 from .errors import UserError
 from .streams import steady_streams
 
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _Parser(prog="credalgnn", description="Graph neural networks that know what they do not know.")
     parser.add_argument("--version", action="version", version=f"credalgnn {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (own, bench, search, probe, check, data, sets):
+    for module in (own, bench, search, probe, check, data, pack, sets):
         module.add_commands(commands)
     with steady_streams() as out:
         args = parser.parse_args(argv)
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _check_platform(args: argparse.Namespace) -> None:
     """Say at once what this system cannot do."""
-    if args.command in ("bench", "tune", "reproduce", "probe", "watch") or getattr(args, "tune", False):
+    if args.command in ("bench", "tune", "reproduce", "probe", "watch", "pack") or getattr(args, "tune", False):
         try:
             check_locks()
         except OSError as error:

@@ -20,8 +20,8 @@ def add_commands(commands: Any) -> None:
         "check",
         help="verify results, a model, a saved method or cached graphs, by the checksums of their files",
         description="Verify everything in a folder of results, of a model (credalgnn fit), of a saved method or of "
-        "cached graphs (--data-root), or the file of Graph.save, and list what is damaged, missing or foreign. Exit "
-        "code 1 if there is any of it.",
+        "cached graphs (--data-root), a packed graph, or the file of Graph.save, and list what is damaged, missing or "
+        "foreign. Exit code 1 if there is any of it.",
     )
     check.add_argument("folder", type=Path, metavar="DIR")
     check.add_argument(

@@ -40,8 +40,8 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
     """
     parser.add_argument(
         "-d", "--datasets", nargs="+", required=True, metavar="NAME",
-        help="credalgnn datasets lists them; or a file of Graph.save, a folder with tables, package.module:name. "
-        "A change may follow: chameleon+label_noise=0.2, csbm+homophily=0.5",
+        help="credalgnn datasets lists them; or a packed graph, a file of Graph.save, a folder with tables, "
+        "package.module:name. A change may follow: chameleon+label_noise=0.2, csbm+homophily=0.5",
     )  # fmt: skip
     parser.add_argument("--ood-classes", nargs="*", metavar="CLASS",
                         help="left out, by number or name; default: those that a data set names")  # fmt: skip

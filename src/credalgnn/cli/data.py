@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from .._memory import in_units
 from .._texts import one_line, printable
 from .errors import UserError
 
@@ -20,7 +21,9 @@ def add_commands(commands: Any) -> None:
     listing.set_defaults(run=_datasets, prints=True)
     telling = commands.add_parser("describe", help="a graph and its task, next to the paper's counts")
     telling.add_argument(
-        "name", metavar="NAME", help="or a file of Graph.save, a folder with tables, package.module:name"
+        "name",
+        metavar="NAME",
+        help="or a packed graph, a file of Graph.save, a folder with tables, package.module:name",
     )
     telling.add_argument("--ood-classes", nargs="*", metavar="CLASS", help="left out, by number or name")
     telling.add_argument("--split-seed", type=int, default=0, metavar="K", help="public split, or seed (default: 0)")
@@ -54,9 +57,16 @@ def _datasets(args: argparse.Namespace) -> None:
 
 
 def _describe(args: argparse.Namespace) -> None:
-    from ..graphs import GraphError, load_task, paper_table
+    from ..graphs import GraphError, load_graph, load_task, paper_table
+    from ..graphs.packed import PackedGraph
 
     try:
+        if args.ood_classes is None and args.name.rstrip("/").endswith(".cg"):  # which names no classes
+            graph = load_graph(args.name)
+            size = sum(file.stat().st_size for file in graph.path.iterdir()) if isinstance(graph, PackedGraph) else 0
+            print(printable(str(graph.describe())))
+            print(f"{'on disk':15s} {in_units(size)}\n{'fingerprint':15s} {graph.fingerprint}")
+            return
         task = load_task(args.name, args.split_seed, args.ood_classes, mirror=args.mirror, data_root=args.data_root)
     except GraphError as error:
         raise UserError(error) from None

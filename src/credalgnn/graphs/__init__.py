@@ -24,6 +24,7 @@ from .description import Description, local_homophily
 from .encoding import FeatureEncoder
 from .errors import GraphError, GraphWarning, OwnTaskError
 from .graph import Graph
+from .packing import Packed, pack
 from .sources import GraphParts, TablePaths, read_source
 from .split import Split, deal
 from .tables import Columns, TableGraph, read_tables
@@ -43,6 +44,7 @@ __all__ = [
     "GraphWarning",
     "Loaded",
     "OwnTaskError",
+    "Packed",
     "Part",
     "Split",
     "Summary",
@@ -64,6 +66,7 @@ __all__ = [
     "load_task",
     "local_homophily",
     "node_numbers",
+    "pack",
     "paper_table",
     "read_source",
     "read_tables",

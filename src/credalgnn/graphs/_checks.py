@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -42,13 +43,17 @@ def checked_features(value: Any) -> Tensor:
         _check_finite_sparse(matrix)
         matrix = _canonical(matrix)
         return matrix if sparse_is_smaller(matrix.values().numel(), matrix.shape) else matrix.to_dense()
-    bad = ~torch.isfinite(matrix)
-    if bool(bad.any()):
-        row, column = (int(i) for i in bad.nonzero()[0])
+    if not _all_finite(matrix):
+        row, column = (int(i) for i in (~torch.isfinite(matrix)).nonzero()[0])
         raise GraphError(f"features: row {row}, column {column} is {matrix[row, column].item()}; fill or drop it first")
     if sparse_is_smaller(int(torch.count_nonzero(matrix)), matrix.shape):
         return _canonical(matrix.to_sparse_csr())
     return matrix.contiguous() + 0.0  # a copy, in which -0.0 is 0.0
+
+
+def _all_finite(numbers: Tensor) -> bool:
+    """A sum is quicker than a look at each number; that of finite ones may not be finite, but never the reverse."""
+    return math.isfinite(float(numbers.sum())) or bool(torch.isfinite(numbers).all())
 
 
 def sparse_is_smaller(active: int, shape: Sequence[int]) -> bool:
@@ -149,8 +154,8 @@ def checked_edges(value: Any, nodes: int, edgeless: bool = False) -> Tensor:
             "the graph has no edges: for data without relations, use self-loops or a nearest-neighbour graph"
         )
     edges = edges.detach().to("cpu", torch.int64)
-    bad = (edges < 0) | (edges >= nodes)
-    if bool(bad.any()):
+    if edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < nodes:
+        bad = (edges < 0) | (edges >= nodes)
         number = int(bad.any(0).nonzero()[0])
         end = int(edges[:, number][bad[:, number]][0])
         raise GraphError(f"edge {number} ends at node {end}, but nodes are numbered 0..{nodes - 1}")
@@ -219,12 +224,15 @@ def checked_ids(value: Sequence[Any] | NDArray[Any] | None, nodes: int) -> NDArr
     if ids.shape != (nodes,):
         raise GraphError(f"{ids.shape[0] if ids.ndim else 1} node ids for {nodes} nodes: one id a node")
     ids = ids.astype(np.int64) if ids.dtype.kind in "iu" else ids.astype(np.str_)
-    order = np.argsort(ids, kind="stable")
-    twice = np.flatnonzero(ids[order][1:] == ids[order][:-1])
-    if len(twice):
+    ids.flags.writeable = False
+    if (ids[1:] > ids[:-1]).all():
+        return ids
+    ordered = np.sort(ids)
+    if (ordered[1:] == ordered[:-1]).any():
+        order = np.argsort(ids, kind="stable")
+        twice = np.flatnonzero(ids[order][1:] == ids[order][:-1])
         first, second = sorted((int(order[twice[0]]), int(order[twice[0] + 1])))
         raise GraphError(f"node id {ids[first]!s} stands twice, in rows {first} and {second}: ids must be unique")
-    ids.flags.writeable = False
     return ids
 
 

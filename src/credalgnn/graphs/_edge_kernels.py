@@ -1,4 +1,4 @@
-"""Loops over edges that lie by their target: compiled by numba, one pass each, hardly any memory."""
+"""Loops over edges and ids of large graphs: compiled by numba, one pass each, hardly any memory."""
 
 from __future__ import annotations
 
@@ -139,3 +139,73 @@ def count_alike(starts: Any, sources: Any, first: Any, labels: Any, known: Any, 
             if source != node and labels[source] >= 0:
                 known[node] += 1
                 alike[node] += labels[source] == labels[node]
+
+
+@kernel()
+def hash_texts(offsets: Any, data: Any) -> Any:
+    """A key of 64 bits for each text.
+
+    Args:
+        offsets: Where each text begins in ``data``, and where the last one ends.
+        data: The bytes of all texts.
+    """
+    keys = np.empty(len(offsets) - 1, np.int64)
+    for at in range(len(keys)):
+        value = np.uint64(0xCBF29CE484222325)
+        for place in range(offsets[at], offsets[at + 1]):
+            value = (value ^ np.uint64(data[place])) * np.uint64(0x100000001B3)
+        keys[at] = np.int64(_mixed(value, offsets[at + 1] - offsets[at]))
+    return keys
+
+
+@kernel()
+def fill_table(keys: Any, first: Any, partition: Any, partitions: Any, table: Any, numbers: Any) -> Any:
+    """Put keys into a hash table; stops at one that is there already, and returns the two numbers.
+
+    Args:
+        keys: Numbers.
+        first: The number of the first one.
+        partition: The partition that is wanted.
+        partitions: How many there are.
+        table: Keys, as many as a power of two.
+        numbers: Of the keys, -1 for none.
+    """
+    mask = np.uint64(len(table) - 1)
+    for at in range(len(keys)):
+        hashed = _mixed(keys[at], 7)
+        if np.int32(hashed >> np.uint64(40)) % partitions != partition:
+            continue
+        place = hashed & mask
+        while numbers[place] >= 0:
+            if table[place] == keys[at]:
+                return np.int64(numbers[place]), np.int64(first + at)
+            place = (place + np.uint64(1)) & mask
+        table[place] = keys[at]
+        numbers[place] = first + at
+    return np.int64(-1), np.int64(-1)
+
+
+@kernel()
+def look_up(keys: Any, partition: Any, partitions: Any, table: Any, numbers: Any, found: Any) -> None:
+    """Find keys of one partition in a hash table.
+
+    Args:
+        keys: Numbers.
+        partition: The partition.
+        partitions: How many there are.
+        table: The keys of nodes.
+        numbers: Their numbers, -1 for places without a key.
+        found: Gets the number of each key of the partition, -1 for keys that are not there.
+    """
+    mask = np.uint64(len(table) - 1)
+    for at in range(len(keys)):
+        hashed = _mixed(keys[at], 7)
+        if np.int32(hashed >> np.uint64(40)) % partitions != partition:
+            continue
+        place = hashed & mask
+        found[at] = -1
+        while numbers[place] >= 0:
+            if table[place] == keys[at]:
+                found[at] = numbers[place]
+                break
+            place = (place + np.uint64(1)) & mask

@@ -76,8 +76,12 @@ class Writer:
         if rows and path.stat().st_size < size:
             raise Unreadable("it is shorter than it was")
         self._file: BinaryIO = path.open("r+b" if rows else "w+b")
-        self._file.truncate(size)
-        self._file.seek(size)
+        try:
+            self._file.truncate(size)
+            self._file.seek(size)
+        except OSError:
+            self._file.close()
+            raise
 
     def add(self, values: NDArray[Any]) -> None:
         """Add rows.
@@ -97,22 +101,85 @@ class Writer:
 
     def close(self) -> None:
         """Write how many rows there are, and bring all to the disk."""
-        if not self._file.closed:
+        if self._file.closed:
+            return
+        try:
             self._file.seek(0)
             shape = (self.rows,) if self.width is None else (self.rows, self.width)
             self._file.write(header(self.dtype.str, shape))
             self.flush()
-            self._file.close()
+        finally:
+            self.abandon()
 
     def __enter__(self) -> Writer:
         return self
+
+    def abandon(self) -> None:
+        """Write no more: the file is not whole, but a later writer may go on with it."""
+        with suppress(OSError):  # what failed may be the writing
+            self._file.close()
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             self.close()
         else:
-            with suppress(OSError):  # what failed may be the writing
+            self.abandon()
+
+
+class Pieces:
+    """An array of one dimension in a file that is read, and changed, piece by piece, and never mapped.
+
+    Args:
+        path: The file, of a ``Writer``.
+        dtype: The type of its numbers.
+        rows: Make it, with so many zeros.
+    """
+
+    def __init__(self, path: Path, dtype: Any, rows: int | None = None) -> None:
+        self.dtype = np.dtype(dtype)
+        self._file: BinaryIO = path.open("r+b" if rows is None else "w+b")
+        if rows is not None:
+            try:
+                self._file.truncate(HEADER + rows * self.dtype.itemsize)
+            except OSError:
                 self._file.close()
+                raise
+        self._rows: int = (os.fstat(self._file.fileno()).st_size - HEADER) // self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def read(self, first: int, count: int) -> NDArray[Any]:
+        """Some of its numbers, fewer at the end.
+
+        Args:
+            first: The first one.
+            count: How many.
+        """
+        self._file.seek(HEADER + first * self.dtype.itemsize)
+        return np.fromfile(self._file, self.dtype, min(count, self._rows - first))
+
+    def write(self, first: int, values: NDArray[Any]) -> None:
+        """Change some of its numbers.
+
+        Args:
+            first: The first one.
+            values: What they become.
+        """
+        self._file.seek(HEADER + first * self.dtype.itemsize)
+        self._file.write(np.ascontiguousarray(values, self.dtype).view(np.uint8).data)
+
+    def flush(self) -> None:
+        """Bring all changes to the disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def __enter__(self) -> Pieces:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):  # what failed may be the writing
+            self._file.close()
 
 
 class Map:

@@ -145,26 +145,42 @@ def hash_of(array: NDArray[Any]) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-def verify_arrays(path: Path, head: Mapping[str, Any], entries: Mapping[str, Entry], maps: Mapping[str, Map]) -> None:
-    """Read all arrays once: their hashes, and that nothing in them points elsewhere.
+def open_array(path: Path, name: str, entry: Entry) -> Map:
+    """One array of a packed graph.
 
     Args:
         path: The folder.
-        head: Its header.
-        entries: What it says of the arrays.
-        maps: The arrays.
+        name: The array.
+        entry: What it must be.
     """
-    for name, entry in entries.items():
-        if digest(path / f"{name}.npy") != entry.digest:
-            _bad(path, name, "its content has changed")
-        array = maps[name].array
-        more = 1 if name.endswith("starts") else 0
-        step = max(1, PIECE // (array[:1].nbytes or 1))
-        for first in range(0, len(array), step):
-            reason = _reason(name, array[first : first + step + more], head)
-            if reason:
-                _bad(path, name, reason)
-            maps[name].release()
+    try:
+        return Map(path / f"{name}.npy", entry)
+    except FileNotFoundError:
+        raise GraphError(f"{path}: {name}.npy is missing; {REMEDY}") from None
+    except (Unreadable, OSError) as error:
+        raise GraphError(f"{path}: {name}.npy is damaged ({error}); {REMEDY}") from None
+
+
+def check_array(file: Path, name: str, entry: Entry, head: Mapping[str, Any]) -> None:
+    """Read all of an array once: its hash, and that nothing in it points elsewhere.
+
+    Args:
+        file: Its file.
+        name: The array.
+        entry: What the header says of it.
+        head: The header.
+    """
+    path = file.parent
+    found = open_array(path, name, entry)
+    if digest(file) != entry.digest:
+        _bad(path, name, "its content has changed")
+    more = 1 if name.endswith("starts") else 0
+    step = max(1, PIECE // (found.array[:1].nbytes or 1))
+    for first in range(0, len(found.array), step):
+        reason = _reason(name, found.array[first : first + step + more], head)
+        if reason:
+            _bad(path, name, reason)
+        found.release()
 
 
 def _reason(name: str, piece: NDArray[Any], head: Mapping[str, Any]) -> str:
@@ -232,7 +248,8 @@ def check_place(path: Path) -> None:
     """
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise GraphError(f"{path}: there is something else than a folder; choose another place")
-    if path.is_dir() and not (path / HEADER).exists() and any(path.iterdir()):
+    own = {HEADER, "damaged", *(f"{name}.npy" for name in ARRAYS)}  # what a repair puts aside is in "damaged"
+    if path.is_dir() and not (path / HEADER).exists() and any(file.name not in own for file in path.iterdir()):
         raise GraphError(f"{path}: there is a folder with something else in it; choose another place")
 
 

@@ -20,12 +20,12 @@ PARTS = {
 }  # fmt: skip
 
 
-def ids_of(column: Any, name: str) -> Any:
-    """Ids as an int64 or a string array, none of them missing."""
+def ids_of(column: Any, name: str, first: int = 0) -> Any:
+    """Ids as an int64 or a string array, none of them missing; messages count rows from ``first`` on."""
     pa, pc = pyarrow_modules()
     array = plain(column)
     if array.null_count:
-        raise GraphError(f"{name}: row {int(pc.index(pc.is_null(array), True).as_py())} has no id")
+        raise GraphError(f"{name}: row {first + int(pc.index(pc.is_null(array), True).as_py())} has no id")
     if pa.types.is_integer(array.type):
         try:
             return array.cast(pa.int64())
@@ -42,19 +42,19 @@ def is_number(kind: Any) -> bool:
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 
-def numbers_of(column: Any, name: str, what: str = "features") -> NDArray[np.float32]:
-    """Finite float32 numbers, exactly those of the column."""
+def numbers_of(column: Any, name: str, what: str = "features", first: int = 0) -> NDArray[np.float32]:
+    """Finite float32 numbers, exactly those of the column; messages count rows from ``first`` on."""
     pa, pc = pyarrow_modules()
     array = plain(column)
     if not is_number(array.type):
         raise GraphError(f"{name}: {what} must be numbers, not {array.type}; leave the column out or encode it")
     if array.null_count:
-        row = int(pc.index(pc.is_null(array), True).as_py())
+        row = first + int(pc.index(pc.is_null(array), True).as_py())
         raise GraphError(f"{name}: row {row} is empty; fill or drop it first")
     numbers = array.cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False)
     bad = np.flatnonzero(~np.isfinite(numbers))
     if len(bad):
-        raise GraphError(f"{name}: row {bad[0]} is {numbers[bad[0]]}; fill or drop it first")
+        raise GraphError(f"{name}: row {first + bad[0]} is {numbers[bad[0]]}; fill or drop it first")
     return np.asarray(numbers)
 
 

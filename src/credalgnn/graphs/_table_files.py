@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._reading import Unreadable, check_gzip, read_parquet
+import numpy as np
+
+from .._reading import Unreadable, check_gzip, check_regular, read_parquet
 from .._texts import one_line
 from .errors import GraphError
 
@@ -68,7 +70,7 @@ def read_table(value: Any, role: str, text: Sequence[str], delimiter: str | None
             return _once(NamedTable(_text_table(path, text, delimiter), str(path), False))
     except (Unreadable, pa.ArrowException, OSError, EOFError, zlib.error) as error:
         if "UTF8" in str(error):
-            raise _not_utf8(path) from None
+            raise not_utf8(path) from None
         raise GraphError(f"{path}: cannot be read ({one_line(str(error)):.200})") from None
     raise GraphError(f"{path}: a {', '.join(TEXT)} or {PARQUET[0]} file is wanted")
 
@@ -104,31 +106,44 @@ def _text_table(path: Path, text: Sequence[str], delimiter: str | None) -> Any:
     pa, _ = pyarrow_modules()
     import pyarrow.csv
 
-    packed = "gzip" if path.name.lower().endswith(".gz") else None
-    if packed:
+    if path.name.lower().endswith(".gz"):
         check_gzip(path)
+    packed, separator, quoted = text_format(path, delimiter)
+    with pa.input_stream(path, compression=packed) as stream:
+        table = pyarrow.csv.read_csv(
+            stream,
+            parse_options=pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=quoted),
+            convert_options=pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(text, pa.string())),
+        )
+    if any(pa.types.is_binary(column.type) for column in table.columns):  # what is not UTF-8 is read as bytes
+        raise not_utf8(path)
+    return table
+
+
+def text_format(path: Path, delimiter: str | None) -> tuple[str | None, str, bool]:
+    """How a text file is packed, what stands between its fields, and whether there are quotes around some.
+
+    Args:
+        path: The file.
+        delimiter: What stands between its fields; None: found in the header.
+    """
+    pa, _ = pyarrow_modules()
+    check_regular(path)
+    packed = "gzip" if path.name.lower().endswith(".gz") else None
     with pa.input_stream(path, compression=packed) as stream:
         start = stream.read(1 << 16)
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise _not_utf8(path)
+        raise not_utf8(path)
     if b"\0" in start:
         raise GraphError(f"{path}: not a text file, though its name says so; a table of fields in lines is wanted")
     try:
         header = start.split(b"\n")[0].decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise _not_utf8(path) from None
+        raise not_utf8(path) from None
     separator = delimiter if delimiter is not None else _delimiter(header)
     if len(separator) != 1:
         raise GraphError(f"delimiter must be a single character, not {separator!r}")
-    with pa.input_stream(path, compression=packed) as stream:
-        table = pyarrow.csv.read_csv(
-            stream,
-            parse_options=pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=b'"' in start),
-            convert_options=pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(text, pa.string())),
-        )
-    if any(pa.types.is_binary(column.type) for column in table.columns):  # what is not UTF-8 is read as bytes
-        raise _not_utf8(path)
-    return table
+    return packed, separator, b'"' in start
 
 
 def _delimiter(header: str) -> str:
@@ -137,7 +152,12 @@ def _delimiter(header: str) -> str:
     return max(DELIMITERS, key=bare.count)
 
 
-def _not_utf8(path: Path) -> GraphError:
+def not_utf8(path: Path) -> GraphError:
+    """The error of a text in another encoding.
+
+    Args:
+        path: The file.
+    """
     return GraphError(
         f"{path}: the text is not UTF-8 (Latin-1, or UTF-16, perhaps); save it as UTF-8, or convert it: iconv"
     )
@@ -154,11 +174,21 @@ def _once(named: NamedTable) -> NamedTable:
 def plain(column: Any) -> Any:
     """One array, dictionaries decoded, empty text as null (a CSV file cannot tell them apart)."""
     pa, pc = pyarrow_modules()
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    array = column
+    if isinstance(column, pa.ChunkedArray):
+        array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_large_string(array.type):
         array = array.cast(pa.string())
-    if pa.types.is_string(array.type):
+    if pa.types.is_string(array.type) and not _all_filled(array):
         array = pc.if_else(pc.equal(array, ""), pa.scalar(None, array.type), array)
     return array
+
+
+def _all_filled(array: Any) -> bool:
+    """Whether no text of an array of strings is missing or empty; quicker than to compare all of them."""
+    if array.null_count or not len(array):
+        return False
+    offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, 4 * array.offset)
+    return bool((offsets[1:] > offsets[:-1]).all())

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .._memory import available_memory, in_units
-from .._reading import Unreadable
 from ._checks import (
     checked_class_names,
     checked_feature_names,
@@ -25,7 +24,7 @@ from ._checks import (
     node_numbers,
 )
 from ._mapped import Map
-from ._packed_files import REMEDY, SPARSE, hash_of, read_entries, read_header, verify_arrays
+from ._packed_files import REMEDY, SPARSE, check_array, hash_of, open_array, read_entries, read_header
 from ._rows import rows
 from .errors import GraphError
 from .graph import Graph
@@ -259,9 +258,8 @@ class PackedGraph(Graph):
     def _check_room(self, size: int, what: str, remedy: str) -> None:
         room = available_memory()
         if size > room:
-            raise GraphError(
-                f"{self.path}: {what} would take {in_units(size)}, and {in_units(room)} are left; {remedy}"
-            )
+            sizes = f"{what} would take {in_units(size)} of memory, and {in_units(room)} are left"
+            raise GraphError(f"{self.path}: {sizes}; {remedy}")
 
 
 def open_graph(path: Path, verify: bool = False) -> PackedGraph:
@@ -273,14 +271,7 @@ def open_graph(path: Path, verify: bool = False) -> PackedGraph:
     """
     head = read_header(path)
     entries = read_entries(head, path)
-    maps = {}
-    for name, entry in entries.items():
-        try:
-            maps[name] = Map(path / f"{name}.npy", entry)
-        except FileNotFoundError:
-            raise GraphError(f"{path}: {name}.npy is missing; {REMEDY}") from None
-        except (Unreadable, OSError) as error:
-            raise GraphError(f"{path}: {name}.npy is damaged ({error}); {REMEDY}") from None
+    maps = {name: open_array(path, name, entry) for name, entry in entries.items()}
     arrays = {name: each.array for name, each in maps.items()}
     for name, last in (("starts", head["edges"]), ("feature_starts", len(arrays.get("feature_values", ())))):
         if name in arrays and (int(arrays[name][0]), int(arrays[name][-1])) != (0, last):
@@ -290,7 +281,8 @@ def open_graph(path: Path, verify: bool = False) -> PackedGraph:
     if not -1 <= int(labels.min()) <= int(labels.max()) < len(head["class_names"]):
         raise GraphError(f"{path}: labels.npy is damaged (a class that has no name); {REMEDY}")
     if verify:
-        verify_arrays(path, head, entries, maps)
+        for name, entry in entries.items():
+            check_array(path / f"{name}.npy", name, entry, head)
     weights = torch.from_numpy(arrays["weights"]) if "weights" in arrays else None
     edges = InEdges(torch.from_numpy(arrays["starts"]), torch.from_numpy(arrays["sources"]), weights)
     if "features" in arrays:

@@ -16,6 +16,7 @@ from ._checks import checked_ids
 from ._table_columns import ids_of, is_number, labels_of, merged_labels, numbers_of, parts_of
 from ._table_edges import Links, both_ways, warn_of_one_way, without
 from ._table_files import NamedTable, pyarrow_modules, read_table
+from ._table_ids import as_numbers, positions, stand_twice
 from .encoding import FeatureEncoder
 from .errors import GraphError, warn
 from .graph import Graph
@@ -218,7 +219,7 @@ def _joined(
     tables: list[NamedTable], id: str, links: list[tuple[NamedTable, Columns]]
 ) -> tuple[list[NamedTable], list[Any], list[Links]]:
     """The tables without old rows that a newer table replaces, their ids, and the edges between all of them."""
-    pa, pc = pyarrow_modules()
+    _, pc = pyarrow_modules()
     places = [(table, id) for table in tables]
     places += [(named, end) for named, columns in links for end in (columns.source, columns.target)]
     arrays = _narrowed(
@@ -230,7 +231,7 @@ def _joined(
             raise GraphError(f"ids of two types: {kinds}; write them as one, so that 7 and 007 stay apart")
     ids, ends = arrays[: len(tables)], arrays[len(tables) :]
     for table, array in zip(tables, ids, strict=True):
-        if pc.count_distinct(array).as_py() < len(array):
+        if stand_twice(array):
             try:
                 checked_ids(array.to_numpy(zero_copy_only=False), len(array))  # says which stands twice
             except GraphError as error:
@@ -245,16 +246,13 @@ def _joined(
             ids = [ids[0].filter(kept), ids[1]]
     if not links:
         return tables, ids, []
-    # all ends at once, as the index of millions of ids takes longer than asking it
-    position = pc.index_in(pa.concat_arrays(ends), value_set=pa.concat_arrays(ids))
-    numbers, joined, start = pc.fill_null(position, -1).to_numpy(zero_copy_only=False), [], 0
+    found, joined = iter(positions(ids, ends)), []
     for named, columns in links:
+        both = np.stack([next(found), next(found)])
         rows = named.table.num_rows
-        both = numbers[start : start + 2 * rows].reshape(2, rows).astype(np.int64)
-        start += 2 * rows
-        for column, found in zip((columns.source, columns.target), both, strict=True):
-            if rows and found.min() < 0:
-                row = int(found.argmin())
+        for column, numbers in zip((columns.source, columns.target), both, strict=True):
+            if rows and numbers.min() < 0:
+                row = int(numbers.argmin())
                 given = ids_of(named.table[column].slice(row, 1), "")[0].as_py()
                 where = " or ".join(table.name for table in tables)
                 remedy = (
@@ -273,7 +271,7 @@ def _place(named: NamedTable, column: str) -> str:
 
 def _narrowed(places: list[tuple[NamedTable, str, Any]]) -> list[Any]:
     """Ids of text files were read as text: they become numbers if that loses nothing and all other ids are numbers."""
-    pa, pc = pyarrow_modules()
+    pa, _ = pyarrow_modules()
     given = [array for _, _, array in places]
     arrays = list(given)
     for at, (named, _, array) in enumerate(places):
@@ -281,12 +279,10 @@ def _narrowed(places: list[tuple[NamedTable, str, Any]]) -> list[Any]:
             continue
         if named.typed:
             return given
-        try:
-            arrays[at] = array.cast(pa.int64())
-        except pa.ArrowInvalid:
+        numbers = as_numbers(array)
+        if numbers is None:
             return given
-        if not pc.all(pc.equal(arrays[at].cast(pa.string()), array)).as_py():
-            return given
+        arrays[at] = numbers
     return arrays
 
 

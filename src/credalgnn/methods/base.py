@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
@@ -15,15 +15,16 @@ import torch
 from torch import Tensor
 
 from .._memory import parse_memory
-from ..graphs import Graph, GraphError, Task, node_numbers
+from ..graphs import Graph, GraphError, Task
 from ..nn.backbones import Features
 from ..nn.training import Epoch
+from .answers import PIECE, Predictor, answers, chosen_nodes, completed, explained, finite, said_of
 from .calibration import Calibration, CalibrationNodes
 from .components import Components, Outputs
 from .diagnostics import CredalWarning, complaint_about, sample
-from .feature_range import FeatureRange, InputWarning
+from .feature_range import FeatureRange
 from .given import Given, Protocol, given_of
-from .known_nodes import KnownNodes, numbers_of
+from .known_nodes import KnownNodes
 from .parameters import Parameters
 from .prediction import MethodError, Prediction
 from .search_space import Space
@@ -64,6 +65,9 @@ class Method(Parameters, ABC):
         uses_unlabelled: Whether unlabelled nodes teach it something else than messages along edges do, such as what is
             rare or what scale scores have. Leaderboards say so, since strangers may be among these nodes.
         has_outputs: Whether it has logits and latents (``outputs``), which post-hoc methods can score.
+        works_by_pieces: Whether it learns and predicts without ever holding the whole graph, so that it works on graphs
+            that are larger than memory; ``_predict`` then reads rows of features and ``graph.in_edges``, never
+            ``graph.edge_index``.
         components: The fitted models it stands on, if any.
         search_space: What ``tune`` chooses its hyper-parameters from; empty: nothing is tuned.
         history_: After ``fit``, its training curve; empty where nothing is trained in epochs.
@@ -77,6 +81,7 @@ class Method(Parameters, ABC):
     is_shared: ClassVar[bool] = False
     uses_unlabelled: ClassVar[bool] = False
     has_outputs: ClassVar[bool] = False
+    works_by_pieces: ClassVar[bool] = False
     components: ClassVar[Components | None] = None
     search_space: ClassVar[Space] = {}
 
@@ -206,11 +211,10 @@ class Method(Parameters, ABC):
         self.calibration_: CalibrationNodes | None = None
         if given.calibration is None or given.calibration_labels is None:
             return
-        with torch.no_grad():
-            said = self._predict_held_out(given.graph, given.calibration)
-        known = KnownNodes.of(given.graph, given.calibration)
         labels = given.calibration_labels
-        self.calibration_ = CalibrationNodes(known, labels, said.as_calibration(labels, alike=False))
+        with torch.no_grad():
+            said = said_of(given.calibration, labels, partial(self._predict_held_out, given.graph), alike=False)
+        self.calibration_ = CalibrationNodes(KnownNodes.of(given.graph, given.calibration), labels, said)
 
     def _calibration(self, graph: Graph) -> Calibration | None:
         """What the method says of its calibration nodes: in this graph, if they are in it, or in the fitted one."""
@@ -224,7 +228,7 @@ class Method(Parameters, ABC):
             result = nodes.fitted
             if bool((numbers >= 0).all()) and self._judges_alike(graph):
                 with torch.no_grad():
-                    result = self._predict(graph, numbers).as_calibration(nodes.labels, alike=True)
+                    result = said_of(numbers, nodes.labels, self._predictor(graph), alike=True)
             self._calibrated = known = key, result
         return known[1]
 
@@ -255,39 +259,50 @@ class Method(Parameters, ABC):
             ids: Instead of ``nodes``, what the nodes are called.
         """
         graph = self._graph(graph)
-        try:
-            if ids is not None and nodes is not None:
-                raise GraphError("say which nodes by nodes= or by ids=, not by both")
-            chosen = torch.arange(graph.num_nodes)
-            if ids is not None:
-                chosen = numbers_of(graph, ids)
-            elif nodes is not None:
-                chosen = node_numbers(nodes, "nodes", graph.num_nodes)
-        except GraphError as error:
-            raise MethodError(str(error)) from None
-        hint = "not all outputs are finite numbers; are the features scaled as they were in training?"
-        try:
-            with torch.no_grad():
-                prediction = self._predict(graph, chosen)
-        except MethodError:
-            raise
-        except ValueError as error:  # a credal set refuses what is not one, and names the node
-            raise MethodError(f"{error}: {hint}") from error
-        if not all(bool(score.isfinite().all()) for score in prediction.scores.values()):
-            raise MethodError(hint)
+        chosen = chosen_nodes(graph, nodes, ids)
+        with explained():
+            prediction = finite(self._predictor(graph)(chosen))
         if graph is not self._examined:
             self._warn_of(prediction)
-        prediction = replace(
-            prediction,
-            node_ids=None if graph.node_ids is None else graph.node_ids[chosen.numpy()],
-            calibration=self._calibration(graph),
-            reasons=partial(self.why, graph=graph),
-        )
-        if self.graph_ is not None and graph.content == self.graph_.content:  # it may have other labels or names
-            return replace(prediction, train_nodes=self._train_nodes)
-        if message := self.feature_range_.complaint_about(graph):
-            warnings.warn(f"{self.name}: {message}", InputWarning, stacklevel=2)
-        return prediction
+        return completed(self, graph)(prediction)
+
+    def predict_pieces(
+        self,
+        graph: Graph | None = None,
+        nodes: Tensor | None = None,
+        *,
+        ids: Sequence[Any] | None = None,
+        size: int = PIECE,
+    ) -> Iterator[Prediction]:
+        """As ``predict``, some nodes at a time: what is computed for the whole graph is computed once.
+
+        The pieces together are what ``predict`` gives, in the order of the nodes. What is refused is refused before
+        the first piece, and warned of once; whether credal sets say anything is judged by some nodes, as in ``fit``.
+
+        Args:
+            graph: See ``predict``.
+            nodes: See ``predict``.
+            ids: See ``predict``.
+            size: Nodes of a piece.
+        """
+        graph = self._graph(graph)
+        if size < 1:
+            raise MethodError(f"size must be at least 1, not {size}")
+        chosen = chosen_nodes(graph, nodes, ids)
+        with explained():
+            predict = self._predictor(graph)
+        if self.is_credal and graph is not self._examined:
+            with explained():
+                self._warn_of(predict(chosen[sample(len(chosen), torch.empty(0, dtype=torch.int64))]))
+        return answers(predict, chosen.split(size), completed(self, graph))
+
+    def check_pieces(self) -> None:
+        """Refuse a graph that does not fit in memory, if the method, or one that it is made of, needs all of it."""
+        if not self.works_by_pieces:
+            raise MethodError(
+                f"{self.name} needs the whole graph in memory, and this one does not fit: choose a method that works "
+                f"by pieces, such as credal-lj, credal-coverage or energy, or take a part of it (graph.subgraph)"
+            )
 
     def outputs(self, graph: Graph | None = None) -> Outputs:
         """Logits and latents of all nodes, on the CPU; of methods that have them (``has_outputs``).
@@ -408,6 +423,10 @@ class Method(Parameters, ABC):
     @abstractmethod
     def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
         """Predict ``nodes`` (their numbers) of a graph, which has the features of training."""
+
+    def _predictor(self, graph: Graph) -> Predictor:
+        """Predicts nodes of a graph, once and again; a method that computes something for all of it does so here."""
+        return partial(self._predict, graph)
 
     def _predict_held_out(self, graph: Graph, nodes: Tensor) -> Prediction:
         """Predict calibration nodes of the fitted graph as if they were nodes of another graph.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,6 +29,21 @@ class Calibration:
     classes: Tensor | None
     nonconformity: Tensor | None
     alike: bool = True
+
+    @classmethod
+    def joined(cls, parts: Sequence[Calibration]) -> Calibration:
+        """What was said of some nodes, and then of others.
+
+        Args:
+            parts: One or more, of one method and graph.
+        """
+        rows: list[Tensor | None] = []
+        for name in ("scores", "classes", "nonconformity"):
+            values = [value for part in parts if (value := getattr(part, name)) is not None]
+            rows.append(torch.cat(values) if values else None)
+        scores, classes, nonconformity = rows
+        assert scores is not None
+        return cls(scores, classes, nonconformity, parts[0].alike)
 
 
 def calibration_nodes_for(

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..graphs import Graph
+from .pieces import feature_pieces
 
 FAR = 10.0  # times a feature's range in training: further outside is far
 NARROWEST = 0.01  # of the widest range: what every feature may vary by at least
@@ -42,7 +43,8 @@ class FeatureRange:
         Args:
             graph: What is to be predicted.
         """
-        low, high = _extremes(graph)
+        found = FeatureRange.of(graph)
+        low, high = found.low, found.high
         width = self.high - self.low
         width = width.clamp_min(max(NARROWEST * float(width.max()), torch.finfo(width.dtype).tiny))
         beyond = torch.maximum(self.low - low, high - self.high) / width
@@ -59,10 +61,18 @@ class FeatureRange:
 
 
 def _extremes(graph: Graph) -> tuple[Tensor, Tensor]:
+    """The smallest and largest value of each feature, float32; read in pieces."""
     x = graph.features
     if x.layout != torch.sparse_csr:
-        return x.amin(0), x.amax(0)
-    columns, values = x.col_indices(), x.values()
-    full = torch.bincount(columns, minlength=x.shape[1]) == x.shape[0]  # where no zero is left out
-    start = torch.where(full, torch.inf, 0.0).to(values.dtype)
-    return start.scatter_reduce(0, columns, values, "amin"), (-start).scatter_reduce(0, columns, values, "amax")
+        ends = [(part.amin(0), part.amax(0)) for _, part in feature_pieces(graph) if isinstance(part, Tensor)]
+        return torch.stack([low for low, _ in ends]).amin(0), torch.stack([high for _, high in ends]).amax(0)
+    counts = torch.zeros(x.shape[1], dtype=torch.int64)
+    low, high = torch.full((2, x.shape[1]), torch.inf) * torch.tensor([[1.0], [-1.0]])
+    for _, part in feature_pieces(graph):
+        assert not isinstance(part, Tensor)
+        columns = part.columns.long()
+        counts += torch.bincount(columns, minlength=x.shape[1])
+        low.scatter_reduce_(0, columns, part.values, "amin")
+        high.scatter_reduce_(0, columns, part.values, "amax")
+    full = counts == x.shape[0]  # where no zero is left out
+    return torch.where(full, low, low.clamp_max(0.0)), torch.where(full, high, high.clamp_min(0.0))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from .._memory import in_units
+from .._memory import available_memory, in_units
 from ..graphs import Graph
 from ..nn.backbones import Features, Stack
 from ..nn.pieces import Scratch, check_pieces, latents_by_pieces
@@ -51,6 +51,17 @@ def _held(graph: Graph) -> int:
     x = graph.features
     features = 8 * x.values().numel() if x.layout == torch.sparse_csr else 4 * x.numel()
     return PROGRAM + features + 40 * graph.num_edges
+
+
+def fits(graph: Graph, num_classes: int, memory: int | None) -> bool:
+    """Whether a graph and a prediction of all its nodes fit in memory, with a network of usual size.
+
+    Args:
+        graph: What is predicted.
+        num_classes: Of the classes that it is predicted in.
+        memory: Bytes that may be used; None: what is available.
+    """
+    return prediction_bytes(graph, [64, 64, num_classes]) <= (available_memory() if memory is None else memory)
 
 
 def refusal(needed: int, allowed: int) -> str:

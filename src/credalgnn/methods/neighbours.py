@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from typing import Any, TypeAlias
 
@@ -21,8 +22,10 @@ Latents: TypeAlias = Latent | Sequence[Latent]
 EXACT_UP_TO = 150_000  # training nodes; above, neighbours are approximate
 CHUNK = 1 << 24  # distances held at a time
 PROBES = 32  # of the index's cells, how many are searched for a query at least
-RECALL = 0.95  # more cells are searched until this share of the true neighbours is found,
+FACTOR, MOST = 4, 64  # for a neighbour, so many candidates are found by rough distances at least, and at the most
+RECALL = 0.95  # more cells and candidates are searched until this share of the true neighbours is found,
 MEASURED = 1_000  # measured on so many queries
+SEARCHED = 1 << 12  # queries at a time; faiss is slow on fewer
 
 _SEARCHING = threading.Lock()  # an index is tuned for the queries that are searched with it
 
@@ -31,8 +34,9 @@ class NeighbourBank:
     """The latents of training nodes, to be asked for the distances of others to the nearest of them.
 
     A list of latents is one joint space, whose squared distances are the sums of each one's. Above ``EXACT_UP_TO``
-    training nodes an inverted-file index of faiss serves; ``recall`` says which share of the true neighbours the last
-    search has found, ``RECALL`` or more.
+    training nodes an inverted-file index of faiss serves, which finds candidates by rough distances; those of the
+    candidates are exact. ``recall`` says which share of the true neighbours the last search has found, ``RECALL`` or
+    more. Threads share the work, and the result does not depend on how many there are.
     """
 
     def __init__(self, train: Latents, normalize: bool = False) -> None:
@@ -79,51 +83,131 @@ class NeighbourBank:
     def _approximate(self, queries: list[Latent], k: int) -> Tensor:
         import faiss
 
-        faiss.omp_set_num_threads(torch.get_num_threads())
-        if self._index is None:
-            self._index = self._build(faiss)
-        if not len(queries[0]):
-            return torch.empty(0, k, dtype=torch.float64)
-        self._tune(faiss, queries, k)
-        result = []
-        for chunk in _chunks(len(queries[0]), 1 << 14):  # faiss is slow on fewer than 4,096 at a time
-            squares = self._search(_joined([rows_of(part, chunk) for part in queries], self.normalize), k)
-            result.append(torch.from_numpy(squares).double().clamp_min(0.0).sqrt())
-        return torch.cat(result)
+        count = len(queries[0])
+        # Each piece is searched by one thread of faiss, so that it gives the same bits whoever searches the others.
+        with ThreadPoolExecutor(torch.get_num_threads(), initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
+            if self._index is None:
+                self._index = pool.submit(_Index, faiss, _joined(self.parts, self.normalize)).result()
+            if not count:
+                return torch.empty(0, k, dtype=torch.float64)
+            chosen = torch.linspace(0, count - 1, min(MEASURED, count)).long()
+            sample = _joined([rows_of(part, chosen) for part in queries], self.normalize)
+            self.recall = pool.submit(self._index.tune, sample, k).result()
 
-    def _search(self, rows: Any, k: int) -> Any:
-        """Squared distances ``[N, k]``; where the cells searched hold fewer than k nodes, all cells are."""
-        squares, result = self._index.search(rows, k)
-        short = result[:, -1] < 0
+            def search(nodes: Tensor) -> Tensor:
+                rows = _joined([rows_of(part, nodes) for part in queries], self.normalize)
+                return torch.from_numpy(self._index.search(rows, k)).double().sqrt()
+
+            pieces = torch.split(torch.arange(count), SEARCHED)
+            return torch.cat(list(_bar(pool.map(search, pieces), len(pieces))))
+
+
+class _Index:
+    """An inverted file of the rows of a matrix: cells around centres, and codes of 2 bits a number in them.
+
+    Codes are those of pairs of numbers, which faiss compares 32 at a time. Where their rough distances are of no use,
+    the cells get the rows themselves instead.
+
+    Args:
+        faiss: The module.
+        rows: The matrix, float32; it is not copied.
+    """
+
+    def __init__(self, faiss: Any, rows: Any) -> None:
+        self._faiss, self._rows, self._factor = faiss, rows, FACTOR
+        self._width = rows.shape[1] + rows.shape[1] % 2
+        cells = 1 << round(np.log2(2.0 * len(rows) ** 0.5))
+        clusters = faiss.ClusteringParameters()  # whose seed is faiss's own and fixed
+        clusters.niter, clusters.max_points_per_centroid = 5, 40
+        self._sample = self._even(rows[_spread(len(rows), 40 * cells)])
+        self._centres = faiss.IndexFlatL2(self._width)
+        faiss.Clustering(self._width, cells, clusters).train(self._sample, self._centres)
+        self._fill(rough=True)
+
+    def _fill(self, rough: bool) -> None:
+        """Make the index, of codes or of the rows themselves."""
+        centres = self._centres
+        if rough:
+            index = self._faiss.IndexIVFPQFastScan(centres, self._width, centres.ntotal, self._width // 2, 4)
+            index.by_residual = False  # a table of distances for a query, and not for each of its cells
+        else:
+            index = self._faiss.IndexIVFFlat(centres, self._width, centres.ntotal)
+            self._factor = 1
+        index.train(self._sample)
+        for start in range(0, len(self._rows), 1 << 18):
+            index.add(self._even(self._rows[start : start + (1 << 18)]))
+        self._index, self._rough = index, rough
+
+    def tune(self, queries: Any, k: int) -> float:
+        """Search more cells and more candidates until ``RECALL`` of the true k nearest of some queries are found."""
+        limit = self._exact(queries, k) * (1 + 1e-5) + 1e-12  # by distance: ties are as good
+
+        def recall(probes: int, factor: int) -> float:
+            self._index.nprobe, self._factor = min(probes, self._index.nlist), factor
+            return float((self.search(queries, k) <= limit).mean())
+
+        probes, factor = PROBES, FACTOR if self._rough else 1
+        found = recall(probes, factor)
+        while found < RECALL and (probes < self._index.nlist or self._rough):
+            wider = recall(more := probes + (probes + 1) // 2, factor) if probes < self._index.nlist else found
+            longer = recall(probes, 2 * factor) if self._rough and factor < MOST else found
+            if longer - found >= 0.5 * (wider - found) and longer > found:  # candidates cost less than cells
+                found, factor = longer, 2 * factor
+            elif probes < self._index.nlist:
+                found, probes = wider, more
+            else:  # all cells are searched, and candidates are of no use
+                self._fill(rough=False)
+                probes, factor = PROBES, 1
+                found = recall(probes, factor)
+        return recall(probes, factor)
+
+    def search(self, queries: Any, k: int) -> Any:
+        """Squared distances ``[N, k]``, ascending; where the cells searched hold fewer than k rows, all rows are."""
+        _, found = self._index.search(self._even(queries), min(k * self._factor, len(self._rows)))
+        squares = self._squares(queries, found, k)
+        short = found[:, k - 1] < 0
         if short.any():
-            probes, self._index.nprobe = self._index.nprobe, self._index.nlist
-            squares[short], _ = self._index.search(rows[short], k)
-            self._index.nprobe = probes
+            squares[short] = self._squares(queries[short], self._nearest(queries[short], k), k)
         return squares
 
-    def _build(self, faiss: Any) -> Any:
-        """An inverted file with about 4 sqrt(n) cells; the clustering's seed is faiss's own and fixed."""
-        rows = _joined(self.parts, self.normalize)
-        cells = 1 << round(np.log2(4.0 * self.count**0.5))
-        index = faiss.IndexIVFFlat(faiss.IndexFlatL2(rows.shape[1]), rows.shape[1], cells)
-        index.cp.niter = 10
-        index.cp.max_points_per_centroid = 64
-        index.train(rows)
-        index.add(rows)
-        return index
+    def _exact(self, queries: Any, k: int) -> Any:
+        """The k-th smallest squared distance ``[N, 1]`` of queries to all rows."""
+        return self._squares(queries, self._nearest(queries, k), k)[:, -1:]
 
-    def _tune(self, faiss: Any, queries: list[Latent], k: int) -> None:
-        """Search twice as many cells until ``RECALL`` of the true k nearest are found, on some of the queries."""
-        chosen = torch.linspace(0, len(queries[0]) - 1, min(MEASURED, len(queries[0]))).long()
-        rows = _joined([rows_of(part, chosen) for part in queries], self.normalize)
-        exact, _ = faiss.knn(rows, _joined(self.parts, self.normalize), k)
-        self._index.nprobe = PROBES
-        while True:
-            near = self._search(rows, k) <= exact[:, -1:] * (1 + 1e-5) + 1e-12  # by distance: ties are as good
-            self.recall = float(near.mean())
-            if self.recall >= RECALL or self._index.nprobe >= self._index.nlist:
-                return
-            self._index.nprobe = min(2 * self._index.nprobe, self._index.nlist)
+    def _nearest(self, queries: Any, k: int) -> Any:
+        """The k nearest of all rows and some more, as products have rounded."""
+        k = min(k + 8, len(self._rows))
+        best, found = torch.empty(len(queries), 0), torch.empty(len(queries), 0, dtype=torch.int64)
+        for start in range(0, len(self._rows), 1 << 13):
+            rows = np.ascontiguousarray(self._rows[start : start + (1 << 13)])
+            distances = queries @ rows.T  # by numpy, whose products are the quicker ones on some processors
+            distances *= -2.0
+            distances += np.einsum("nd,nd->n", rows, rows)
+            numbers = torch.arange(start, start + len(rows)).expand(len(queries), -1)
+            best, found = torch.cat([best, torch.from_numpy(distances)], 1), torch.cat([found, numbers], 1)
+            best, at = best.topk(min(k, best.shape[1]), largest=False)
+            found = found.gather(1, at)
+        return found.numpy()
+
+    def _squares(self, queries: Any, candidates: Any, k: int) -> Any:
+        """The k smallest squared distances ``[N, k]`` to candidates, ascending; a candidate of -1 is none."""
+        result = np.empty((len(queries), k), np.float32)
+        step = max(1, (1 << 20) // (candidates.shape[1] * queries.shape[1]))
+        for start in range(0, len(queries), step):
+            chosen = candidates[start : start + step]
+            near = self._rows[chosen]
+            near -= queries[start : start + step, None]
+            squares = np.einsum("nkd,nkd->nk", near, near)
+            squares[chosen < 0] = np.inf
+            if k < squares.shape[1]:
+                squares = np.partition(squares, k - 1, 1)[:, :k]
+            result[start : start + step] = np.sort(squares, 1)
+        return result
+
+    def _even(self, rows: Any) -> Any:
+        """Rows with an even number of columns, one of zeros added where need be, one after the other in memory."""
+        extra = self._width - rows.shape[1]
+        return np.pad(rows, ((0, 0), (0, extra))) if extra else np.ascontiguousarray(rows)
 
 
 def check_search(count: int) -> None:
@@ -133,9 +217,19 @@ def check_search(count: int) -> None:
 
 
 def _chunks(count: int, size: int) -> Iterator[Tensor]:
-    """The numbers below ``count`` in pieces, with a bar on a terminal when it takes more than a few seconds."""
+    """The numbers below ``count`` in pieces, with a bar."""
     pieces = torch.split(torch.arange(count), size)
-    yield from tqdm(pieces, desc="neighbours", unit="part", delay=3, disable=None, leave=False)
+    yield from _bar(pieces, len(pieces))
+
+
+def _bar(pieces: Iterable[Tensor], count: int) -> Iterator[Tensor]:
+    """Pieces with a bar on a terminal when they take more than a few seconds."""
+    yield from tqdm(pieces, total=count, desc="neighbours", unit="part", delay=3, disable=None, leave=False)
+
+
+def _spread(count: int, most: int) -> Any:
+    """At most so many of the numbers below ``count``, evenly spread."""
+    return np.linspace(0, count - 1, min(most, count)).astype(np.int64)
 
 
 def _parts(latents: Latents) -> list[Latent]:
@@ -171,8 +265,16 @@ def _scales(parts: Sequence[Latent], normalize: bool) -> Tensor:
 
 
 def _joined(parts: Sequence[Latent], normalize: bool) -> Any:
-    """The joint vectors as a float32 array, for faiss."""
-    rows = torch.cat([part.float() if isinstance(part, Tensor) else part.to_dense().float() for part in parts], 1)
-    if normalize:
-        rows = rows * _scales(parts, True)[:, None].float()
-    return rows.contiguous().numpy()
+    """The joint vectors as a float32 array, for faiss; latents that are one already are not copied."""
+    first = parts[0]
+    if len(parts) == 1 and not normalize and isinstance(first, Tensor) and first.dtype == torch.float32:
+        return first.detach().numpy()
+    count, width = len(first), sum(part.shape[1] for part in parts)
+    rows = np.empty((count, width), np.float32)
+    for piece in torch.split(torch.arange(count), 1 << 16):
+        some = [rows_of(part, piece) for part in parts]
+        dense = torch.cat([part.float() if isinstance(part, Tensor) else part.to_dense().float() for part in some], 1)
+        if normalize:
+            dense = dense * _scales(some, True)[:, None].float()
+        rows[piece.numpy()] = dense.detach().numpy()
+    return rows

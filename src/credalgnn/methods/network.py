@@ -6,7 +6,7 @@ import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
@@ -26,6 +26,7 @@ from .components import Outputs
 from .given import Given, Protocol
 from .inputs import inputs, inputs_by_rows
 from .large import BATCH, VALIDATION, MemoryWarning, StoredOutputs, prediction_bytes, refusal, training_bytes
+from .parameters import IF_SET
 from .prediction import MethodError, Prediction
 from .search_space import Space, Uniform
 
@@ -79,7 +80,7 @@ class Network(Method):
     patience: int = 50
     monitor: str = "id_loss"
     batch_size: int | None = None
-    fanouts: Sequence[int] | None = None
+    fanouts: Sequence[int] | None = field(default=None, metadata={IF_SET: True})
     seed: int = 0
     device: str = "cpu"
 

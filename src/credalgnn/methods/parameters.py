@@ -12,6 +12,7 @@ from typing import Any, Self, Union, cast, get_args, get_origin, get_type_hints
 
 from .prediction import MethodError
 
+IF_SET = "recorded if set"  # in the metadata of a field: while it is None, records of benchmarks leave it out
 LARGEST = 1_000_000  # layers, units, epochs, neighbours: more is a slip, or meant to take all memory
 _PLAIN: dict[Any, tuple[type, str]] = {
     int: (Integral, "a whole number"),

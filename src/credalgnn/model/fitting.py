@@ -16,7 +16,9 @@ from ..api import tune as search
 from ..bench.choices import Choice, MethodLike, choose
 from ..graphs import Columns, Graph, Split, Task
 from ..methods import Method, MethodError
+from ..methods.base import budget_of
 from ..methods.known_nodes import KnownNodes
+from ..methods.large import fits
 from ..methods.prediction_table import check_class_names
 from ..methods.workers import check_workers
 from .folder import PAGE, TUNING, check_free
@@ -26,6 +28,8 @@ from .parts import parts_of
 from .reading import TableReader, to_learn
 from .stages import Stages
 from .summary import summarise
+
+LOOKED_AT = 100_000  # unlabelled nodes of a graph that does not fit in memory that its summary speaks of
 
 
 def fit(
@@ -49,6 +53,7 @@ def fit(
     tune: int = 0,
     seed: int = 0,
     out: str | os.PathLike[str] | None = None,
+    memory: str | int | None = None,
     progress: bool = True,
     workers: int | None = None,
     address: str | None = None,
@@ -57,8 +62,8 @@ def fit(
 
     Args:
         data: A table of nodes (CSV, TSV or Parquet file, also ``.gz``; pyarrow table; data frame), a ``Graph``, a
-            folder with ``nodes`` and ``edges`` files, an npz of ``Graph.save``, or a file with the tensors of a PyG
-            ``Data``.
+            folder with ``nodes`` and ``edges`` files, a packed graph, an npz of ``Graph.save``, or a file with the
+            tensors of a PyG ``Data``.
         edges: A table of edges, where ``data`` is one of nodes.
         label: The column of nodes with the classes; empty where nobody knows.
         id: The column of nodes that says what a node is called.
@@ -77,6 +82,8 @@ def fit(
         tune: So many trials of a search by validation nodes alone, first.
         seed: Of the deal of nodes and of the method.
         out: The folder for the model and its page; None: it is kept nowhere.
+        memory: How much memory may be used, in bytes or as ``"4GiB"``; None: what is available. Of a graph that does
+            not fit, some nodes are looked at for the summary, and there is no page.
         progress: Show how far it is, on stderr.
         workers: Train the network with so many processes of a Ray cluster; None: this process alone.
         address: ``HOST:PORT`` of the cluster; None: that of ``RAY_ADDRESS``, or the one that Ray finds.
@@ -116,9 +123,14 @@ def fit(
                 progress=None if progress else False,
                 workers=workers,
                 address=address,
+                memory=memory,
             )
-        with stages("predict"):
-            prediction = fitted.predict()
+        whole = fits(graph, graph.num_classes, budget_of(memory))
+        with stages("predict") as said:
+            looked_at = None if whole else _some(graph, parts, seed)
+            prediction = fitted.predict(nodes=looked_at)
+            if looked_at is not None:
+                said.append(f"{len(looked_at):,} nodes; credalgnn predict has all")
         summary = summarise(fitted, graph, parts, prediction)
     summary["warnings"] = messages
     summary["seconds"] = dict(stages.seconds)
@@ -126,10 +138,19 @@ def fit(
     model = Model(fitted, known, loaded.reader, summary)
     if folder is not None:
         with stages("write"):
-            if prediction.probabilities is not None:
+            if whole and prediction.probabilities is not None:
                 write_page_of(model, graph, prediction, folder / PAGE, parts, title=title_of(folder, graph))
             model.save(folder)  # last: what a kill leaves behind is no model
     return model
+
+
+def _some(graph: Graph, parts: Mapping[str, Tensor], seed: int) -> Tensor:
+    """Nodes of a large graph that tell what a model is worth: those it is judged on, and some without a label."""
+    unlabelled = (graph.labels < 0).nonzero().squeeze(-1)
+    drawn = torch.randperm(len(unlabelled), generator=torch.Generator().manual_seed(seed))[:LOOKED_AT]
+    held = [parts[name] for name in ("calibration", "test") if name in parts]
+    nodes: Tensor = torch.unique(torch.cat([*held, unlabelled[drawn]]))
+    return nodes
 
 
 def made(choice: Choice, seed: int) -> Method:

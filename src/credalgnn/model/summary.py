@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..graphs import Graph
@@ -28,11 +29,13 @@ def summarise(method: Method, graph: Graph, parts: Mapping[str, Tensor], predict
         method: The fitted method.
         graph: The graph it was fitted on, with all labels.
         parts: The parts of its nodes.
-        prediction: For all its nodes.
+        prediction: For all its nodes, or for some of a large graph, in ascending order: those that it is judged on, and
+            a random share of the unlabelled ones.
     """
     part = "test" if len(parts.get("test", ())) else "calibration"
-    held = parts[part]
-    unlabelled = (graph.labels < 0).nonzero().squeeze(-1)
+    held = torch.searchsorted(prediction.nodes, parts[part])  # rows of the prediction, as all that follows
+    labels = graph.labels[prediction.nodes]
+    unlabelled = (labels < 0).nonzero().squeeze(-1)
     count = len(parts["calibration"])
     summary: dict[str, Any] = {
         "method": method.name,
@@ -41,7 +44,7 @@ def summarise(method: Method, graph: Graph, parts: Mapping[str, Tensor], predict
         "features": graph.num_features,
         "classes": list(method.class_names),
         "labelled": int((graph.labels >= 0).sum()),
-        "unlabelled": len(unlabelled),
+        "unlabelled": int((graph.labels < 0).sum()),
         "parts": {name: len(nodes) for name, nodes in parts.items()},
         "judged_on": part,
         "judged": len(held),
@@ -51,12 +54,12 @@ def summarise(method: Method, graph: Graph, parts: Mapping[str, Tensor], predict
         "warnings": [],
     }
     if prediction.probabilities is not None:
-        nodes = ClassifiedNodes(prediction.probabilities[held].double(), graph.labels[held])
+        nodes = ClassifiedNodes(prediction.probabilities[held].double(), labels[held])
         summary["metrics"] = {key: METRICS[key].compute(nodes) for key in JUDGED}
         for coverage in COVERAGES:
             if count >= calibration_nodes_for(coverage=coverage):
                 kept = prediction.sets(coverage)
-                hit = kept[held].gather(1, graph.labels[held][:, None])
+                hit = kept[held].gather(1, labels[held][:, None])
                 summary["sets"].append(
                     {
                         "coverage": coverage,
@@ -130,8 +133,11 @@ def _alarms(summary: Mapping[str, Any]) -> list[str]:
         ]
     if not summary["unlabelled"]:
         return ["Every node of this graph is labelled: there is none yet that could be a stranger.", ""]
+    among = f"the {summary['unlabelled']:,}"
+    if (looked_at := summary["alarms"][0]["of"]) < summary["unlabelled"]:
+        among = f"{looked_at:,} of {among}"
     lines = [
-        f"Strangers among the {summary['unlabelled']:,} nodes without a label:",
+        f"Strangers among {among} nodes without a label:",
         "  false alarms allowed    flagged            flagged if all were of known classes",
     ]
     for row in summary["alarms"]:

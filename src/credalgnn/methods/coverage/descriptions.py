@@ -13,13 +13,16 @@ from torch import Tensor
 from ...graphs import Graph
 from ...nn import SparseMatrix
 from ...nn.backbones import Features
-from ..inputs import inputs
+from ..pieces import VALUES, edge_blocks, feature_pieces, feature_rows, in_means, moments, slices
+from ..scratch import let_go, scratch
 from .one_thread import one_thread
 
 Array = NDArray[Any]
 
 DIMENSIONS = 32  # of the features' projection,
 RAW_UP_TO = 64  # where there are more features than this
+SUMMED = 1 << 22  # features that are summed at a time
+GROUP = 3 << 28  # bytes of the projections that are carried along edges at a time
 BASIS_ROWS = 50_000  # nodes from which the projection is learnt; more would not change it
 OWN_STATISTICS = ("feature sum", "active features", "in-degree", "out-degree")
 STATISTICS = (
@@ -52,12 +55,13 @@ class Describer:
     def of(cls, graph: Graph, seed: int) -> Describer:
         """Learn the scales and the projection from all nodes of a graph; no label is looked at."""
         raw = _statistics(graph)
-        centre, scale = raw.mean(0), _safe(raw.std(0, unbiased=False))
-        x, _ = inputs(graph)
+        parts = slices(len(raw), VALUES // raw.shape[1])
+        centre, scale = moments(torch.from_numpy(raw[part]) for part in parts)
         width = graph.num_features
         feature_centre, feature_scale = torch.zeros(width), torch.ones(width)
-        if isinstance(x, Tensor):
-            feature_centre, feature_scale = x.mean(0), _safe(x.std(0, unbiased=False))
+        if graph.features.layout != torch.sparse_csr:
+            feature_centre, feature_scale = moments(x for _, x in feature_pieces(graph) if isinstance(x, Tensor))
+            feature_scale = _safe(feature_scale)
         basis = torch.eye(width)
         if width > RAW_UP_TO:
             from sklearn.utils.extmath import randomized_svd
@@ -65,20 +69,38 @@ class Describer:
             rows = torch.arange(graph.num_nodes)
             if len(rows) > BASIS_ROWS:
                 rows = torch.from_numpy(np.random.default_rng(seed).choice(len(rows), BASIS_ROWS, replace=False))
-            sample = _scaled(x, feature_centre, feature_scale, rows.sort().values)
+            sample = _scaled(feature_rows(graph, rows.sort().values), feature_centre, feature_scale)
             matrix = _scipy(sample) if isinstance(sample, SparseMatrix) else sample.numpy()
             with one_thread():
                 _, _, transposed = randomized_svd(matrix, min(DIMENSIONS, *matrix.shape), n_iter=3, random_state=seed)
             basis = torch.from_numpy(np.ascontiguousarray(transposed.T.astype(np.float32)))
-        return cls(centre, scale, feature_centre, feature_scale, basis)
+        return cls(centre, _safe(scale), feature_centre, feature_scale, basis)
 
     def __call__(self, graph: Graph) -> Array:
-        """The rows of all nodes, float32."""
-        x, edges = inputs(graph)
-        statistics = (_statistics(graph) - self.centre) / self.scale
-        own = _scaled(x, self.feature_centre, self.feature_scale) @ self.basis
-        near = edges.mean @ own
-        return torch.cat([statistics.float(), own, near, edges.mean @ near], 1).numpy()
+        """The rows of all nodes, float32; those of a large graph are in a mapped file, to be read in pieces."""
+        count, width = graph.num_nodes, self.basis.shape[1]
+        rows = scratch((count, len(STATISTICS) + 3 * width))
+        raw = _statistics(graph)
+        for part in slices(count, VALUES // raw.shape[1]):
+            rows[part, : len(STATISTICS)] = (torch.from_numpy(raw[part]) - self.centre) / self.scale
+            let_go(raw)
+            let_go(rows)
+        del raw
+        group = -(-width // -(-4 * count * width // GROUP))  # columns that are carried along edges at a time
+        for first in range(0, width, group):
+            basis = self.basis[:, first : first + group].contiguous()
+            own = torch.empty(count, basis.shape[1])
+            for part, x in feature_pieces(graph):
+                own[part] = _scaled(x, self.feature_centre, self.feature_scale) @ basis
+            near = torch.empty_like(own)
+            for part, mean in in_means(graph, own):
+                near[part] = mean
+            for part, mean in in_means(graph, near):
+                for number, block in enumerate((own[part], near[part], mean)):
+                    start = len(STATISTICS) + number * width + first
+                    rows[part, start : start + group] = block
+                let_go(rows)
+        return rows
 
 
 def _safe(scale: Tensor) -> Tensor:
@@ -86,12 +108,11 @@ def _safe(scale: Tensor) -> Tensor:
     return torch.where(scale > 1e-12, scale, 1.0)
 
 
-def _scaled(x: Features, centre: Tensor, scale: Tensor, rows: Tensor | None = None) -> Features:
+def _scaled(x: Features, centre: Tensor, scale: Tensor) -> Features:
     if isinstance(x, Tensor):
-        return ((x if rows is None else x[rows]) - centre) / scale
-    chosen = x if rows is None else x.rows(rows)
-    length = chosen.map(Tensor.square).row_sums().sqrt().clamp_min(1e-12)
-    return chosen.map(lambda values: values / length.repeat_interleave(chosen.starts.diff().long()))
+        return (x - centre) / scale
+    length = x.map(Tensor.square).row_sums().sqrt().clamp_min(1e-12)
+    return x.map(lambda values: values / length.repeat_interleave(x.starts.diff().long()))
 
 
 def _scipy(matrix: SparseMatrix) -> Any:
@@ -101,24 +122,37 @@ def _scipy(matrix: SparseMatrix) -> Any:
     return csr_matrix(arrays, shape=matrix.shape)
 
 
-def _statistics(graph: Graph) -> Tensor:
+def _statistics(graph: Graph) -> Array:
     """``log(1 + x)`` of a node's own statistics, and their means over in- and out-neighbours, float64 ``[N, 12]``."""
-    x, _ = inputs(graph)
-    if isinstance(x, SparseMatrix):
-        total = x.map(lambda values: values.double().abs()).row_sums()
-        active = x.starts.diff().double()
-    else:
-        total, active = x.double().abs().sum(1), (x != 0).double().sum(1)
-    source, target = graph.edge_index
-    counts = [torch.bincount(end, minlength=graph.num_nodes).double() for end in (target, source)]
-    own = torch.stack([total, active, *counts], 1).log1p()
-    means = []
-    for (here, there), count in zip(((target, source), (source, target)), counts, strict=True):
-        sums = torch.stack(
-            [torch.bincount(here, column[there], minlength=graph.num_nodes) for column in own.unbind(1)], 1
-        )
-        means.append(sums / count.clamp_min(1.0)[:, None])
-    return torch.cat([own, *means], 1)
+    count = graph.num_nodes
+    total, active = torch.empty(2, count, dtype=torch.float64)
+    for part, x in feature_pieces(graph, SUMMED):
+        if isinstance(x, SparseMatrix):
+            total[part] = x.map(lambda values: values.double().abs()).row_sums()
+            active[part] = x.starts.diff().double()
+        else:
+            total[part], active[part] = x.double().abs().sum(1), (x != 0).double().sum(1)
+    out = torch.zeros(count, dtype=torch.int64)
+    for block in edge_blocks(graph):
+        out.index_add_(0, block.sources, out.new_ones(()).expand(len(block.sources)))
+    counts = graph.in_edges.starts.diff().double(), out.double()
+    own = [column.log1p() for column in (total, active, *counts)]
+    statistics = scratch((count, len(STATISTICS)), np.float64)
+    sums = [torch.zeros(count, dtype=torch.float64) for _ in own]
+    known = len(own)
+    for block in edge_blocks(graph):
+        part = block.nodes
+        degree = counts[0][part].clamp_min(1.0)
+        for number, column in enumerate(own):
+            statistics[part, number] = column[part]
+            statistics[part, known + number] = block.sums(column.index_select(0, block.sources)) / degree
+            sums[number].index_add_(0, block.sources, block.spread(column[part]))
+        let_go(statistics)
+    for part in slices(count, VALUES // len(STATISTICS)):
+        for number, column in enumerate(sums):
+            statistics[part, 2 * known + number] = column[part] / counts[1][part].clamp_min(1.0)
+        let_go(statistics)
+    return statistics
 
 
 def labelled_shares(graph: Graph, labelled: Tensor, known: Tensor) -> Array:
@@ -128,14 +162,19 @@ def labelled_shares(graph: Graph, labelled: Tensor, known: Tensor) -> Array:
     added that is as labelled as the average, so that few neighbours say little. Self-loops do not count: a node must
     not be told about itself.
     """
-    source, target = graph.edge_index
-    apart = source != target
-    source, target = source[apart], target[apart]
-    known = known.double()
-    marked = labelled.double() * known
-    average = marked.sum() / known.sum().clamp_min(1.0)
-    shares = []
-    for here, there in ((target, source), (source, target)):
-        hits, seen = (torch.bincount(here, x[there], minlength=graph.num_nodes) for x in (marked, known))
-        shares.append((hits + average) / (seen + 1.0))
-    return torch.stack(shares, 1).float().numpy()
+    marked = labelled & known
+    average = marked.sum().double() / known.sum().clamp_min(1).double()
+    counts = torch.zeros(4, graph.num_nodes, dtype=torch.int32)  # labelled and known ones, among in- and out-neighbours
+    for block in edge_blocks(graph):
+        first, last = block.nodes.start, block.nodes.stop
+        target = block.spread(torch.arange(first, last, dtype=block.sources.dtype))
+        apart = block.sources != target
+        for number, which in enumerate((marked, known)):
+            yes = (which.index_select(0, block.sources) & apart).int()
+            counts[number, block.nodes].index_add_(0, target - first, yes)
+            counts[2 + number].index_add_(0, block.sources, (block.spread(which[block.nodes]) & apart).int())
+    shares = np.empty((graph.num_nodes, 2), np.float32)
+    for side, (hits, seen) in enumerate((counts[:2], counts[2:])):
+        for part in slices(graph.num_nodes, VALUES):
+            shares[part, side] = (hits[part].double() + average) / (seen[part].double() + 1.0)
+    return shares

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,8 @@ import torch
 from torch import Tensor
 
 from ...graphs import Graph
+from ..pieces import VALUES, edge_blocks, moments, slices
+from ..scratch import let_go
 from .descriptions import STATISTICS, Array, Describer
 from .model import StoredModels
 
@@ -159,16 +162,22 @@ def reasons_for(models: StoredModels, describer: Describer, rows: Array, typical
 
 def neighbours_of(graph: Graph, node: int) -> Tensor:
     """The other ends of a node's edges, in either direction, each once."""
-    source, target = graph.edge_index
-    ends = torch.cat([source[target == node], target[source == node]])
-    unique: Tensor = torch.unique(ends[ends != node])
+    starts, sources, _ = graph.in_edges
+    ends = [sources[int(starts[node]) : int(starts[node + 1])].long()]
+    for block in edge_blocks(graph):
+        places = (block.sources == node).nonzero().squeeze(1)
+        ends.append(block.nodes.start + torch.searchsorted(block.starts, places, right=True) - 1)
+    found = torch.cat(ends)
+    unique: Tensor = torch.unique(found[found != node])
     return unique
 
 
 def most_similar(rows: Array, node: int, count: int) -> Array:
     """The nodes whose descriptions are nearest to that of a node, without the node itself."""
-    scale = np.maximum(rows.std(0), 1e-9)
-    distance = np.square((rows - rows[node]) / scale).sum(1)
+    scale, own = _scale(rows), rows[node]
+    distance = np.empty(len(rows), rows.dtype)
+    for part in _pieces(rows):
+        distance[part] = np.square((rows[part] - own) / scale).sum(1)
     distance[node] = np.inf
     nearest: Array = np.argsort(distance, kind="stable")[: min(count, len(rows) - 1)]
     return nearest
@@ -183,15 +192,43 @@ def nearest(rows: Array, nodes: Tensor, labelled: Tensor) -> Tensor:
         labelled: Node numbers; of very many, some, evenly spread.
     """
     labelled = labelled[:: len(labelled) // COMPARED + 1]
-    points = torch.from_numpy(rows / np.maximum(rows.std(0), 1e-9)).float()
+    scale = _scale(rows)
+    known = torch.from_numpy(rows[labelled.numpy()] / scale).float()
     count = min(NEAREST, max(1, len(labelled) - 1))
     result = []
     for start in range(0, len(nodes), PIECE):
         part = nodes[start : start + PIECE]
-        distance = torch.cdist(points[part], points[labelled])
+        distance = torch.cdist(torch.from_numpy(rows[part.numpy()] / scale).float(), known)
         distance[part[:, None] == labelled] = torch.inf
         result.append(labelled[distance.topk(count, largest=False).indices])
     return torch.cat(result)
+
+
+def usual_share(graph: Graph, labelled: Tensor) -> float:
+    """The mean share of labelled nodes among the neighbours of labelled nodes that have any."""
+    found = []
+    for block in edge_blocks(graph):
+        source = block.sources.long()
+        target = block.spread(torch.arange(block.nodes.start, block.nodes.stop))
+        for here, there in ((source, target), (target, source)):
+            counts = labelled[here] & (here != there)
+            found.append(torch.unique(here[counts] * graph.num_nodes + there[counts]))
+    pairs = torch.unique(torch.cat(found))
+    _, here = torch.unique(pairs // graph.num_nodes, return_inverse=True)
+    hits = torch.bincount(here, labelled[pairs % graph.num_nodes].double())
+    return float((hits / torch.bincount(here)).mean()) if len(pairs) else 0.0
+
+
+def _pieces(rows: Array) -> Iterator[slice]:
+    for part in slices(len(rows), VALUES // rows.shape[1]):
+        yield part
+        let_go(rows)
+
+
+def _scale(rows: Array) -> Array:
+    """Of each column, what to divide by."""
+    scale: Array = moments(torch.from_numpy(rows[part]) for part in _pieces(rows))[1].numpy()
+    return np.maximum(scale, 1e-9)
 
 
 def _raw(describer: Describer, statistics: Array) -> Array:

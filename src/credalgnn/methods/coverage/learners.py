@@ -9,12 +9,15 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..pieces import slices
+
 Array: TypeAlias = NDArray[Any]
 
 TREES = 100
 LEAF = 5  # training nodes in a leaf at least
 ROWS_A_TREE = 5_000  # so that the time does not grow with the graph
 DECAY = 0.1  # inverse strength of the logistic regression's L2 penalty
+STACKED = 1 << 20  # nodes whose loss is summed at a time
 CHUNK = 1 << 16  # nodes that go through the trees at a time
 LIMIT = 1e-4  # no estimate is surer than this
 
@@ -131,15 +134,19 @@ def stack(members: Array, labelled: Array, ridge: float = 1.0) -> tuple[Array, f
     from scipy.optimize import minimize
 
     centre = members.mean(1)
-    centred = members - centre[:, None]
     y = labelled.astype(np.float64)
 
     def loss(parameters: Array) -> tuple[float, Array]:
         bias, weights = parameters[0], parameters[1:]
-        z = bias + weights @ centred
-        error = 1.0 / (1.0 + np.exp(-z)) - y
-        value = np.logaddexp(0.0, z).sum() - y @ z + ridge * weights @ weights / 2.0
-        return value, np.concatenate([[error.sum()], centred @ error + ridge * weights])
+        value, slope, gradient = 0.0, 0.0, np.zeros(len(members))
+        for part in slices(len(y), STACKED):
+            centred, known = members[:, part] - centre[:, None], y[part]
+            z = bias + weights @ centred
+            error = 1.0 / (1.0 + np.exp(-z)) - known
+            value += np.logaddexp(0.0, z).sum() - known @ z
+            slope, gradient = slope + error.sum(), gradient + centred @ error
+        value += ridge * weights @ weights / 2.0
+        return value, np.concatenate([[slope], gradient + ridge * weights])
 
     start = np.concatenate([[float(logit(y.mean()))], np.full(len(members), 1.0 / len(members))])
     bounds = [(None, None), *[(0.0, None)] * len(members)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -13,12 +13,13 @@ from torch import Tensor
 from ...graphs import Graph, GraphError, node_numbers
 from ...sets import IntervalSet, widen
 from .. import scores
+from ..answers import PIECE, Predictor
 from ..given import Given
 from ..known_nodes import KnownNodes
 from ..posthoc import OnModel, check_positive
 from ..prediction import MethodError, Prediction
 from .descriptions import Array, Describer
-from .explain import NAMED, SIMILAR, Explanation, Reason, most_similar, nearest, neighbours_of, reasons_for
+from .explain import NAMED, SIMILAR, Explanation, Reason, most_similar, nearest, neighbours_of, reasons_for, usual_share
 from .model import FOLDS, Coverage, Diagnosis, StoredModels, estimate
 from .strangeness import Strangeness
 
@@ -27,6 +28,7 @@ STEEPNESS = 4.0  # power of the relative coverage in the number of labels near a
 MOST = 1.0 - 1e-6  # the largest share of log2 C that EU may be; at 1 all classes would become alike
 CAUTION = 2.0  # penalty that keeps the temperature near 1 where the validation nodes say little
 TYPICAL = 2_000  # descriptions of training nodes that are kept, to say what is usual and what is strange
+JUDGED = 100_000  # validation nodes, at the most, that temperature and strangeness are judged by
 LOOKED_AT = 10_000  # nodes whose widths are part of the diagnosis
 
 
@@ -64,6 +66,7 @@ class CredalCoverage(OnModel):
     score_names = ("EU", "AU", "TU", "coverage")
     uses_unlabelled = True
     is_credal = True
+    works_by_pieces = True
 
     def _check(self) -> None:
         super()._check()
@@ -75,7 +78,9 @@ class CredalCoverage(OnModel):
         view = given.view
         graph = view.val_graph
         self.class_names = view.class_names
-        self.temperature_ = _temperature(self._logits(graph)[view.val], graph.labels[view.val])
+        val = view.val[:: len(view.val) // JUDGED + 1]
+        logits = self._logits(graph)
+        self.temperature_ = _temperature(logits(val), graph.labels[val])
         self.labels_ = len(view.train) / view.num_classes  # a class, on average
         self.describer_ = Describer.of(graph, self.seed)
         rows = self.describer_(graph)
@@ -87,15 +92,17 @@ class CredalCoverage(OnModel):
             self.coverage_, self.models_, self._held_out = estimate(rows, labelled, self.seed, graph, given.progress)
         kept = view.train[:: len(view.train) // TYPICAL + 1]
         self.rows_ = torch.from_numpy(rows[kept.numpy()])
-        entropy, val = self._entropy(graph), view.val.numpy()
+        entropy = self._entropy(graph, logits)
         self.strangeness_ = Strangeness.fit(
-            self.rows_.numpy(), graph.labels[kept].numpy(), rows[val], entropy[val], self.seed
+            self.rows_.numpy(), graph.labels[kept].numpy(), rows[val.numpy()], entropy[val.numpy()], self.seed
         )
         self.doubt_ = entropy if self.strangeness_ is None else self.strangeness_(rows, entropy)
         self.train_ = KnownNodes.of(graph, view.train)
         self._forget()
         others = (~labelled).nonzero().squeeze(-1)
-        widest = self._credal(graph, others[:: len(others) // LOOKED_AT + 1], self.coverage_).width.amax(-1)
+        some = others[:: len(others) // LOOKED_AT + 1]
+        midpoints = logits(some) / self.temperature_
+        widest = self._credal(midpoints, some, self.coverage_, self.doubt_).width.amax(-1)
         self.widths_ = widest.quantile(torch.tensor([0.1, 0.5, 0.9], dtype=widest.dtype))
 
     def coverage(self, graph: Graph | None = None) -> Tensor:
@@ -127,7 +134,7 @@ class CredalCoverage(OnModel):
         relative = coverage.log_relative
         weakest = near[np.argsort(relative[near.numpy()], kind="stable")[:NAMED]].tolist()
         similar = most_similar(rows, node, SIMILAR)
-        covered = float(coverage.covered[node])
+        covered = float(coverage.covered(np.array([node]))[0])
         return Explanation(
             node=node,
             predicted=self.class_names[int(prediction.classes[0])],
@@ -138,7 +145,7 @@ class CredalCoverage(OnModel):
             reasons=self._reasons(rows[[node]])[0],
             neighbours=len(near),
             labelled_neighbours=int(labelled[near].sum()) if bool(labelled.any()) else None,
-            usual_share=_usual_share(graph, labelled),
+            usual_share=usual_share(graph, labelled),
             least_covered=tuple((other, min(1.0, math.exp(relative[other]))) for other in weakest),
             labelled_similar=int(labelled[similar].sum()) if bool(labelled.any()) else None,
             similar=len(similar),
@@ -212,40 +219,54 @@ class CredalCoverage(OnModel):
         return f"{message}: {self.coverage_.diagnosis}; {widths}"
 
     def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        return self._predict_by(self._coverage(graph), graph, nodes)
+        return self._predictor(graph)(nodes)
 
     def _predict_held_out(self, graph: Graph, nodes: Tensor) -> Prediction:
-        return self._predict_by(self._held_out, graph, nodes)
+        return self._by(self._held_out, graph)(nodes)
 
     def _judges_alike(self, graph: Graph) -> bool:
         """Not where the models of ``fit`` serve: they were told that calibration nodes are not labelled."""
         return graph.content == self.train_.content or (self.reestimate and self._can_estimate(self._labelled(graph)))
 
-    def _predict_by(self, coverage: Coverage, graph: Graph, nodes: Tensor) -> Prediction:
-        result = Prediction.of_credal(nodes, self._credal(graph, nodes, coverage), self.class_names)
-        point = self._midpoints(graph, nodes).softmax(-1)  # calibrated, in the set, and with the same classes
-        missing = -torch.from_numpy(coverage.log_relative)[nodes]
-        return replace(result, scores={**result.scores, "coverage": missing}, probabilities=point)
+    def _predictor(self, graph: Graph) -> Predictor:
+        return self._by(self._coverage(graph), graph)
 
-    def _logits(self, graph: Graph) -> Tensor:
-        """The midpoints before temperature: logits, or logarithms of the probabilities that decide the classes."""
+    def _by(self, coverage: Coverage, graph: Graph) -> Predictor:
+        """Predicts nodes of a graph by the coverage that they have."""
+        logits = self._logits(graph)
+        doubt = self._doubt(graph, logits)
+
+        def predict(nodes: Tensor) -> Prediction:
+            midpoints = logits(nodes) / self.temperature_
+            result = Prediction.of_credal(nodes, self._credal(midpoints, nodes, coverage, doubt), self.class_names)
+            point = midpoints.softmax(-1)  # calibrated, in the set, and with the same classes
+            missing = -torch.from_numpy(coverage.log_relative)[nodes]
+            return replace(result, scores={**result.scores, "coverage": missing}, probabilities=point)
+
+        return predict
+
+    def _logits(self, graph: Graph) -> Callable[[Tensor], Tensor]:
+        """The midpoints before temperature, of nodes: logits, or logarithms of probabilities that decide classes."""
         if self.model_.has_outputs and not self.model_.is_credal:
-            return self.model_.outputs(graph).logits.double()
-        probabilities = self.model_.predict(graph).probabilities
-        if probabilities is None:
-            raise MethodError(f"{type(self.model_).__name__} predicts no classes, so it can give no midpoints")
-        return probabilities.double().clamp_min(torch.finfo(torch.float64).tiny).log()
+            known = self.model_.outputs(graph).logits
+            return lambda nodes: known[nodes].double()
+        predict = self.model_._predictor(self.model_._graph(graph))
 
-    def _midpoints(self, graph: Graph, nodes: Tensor) -> Tensor:
-        return self._logits(graph)[nodes] / self.temperature_
+        def logarithms(nodes: Tensor) -> Tensor:
+            with torch.no_grad():
+                probabilities = predict(nodes).probabilities
+            if probabilities is None:
+                raise MethodError(f"{type(self.model_).__name__} predicts no classes, so it can give no midpoints")
+            return probabilities.double().clamp_min(torch.finfo(torch.float64).tiny).log()
 
-    def _credal(self, graph: Graph, nodes: Tensor, coverage: Coverage) -> IntervalSet:
-        midpoints = self._midpoints(graph, nodes)
-        covered = torch.from_numpy(coverage.covered)[nodes]
+        return logarithms
+
+    def _credal(self, midpoints: Tensor, nodes: Tensor, coverage: Coverage, doubt: Array) -> IntervalSet:
+        covered = torch.from_numpy(coverage.covered(nodes.numpy()))
         uncovered = self.strength / (self.strength + self.labels_ * covered**STEEPNESS)
         most = math.log2(len(self.class_names))
-        doubt = (1.0 - coverage.diagnosis.trust) * torch.from_numpy(self._doubt(graph))[nodes]
-        return widen(midpoints, (1.0 - (1.0 - uncovered) * (1.0 - doubt)).clamp(0.0, MOST) * most)
+        doubted = (1.0 - coverage.diagnosis.trust) * torch.from_numpy(doubt)[nodes]
+        return widen(midpoints, (1.0 - (1.0 - uncovered) * (1.0 - doubted)).clamp(0.0, MOST) * most)
 
     def _forget(self) -> None:
         """Nothing is known of graphs other than the fitted one."""
@@ -260,19 +281,21 @@ class CredalCoverage(OnModel):
             self._described = known = graph.content, self.describer_(graph)
         return known[1]
 
-    def _entropy(self, graph: Graph) -> Array:
+    def _entropy(self, graph: Graph, logits: Callable[[Tensor], Tensor]) -> Array:
         """Of the point predictions, as a share of log2 C."""
-        entropy = scores.entropy(self._logits(graph) / self.temperature_)
-        share: Array = entropy.numpy() / math.log2(len(self.class_names))
+        share = np.empty(graph.num_nodes)
+        for part in torch.arange(graph.num_nodes).split(PIECE):
+            share[part.numpy()] = scores.entropy(logits(part) / self.temperature_).numpy()
+        share /= math.log2(len(self.class_names))
         return share
 
-    def _doubt(self, graph: Graph) -> Array:
+    def _doubt(self, graph: Graph, logits: Callable[[Tensor], Tensor]) -> Array:
         """What widens sets where coverage is not to be trusted: how strange nodes are, or the entropy."""
         if graph.content == self.train_.content:
             return self.doubt_
         known = self._doubted
         if known is None or known[0] != graph.content:
-            entropy = self._entropy(graph)
+            entropy = self._entropy(graph, logits)
             strange = self.strangeness_
             self._doubted = known = graph.content, entropy if strange is None else strange(self._rows(graph), entropy)
         return known[1]
@@ -347,17 +370,6 @@ def _enough(labelled: Tensor) -> bool:
     """Whether there are two labelled nodes, and two others, a fold."""
     count = int(labelled.sum())
     return min(count, len(labelled) - count) >= 2 * FOLDS
-
-
-def _usual_share(graph: Graph, labelled: Tensor) -> float:
-    """The mean share of labelled nodes among the neighbours of labelled nodes that have any."""
-    source, target = graph.edge_index[:, graph.edge_index[0] != graph.edge_index[1]]
-    pairs = torch.unique(torch.cat([source * graph.num_nodes + target, target * graph.num_nodes + source]))
-    here, there = pairs // graph.num_nodes, pairs % graph.num_nodes
-    count = torch.bincount(here, minlength=graph.num_nodes)
-    hits = torch.bincount(here, labelled[there].double(), minlength=graph.num_nodes)
-    some = labelled & (count > 0)
-    return float((hits[some] / count[some]).mean()) if bool(some.any()) else 0.0
 
 
 def _temperature(logits: Tensor, labels: Tensor) -> float:

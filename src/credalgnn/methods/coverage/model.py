@@ -18,6 +18,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ...graphs import Graph
+from ..pieces import slices
+from ..scratch import let_go
 from .descriptions import STATISTICS, Array, labelled_shares
 from .learners import Forest, Learner, Logistic, arrays_of, learner_of, stack
 from .one_thread import one_thread
@@ -86,13 +88,15 @@ class Coverage:
     log_relative: Array
     diagnosis: Diagnosis
 
-    @property
-    def covered(self) -> Array:
+    def covered(self, nodes: Array | slice = slice(None)) -> Array:
         """The probability that nodes like this one belong to what was labelled: ``min(q, 1)`` (Elkan and Noto 2008).
 
         Rounded off at the corner, so that no two nodes become equal.
+
+        Args:
+            nodes: Their numbers; by default all.
         """
-        covered: Array = np.exp(-np.logaddexp(0.0, -SHARPNESS * self.log_relative) / SHARPNESS)
+        covered: Array = np.exp(-np.logaddexp(0.0, -SHARPNESS * self.log_relative[nodes]) / SHARPNESS)
         return covered
 
 
@@ -127,10 +131,13 @@ class StoredModels:
     def __call__(self, rows: Array) -> Coverage:
         """Coverage of nodes by their descriptions: the mean log-odds of the folds' models."""
         total = np.zeros(len(rows))
-        for learners in self.learners:
-            for number, weight, learner in zip(PLAIN, self.weights, learners, strict=True):
-                if weight > 0:
-                    total += weight * learner.logits(_columns(rows, None, MEMBERS[number]))
+        for piece in slices(len(rows), PIECE):
+            part = rows[piece]
+            for learners in self.learners:
+                for number, weight, learner in zip(PLAIN, self.weights, learners, strict=True):
+                    if weight > 0:
+                        total[piece] += weight * learner.logits(_columns(part, None, MEMBERS[number]))
+            let_go(rows)
         return Coverage(self.scale.relative(total / len(self.learners)), self.diagnosis)
 
     def state(self) -> dict[str, Array]:
@@ -175,7 +182,7 @@ def estimate(
     """Cross-fitted coverage of described nodes, and models for others.
 
     Args:
-        rows: Descriptions ``[N, D]``.
+        rows: Descriptions ``[N, D]``; read in pieces.
         labelled: Which nodes are labelled, ``[N]``.
         seed: Of the folds and of the trees.
         graph: Whose nodes these are, if they are all of one: models then see which neighbours are labelled, too.
@@ -195,24 +202,36 @@ def estimate(
         member = MEMBERS[number]
         chosen = _sample(y, fold != k, np.random.default_rng([seed, k]))
         own_seed = int(np.random.default_rng([seed, k, number]).integers(2**31))
-        learner = member.kind.fit(_columns(rows, around[k], member, chosen), y[chosen], own_seed)
-        held = np.flatnonzero(fold == k)
-        for part in np.array_split(held, len(held) // PIECE + 1):
-            out_of_fold[number, part] = learner.logits(_columns(rows, around[k], member, part))
-        if not member.shares:
-            learners[job] = learner.first(STORED_TREES) if isinstance(learner, Forest) else learner
+        learners[job] = member.kind.fit(_columns(rows[chosen], around[k], member, chosen), y[chosen], own_seed)
+        let_go(rows)
+
+    def judge(job: tuple[slice, int]) -> None:
+        """What the models of a fold say of the nodes of a piece that they were not told about."""
+        piece, k = job
+        nodes = piece.start + np.flatnonzero(fold[piece] == k)
+        part = rows[nodes]
+        for number in numbers:
+            out_of_fold[number, nodes] = learners[number, k].logits(_columns(part, around[k], MEMBERS[number], nodes))
+        let_go(rows)
 
     jobs = [(number, k) for k in range(FOLDS) for number in numbers]
+    parts = [(piece, k) for piece in slices(len(y), PIECE) for k in range(FOLDS)]
     hidden = None if progress is None else not progress
     with one_thread(), ThreadPoolExecutor(torch.get_num_threads()) as pool:  # a model a core, not all on all
-        done = pool.map(fit, jobs)
-        for _ in tqdm(done, total=len(jobs), desc="coverage", unit="model", delay=3, disable=hidden, leave=False):
-            pass
+        for unit, work, among in (("model", fit, jobs), ("part", judge, parts)):
+            done = pool.map(work, among)  # type: ignore[arg-type]
+            for _ in tqdm(done, total=len(among), desc="coverage", unit=unit, delay=3, disable=hidden, leave=False):
+                pass
+    del around
     plain = _combined(out_of_fold[list(PLAIN)], y)
     whole = plain if graph is None else _combined(out_of_fold, y)
-    by_fold = tuple(tuple(learners[number, k] for number in PLAIN) for k in range(FOLDS))
+    by_fold = tuple(tuple(_to_store(learners[number, k]) for number in PLAIN) for k in range(FOLDS))
     models = StoredModels(by_fold, plain.weights, plain.scale, plain.coverage.diagnosis)
     return Estimate(whole.coverage, models, plain.coverage)
+
+
+def _to_store(learner: Learner) -> Learner:
+    return learner.first(STORED_TREES) if isinstance(learner, Forest) else learner
 
 
 class _Combined(NamedTuple):
@@ -238,7 +257,7 @@ def _combined(members: Array, y: Array) -> _Combined:
     scale = scale._replace(reference=float(np.quantile(scale.log_probability(logits)[y == 1], REFERENCE)))
     diagnosis = Diagnosis(float(roc_auc_score(y, log_odds)), loss, base, trust, 0.0)
     coverage = Coverage(scale.relative(logits), diagnosis)
-    uncovered = float(1.0 - coverage.covered[y == 0].mean()) if trust > 0.0 else 0.0
+    uncovered = float(1.0 - coverage.covered(y == 0).mean()) if trust > 0.0 else 0.0
     diagnosis = replace(diagnosis, uncovered=uncovered)
     return _Combined(Coverage(coverage.log_relative, diagnosis), weights, scale)
 
@@ -248,14 +267,13 @@ def _base_loss(share: float) -> float:
     return -sum(p * math.log(p) for p in (share, 1.0 - share) if p > 0.0)
 
 
-def _columns(rows: Array, shares: Array | None, member: Member, chosen: Array | None = None) -> Array:
-    """The columns that a member reads, of all nodes or of some."""
-    part = rows if chosen is None else rows[chosen]
-    part = part if member.projections else part[:, : len(STATISTICS)]
+def _columns(rows: Array, shares: Array | None, member: Member, nodes: Array | None = None) -> Array:
+    """Of described nodes, the columns that a member reads; ``nodes`` says whose shares these are."""
+    part = rows if member.projections else rows[:, : len(STATISTICS)]
     if not member.shares:
         return part
     assert shares is not None
-    return np.concatenate([part, shares if chosen is None else shares[chosen]], 1)
+    return np.concatenate([part, shares[nodes]], 1)
 
 
 def _folds(y: Array, seed: int) -> Array:

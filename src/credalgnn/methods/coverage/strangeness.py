@@ -5,11 +5,15 @@ Labels of training nodes are read, and no others.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import torch
 
+from ..pieces import slices
+from ..scratch import let_go
 from .descriptions import OWN_STATISTICS, STATISTICS, Array
 from .learners import DECAY, stack
 from .one_thread import one_thread
@@ -19,7 +23,7 @@ NEAREST = 10  # typical nodes whose distance counts
 LEAST = 10  # nodes that it takes to say what is usual
 PER_CLASS = 30  # labels of a class, on average, below which pretended strangers say too little
 RIDGE = 0.01  # added to variances of about 1: the two statistics of binary features are equal
-PIECE = 1 << 14  # nodes that are compared at a time
+PIECE = 1 << 12  # nodes that are compared at a time
 SIZES = OWN_STATISTICS.index("in-degree")  # feature sum and active features: a growing graph does not change them
 
 
@@ -93,7 +97,8 @@ def _pretend(rows: Array, labels: Array, seed: int) -> Array | None:
             if len(np.unique(labels[taught])) < 2 or usual.sum() < LEAST:
                 continue
             with one_thread():
-                evidence = _evidence(rows[taught], rows, _proxy_entropy(rows[taught], labels[taught], rows))
+                entropy = _proxy_entropy(rows[taught], labels[taught], rows)
+            evidence = _evidence(rows[taught], rows, entropy)
             judged = (half != teaching) & ((group == stranger) | (known_with == stranger))
             result.append(_standardised(evidence, *_usual(evidence[:, usual]))[:, judged])
             strangers.append(group[judged] == stranger)
@@ -142,8 +147,8 @@ def _evidence(typical: Array, rows: Array, entropy: Array) -> Array:
     directions = _directions(typical[:, away])
     nearest = min(NEAREST, len(directions))
     rare, far = np.empty(len(rows)), np.empty(len(rows))
-    for start in range(0, len(rows), PIECE):
-        part = slice(start, start + PIECE)
+
+    def compare(part: slice) -> None:
         own = (rows[part, :SIZES] - centre) @ whiten
         exponent = sum(np.square(own[:, [k]] - points[:, k]) for k in range(SIZES)) / (-2.0 * bandwidth**2)
         most = exponent.max(1)
@@ -151,6 +156,10 @@ def _evidence(typical: Array, rows: Array, entropy: Array) -> Array:
         cosine = _directions(rows[part, away]) @ directions.T
         closest = np.partition(cosine, len(directions) - nearest, 1)[:, len(directions) - nearest :]
         far[part] = np.sqrt(np.maximum(2.0 - 2.0 * closest, 0.0)).mean(1)
+        let_go(rows)
+
+    with one_thread(), ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        list(pool.map(compare, slices(len(rows), PIECE)))
     return np.stack([entropy, rare, far])
 
 

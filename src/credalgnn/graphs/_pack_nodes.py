@@ -1,0 +1,381 @@
+"""Tables of nodes, streamed into arrays: features, classes, and a key of 64 bits for each id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._edge_kernels import hash_texts
+from ._mapped import Pieces, Writer
+from ._shards import Batch, Shard, batches, column_types
+from ._table_columns import NO_LABEL, ids_of, is_number, labels_of, numbers_of
+from ._table_files import plain, pyarrow_modules
+from .errors import GraphError
+from .tables import INDEX, Columns
+
+LONGEST = 255  # characters of an id
+MOST_CLASSES = 1_000_000
+CHUNK = 1 << 18  # ids that are written at a time
+
+
+class Wanted(NamedTuple):
+    """What is read of tables of nodes.
+
+    Args:
+        columns: Which columns are what.
+        delimiter: What stands between the fields of text files; None: found in each header.
+        dtype: What features are kept as.
+        rows: How many rows are read at a time.
+    """
+
+    columns: Columns
+    delimiter: str | None
+    dtype: str
+    rows: int
+
+
+class NodeState:
+    """What is known of the nodes so far; as JSON it is part of the journal.
+
+    Args:
+        values: As ``json`` gave it back; None at the beginning.
+    """
+
+    def __init__(self, values: dict[str, Any] | None = None) -> None:
+        values = values or {}
+        self.rows: int = values.get("rows", 0)
+        self.shards: list[int] = values.get("shards", [])  # rows in each shard that is done
+        self.text: bool | None = values.get("text")  # whether ids are text; None: nothing is known yet
+        self.bytes: int = values.get("bytes", 0)  # of ids that are text
+        self.longest: int = values.get("longest", 1)  # characters of one
+        self.in_order: bool = values.get("in_order", True)  # whether ids are 0, 1, 2, ...
+        self.labels: dict[str, int] = {name: number for number, name in enumerate(values.get("labels", []))}
+        self.columns: list[str] = values.get("columns", [])  # those that are features
+        self.features: list[str] = values.get("features", [])
+        self.width: int = values.get("width", 0)
+
+    def values(self) -> dict[str, Any]:
+        """As ``json`` can write it."""
+        return {**vars(self), "labels": list(self.labels)}
+
+
+class NodeWriter:
+    """Streams shards of nodes into a folder.
+
+    Args:
+        folder: Where the arrays of the graph go.
+        work: Where what is needed on the way goes.
+        wanted: What is read.
+        state: How far an earlier command came.
+        numbers: Whether ids of text files may become numbers, as those of edges may.
+    """
+
+    def __init__(self, folder: Path, work: Path, wanted: Wanted, state: NodeState, numbers: bool) -> None:
+        self._folder, self._work, self._wanted, self.state, self._numbers = folder, work, wanted, state, numbers
+        self._keys = Writer(work / "keys.npy", np.int64, None, state.rows)
+        self._codes = Writer(work / "codes.npy", np.int32, None, state.rows)
+        self._matrix = Writer(folder / "features.npy", wanted.dtype, state.width, state.rows) if state.rows else None
+        self._texts, self._lengths = self._text_writers()
+
+    def _text_writers(self) -> tuple[Writer, Writer]:
+        rows, size = (self.state.rows, self.state.bytes) if self.state.text else (0, 0)
+        return Writer(self._work / "texts.npy", np.uint8, None, size), Writer(
+            self._work / "lengths.npy", np.int32, None, rows
+        )
+
+    def add(self, shard: Shard) -> int:
+        """Read one shard; returns how many rows it has.
+
+        Args:
+            shard: The file.
+        """
+        types = self._types(shard)
+        before = self.state.rows
+        for batch in batches(shard, types, self._wanted.rows, self._wanted.delimiter):
+            if batch.table.num_rows:
+                self._ids(batch, shard)
+                self._labels(batch, shard)
+                self._features(batch, shard)
+                self.state.rows += batch.table.num_rows
+        self.state.shards.append(self.state.rows - before)
+        for file in self._files():
+            file.flush()
+        return self.state.shards[-1]
+
+    def _types(self, shard: Shard) -> dict[str, Any]:
+        """The columns of a shard that are read, and as what; the features of all shards are the same ones."""
+        pa, _ = pyarrow_modules()
+        columns, text = self._wanted.columns, [self._wanted.columns.id]
+        text += [columns.label] if columns.label else []
+        found = column_types(shard, text, self._wanted.delimiter)
+        for name, option in ((columns.id, "id"), (columns.label, "label")):
+            if name is not None and name not in found:
+                raise GraphError(
+                    f"{shard.path}: there is no column {name!r}; the columns are {', '.join(list(found)[:12])}; name "
+                    f"the column: {option}=... (--{option})"
+                )
+        chosen = columns.features or [name for name in found if name not in text and not INDEX.fullmatch(name)]
+        for name in chosen:
+            if name in text:
+                raise GraphError(f"{shard.path}: column {name} cannot be a feature, it is the id or the label")
+            if name not in found:
+                raise GraphError(f"{shard.path}: there is no column {name!r}, which is a feature; add it")
+            if not (is_number(found[name]) or is_list(found[name])):
+                raise GraphError(
+                    f"{shard.path}, column {name} holds {found[name]}, not numbers; name the features: features=[...] "
+                    "(--features)"
+                )
+        if not chosen:
+            raise GraphError(f"{shard.path}: no numeric feature columns beside id and label; give at least one")
+        if self.state.columns and list(chosen) != self.state.columns:
+            raise GraphError(f"{shard.path}: its features are not those of the first shard; give all the same columns")
+        if not shard.typed:  # a later row may have a fraction, or be empty, which the first ones are not
+            for name, kind in found.items():
+                found[name] = pa.string() if name in text else kind if pa.types.is_boolean(kind) else pa.float64()
+        self.state.columns = list(chosen)
+        return {name: found[name] for name in (*text, *chosen)}
+
+    def _ids(self, batch: Batch, shard: Shard) -> None:
+        place = f"{shard.path}, column {self._wanted.columns.id}"
+        array = ids_of(batch.table[self._wanted.columns.id], place, batch.first)
+        numbers = as_numbers(array, shard.typed or not self._numbers)
+        if self.state.text is None:
+            self.state.text = numbers is None
+        if numbers is None and not self.state.text:
+            if shard.typed:
+                raise GraphError(f"{place} holds {array.type}, other shards numbers; write ids as one type")
+            self._to_text()
+        if numbers is not None and self.state.text:
+            if shard.typed:
+                raise GraphError(f"{place} holds {array.type}, other shards text; write ids as one type")
+            numbers = None
+        if numbers is None:
+            self._add_texts(array, place, batch.first)
+            return
+        first = self.state.rows
+        self.state.in_order &= bool((numbers == np.arange(first, first + len(numbers))).all())
+        self._keys.add(numbers)
+
+    def _add_texts(self, array: Any, place: str = "", first: int = 0) -> None:
+        _, pc = pyarrow_modules()
+        lengths = pc.utf8_length(array).to_numpy(zero_copy_only=False)
+        if lengths.max() > LONGEST:
+            row = first + int(lengths.argmax())
+            raise GraphError(f"{place}: row {row} has an id of {lengths.max()} characters; at most {LONGEST} are kept")
+        self.state.in_order = False
+        self.state.longest = max(self.state.longest, int(lengths.max()))
+        offsets, data = text_buffers(array)
+        self._keys.add(hash_texts(offsets, data))
+        self._lengths.add(np.diff(offsets))
+        self._texts.add(data[offsets[0] : offsets[-1]])
+        self.state.bytes += int(offsets[-1] - offsets[0])
+
+    def _to_text(self) -> None:
+        """Ids of text files that looked like numbers until now: as texts, which they were."""
+        pa, _ = pyarrow_modules()
+        self._keys.close()
+        known = np.load(self._work / "keys.npy").copy()
+        self._keys = Writer(self._work / "keys.npy", np.int64)
+        self.state.text = True
+        for first in range(0, len(known), CHUNK):
+            self._add_texts(pa.array(known[first : first + CHUNK]).cast(pa.string()))
+
+    def _labels(self, batch: Batch, shard: Shard) -> None:
+        label, known = self._wanted.columns.label, self.state.labels
+        if label is None:
+            self._codes.add(np.full(batch.table.num_rows, -1, np.int32))
+            return
+        pa, pc = pyarrow_modules()
+        place = f"{shard.path}, column {label}"
+        array = plain(batch.table[label])
+        if pa.types.is_floating(array.type):
+            numbers = pc.fill_null(array, 0).to_numpy(zero_copy_only=False)
+            broken = np.flatnonzero((numbers != np.round(numbers)) & ~np.isnan(numbers) | np.isinf(numbers))
+            if len(broken):
+                at, value = batch.first + broken[0], numbers[broken[0]]
+                raise GraphError(f"{place}: row {at} is {value}; labels are classes, so make classes of it first")
+        elif not (is_number(array.type) or pa.types.is_string(array.type) or pa.types.is_null(array.type)):
+            labels_of(array, place)  # says what is wrong with the type
+        entries = array.dictionary_encode()
+        table = [self._class(value, known) for value in entries.dictionary.to_pylist()]
+        if len(known) > MOST_CLASSES:
+            raise GraphError(f"{place}: more than {MOST_CLASSES:,} classes; is it the column of labels? (--label)")
+        codes = pc.fill_null(entries.indices, len(table)).to_numpy(zero_copy_only=False)
+        self._codes.add(np.array([*table, -1], np.int32)[codes])
+
+    @staticmethod
+    def _class(value: Any, known: dict[str, int]) -> int:
+        """The number of a label as it is written, new if need be."""
+        if isinstance(value, bool):
+            value = "true" if value else "false"
+        if value is None or value != value:
+            return -1
+        text = str(int(value)) if isinstance(value, int | float) else value.strip()
+        return -1 if text.lower() in NO_LABEL else known.setdefault(text, len(known))
+
+    def _features(self, batch: Batch, shard: Shard) -> None:
+        arrays, names = [], []
+        for name in self.state.columns:
+            place = f"{shard.path}, column {name}"
+            if is_list(batch.table[name].type):
+                matrix = list_matrix(batch.table[name], place, batch.first)
+                arrays.append(matrix)
+                names += [f"{name}[{at}]" for at in range(matrix.shape[1])]
+            else:
+                arrays.append(numbers_of(batch.table[name], place, first=batch.first)[:, None])
+                names.append(name)
+        if self._matrix is None:
+            self.state.features, self.state.width = names, len(names)
+            self._matrix = Writer(self._folder / "features.npy", self._wanted.dtype, len(names))
+        elif names != self.state.features:
+            raise GraphError(
+                f"{shard.path}, row {batch.first}: {len(names)} features from here on, and {self.state.width} before"
+            )
+        with np.errstate(over="ignore"):
+            numbers = (np.concatenate(arrays, 1) + np.float32(0)).astype(self._wanted.dtype)  # in which -0.0 is 0.0
+        bad = np.flatnonzero(~np.isfinite(numbers).all(1))
+        if len(bad):
+            raise GraphError(
+                f"{shard.path}: row {batch.first + bad[0]} has a feature beyond 65,504, the most that float16 holds: "
+                "dtype='float32' (--dtype)"
+            )
+        self._matrix.add(numbers)
+
+    def close(self) -> None:
+        """All shards are read."""
+        for file in self._files():
+            file.close()
+
+    def abandon(self) -> None:
+        """Write no more; a later writer goes on behind the last whole shard."""
+        for file in self._files():
+            file.abandon()
+
+    def _files(self) -> list[Writer]:
+        files = [self._keys, self._codes, self._texts, self._lengths]
+        return files if self._matrix is None else [*files, self._matrix]
+
+
+def finish_nodes(folder: Path, work: Path, state: NodeState) -> list[str]:
+    """Labels and ids as the graph has them, of what was streamed; returns the names of the classes.
+
+    Args:
+        folder: Where the arrays of the graph go.
+        work: Where what was streamed is.
+        state: What is known of it.
+    """
+    pa, _ = pyarrow_modules()
+    texts = list(state.labels)
+    codes, names = labels_of(pa.array(texts, pa.string()), "labels") if texts else (np.zeros(0, np.int64), [])
+    table = np.append(codes, -1)
+    kind = np.int16 if len(names) < 2**15 else np.int32
+    with Writer(folder / "labels.npy", kind) as file, Pieces(work / "codes.npy", np.int32) as given:
+        for first in range(0, state.rows, CHUNK):
+            file.add(table[given.read(first, CHUNK)])
+    id_kind = f"<U{state.longest}" if state.text else "<i8"
+    with ExitStack() as stack:
+        file = stack.enter_context(Writer(folder / "node_ids.npy", id_kind))
+        kinds = {"keys": np.int64, "texts": np.uint8, "lengths": np.int32}
+        keys, data, lengths = (stack.enter_context(Pieces(work / f"{name}.npy", kinds[name])) for name in kinds)
+        at = 0
+        for first in range(0, state.rows, CHUNK):
+            if not state.text:
+                file.add(keys.read(first, CHUNK))
+                continue
+            ends = np.cumsum(lengths.read(first, CHUNK), dtype=np.int64)
+            text = data.read(at, int(ends[-1])).tobytes()
+            begins = np.append(0, ends[:-1])
+            file.add(np.array([text[b:e].decode() for b, e in zip(begins, ends, strict=True)], id_kind))
+            at += int(ends[-1])
+    return names
+
+
+def as_numbers(array: Any, typed: bool) -> NDArray[np.int64] | None:
+    """Ids as numbers: those that are, and texts of text files that lose nothing by it; else None.
+
+    Args:
+        array: From ``ids_of``.
+        typed: Whether texts stay texts.
+    """
+    pa, pc = pyarrow_modules()
+    if not pa.types.is_integer(array.type):
+        if typed:
+            return None
+        try:
+            numbers = array.cast(pa.int64())
+        except pa.ArrowInvalid:
+            return None
+        if not pc.all(pc.equal(numbers.cast(pa.string()), array)).as_py():
+            return None
+        array = numbers
+    return np.asarray(array.to_numpy(zero_copy_only=False))
+
+
+def text_buffers(array: Any) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """Where each text of a string array begins and ends, and the bytes of all.
+
+    Args:
+        array: A string array without nulls.
+    """
+    _, offsets, data = array.buffers()
+    begin = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
+    return begin, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+
+
+def is_list(kind: Any) -> bool:
+    """Whether a column holds lists of numbers: an embedding.
+
+    Args:
+        kind: Its type.
+    """
+    types = pyarrow_modules()[0].types
+    lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return bool(lists) and is_number(kind.value_type)
+
+
+def list_matrix(column: Any, place: str, first: int) -> NDArray[np.float32]:
+    """A column of lists of numbers, all of one length, as a matrix.
+
+    Args:
+        column: The column.
+        place: What it is called in messages.
+        first: The number of its first row.
+    """
+    _, pc = pyarrow_modules()
+    lengths = pc.fill_null(pc.list_value_length(column), -1).to_numpy(zero_copy_only=False)
+    odd = np.flatnonzero((lengths != lengths[0]) | (lengths <= 0))
+    if len(odd):
+        row = int(odd[0])
+        raise GraphError(
+            f"{place}: row {first + row} has {max(0, lengths[row])} numbers, the row before {max(0, lengths[0])}; all "
+            "lists must be as long"
+        )
+    flat = pc.list_flatten(column)
+    if flat.null_count:
+        row = int(pc.index(pc.is_null(flat), True).as_py()) // int(lengths[0])
+        raise GraphError(f"{place}: row {first + row} has an empty number; fill or drop it first")
+    numbers: NDArray[np.float32] = flat.to_numpy(zero_copy_only=False).astype(np.float32).reshape(-1, int(lengths[0]))
+    bad = np.flatnonzero(~np.isfinite(numbers).all(1))
+    if len(bad):
+        raise GraphError(f"{place}: row {first + bad[0]} has a number that is not finite; fill or drop it first")
+    return numbers
+
+
+def place_of(number: int, shards: Sequence[Shard], rows: Sequence[int]) -> str:
+    """The file and row of a node or an edge.
+
+    Args:
+        number: Its number among all.
+        shards: The files.
+        rows: How many rows each has.
+    """
+    for shard, count in zip(shards, rows, strict=True):
+        if number < count:
+            return f"{shard.path}, row {number}"
+        number -= count
+    raise IndexError(number)

@@ -1,0 +1,249 @@
+"""The stages of packing tables, and the journal of those that are finished: a kill loses no more than one shard."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._checksums import sealed_with
+from .._files import Lock, make_folder, sync_folder, to_json, write
+from .._reading import Unreadable, parse_json, read_bytes
+from ._mapped import Writer
+from ._pack_edges import (
+    EdgeState,
+    EdgeWriter,
+    check_ends,
+    number_ends,
+    record_type,
+    sort_bucket,
+    write_buckets,
+)
+from ._pack_nodes import NodeState, NodeWriter, Wanted, finish_nodes
+from ._packed_files import check_place, put_in_place, read_header, write_header
+from ._shards import Shard, column_types, find_shards
+from ._table_files import pyarrow_modules
+from .errors import GraphError
+from .tables import Columns
+
+VERSION = 1  # of the journal and of all that is kept on the way
+JOURNAL, LOCK = "journal.json", ".lock"
+ROW_BYTES = 16  # of a number of a feature while it is read
+
+
+class Packer:
+    """Packs tables, or goes on where an earlier command was stopped.
+
+    Args:
+        nodes: The file or folder of nodes.
+        edges: That of edges.
+        out: The folder to make.
+        columns: Which columns are what.
+        delimiter: Of text files.
+        undirected: Whether edges go both ways.
+        dtype: What features are kept as.
+        memory: Bytes that may be used.
+        progress: Is told of stages and steps.
+    """
+
+    def __init__(
+        self,
+        nodes: Path,
+        edges: Path,
+        out: Path,
+        columns: Columns,
+        delimiter: str | None,
+        undirected: bool,
+        dtype: str,
+        memory: int,
+        progress: Callable[[str, int, int], None] | None,
+    ) -> None:
+        pyarrow_modules()
+        self._out, self._undirected, self._memory, self._progress = out, undirected, memory, progress
+        self._node_shards, self._edge_shards = find_shards(nodes, "nodes"), find_shards(edges, "edges")
+        self._wanted = Wanted(columns, delimiter, dtype, 4096)
+        self._part = out.with_name(out.name + ".part")
+        self._folder, self._work = self._part / "graph", self._part / "work"
+        self._request = self._hash(columns, delimiter, dtype)
+        self._seconds: dict[str, float] = {}
+
+    def _hash(self, *options: Any) -> str:
+        """A hash of all that is asked for, and of the files as they are now."""
+        lines = [f"{VERSION} {options} {self._undirected}"]
+        for shard in (*self._node_shards, *self._edge_shards):
+            found = shard.path.stat()
+            lines.append(f"{shard.path.name} {found.st_size} {found.st_mtime_ns}")
+        return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
+
+    def run(self) -> dict[str, float]:
+        """Pack, or go on; returns the seconds of each stage."""
+        check_place(self._out)
+        if self._out.exists() and self._is_packed():
+            return {}
+        make_folder(self._part)
+        lock = Lock(self._part / LOCK)
+        if not lock.take():
+            raise GraphError(f"{self._out}: another command is packing it now; wait for it, or choose another place")
+        try:
+            self._stages()
+        finally:
+            lock.free()
+        return self._seconds
+
+    def _is_packed(self) -> bool:
+        """Whether what is there is what is asked for."""
+        try:
+            return bool(read_header(self._out).get("request") == self._request)
+        except GraphError:
+            return False
+
+    def _stages(self) -> None:
+        journal = self._read_journal()
+        if journal.get("request") != self._request:  # nothing is there, or of other tables
+            for folder in (self._folder, self._work):
+                shutil.rmtree(folder, ignore_errors=True)
+            journal = {"request": self._request}
+        for folder in (self._folder, self._work):
+            folder.mkdir(exist_ok=True)
+        if not (self._folder / "graph.json").exists():
+            for name, stage in (
+                ("nodes", self._nodes), ("ids", self._ids), ("edges", self._edges), ("numbers", self._numbers),
+                ("buckets", self._buckets), ("sort", self._sort), ("seal", self._seal),
+            ):  # fmt: skip
+                begin = time.perf_counter()
+                if not journal.get(name, {}).get("done"):
+                    stage(journal)
+                    journal.setdefault(name, {})["done"] = True
+                    self._write_journal(journal)
+                self._seconds[name] = time.perf_counter() - begin
+        put_in_place(self._folder, self._out)
+        shutil.rmtree(self._part, ignore_errors=True)
+        sync_folder(self._out.parent)
+
+    def _read_journal(self) -> dict[str, Any]:
+        try:
+            content = read_bytes(self._part / JOURNAL)
+            journal = parse_json(content)
+        except (OSError, Unreadable):
+            return {}
+        return journal if sealed_with(content) is not None and isinstance(journal, dict) else {}
+
+    def _write_journal(self, journal: dict[str, Any]) -> None:
+        write(self._part / JOURNAL, to_json(journal))
+
+    def _tell(self, stage: str) -> Callable[[int, int], None]:
+        def tell(done: int, total: int) -> None:
+            if self._progress is not None:
+                self._progress(stage, done, total)
+
+        return tell
+
+    def _nodes(self, journal: dict[str, Any]) -> None:
+        wanted = self._wanted._replace(rows=self._rows_at_once())
+        state = NodeState(journal.get("nodes", {}).get("state"))
+        writer = NodeWriter(self._folder, self._work, wanted, state, self._ids_may_be_numbers())
+        self._read_all("nodes", writer, self._node_shards, journal)
+        if not state.rows:
+            raise GraphError(f"{self._node_shards[0].path}: there are no nodes in it")
+
+    def _read_all(self, stage: str, writer: Any, shards: list[Shard], journal: dict[str, Any]) -> None:
+        tell = self._tell(stage)
+        try:
+            for at, shard in enumerate(shards):
+                if at >= len(writer.state.shards):
+                    writer.add(shard)
+                    journal[stage] = {"state": writer.state.values()}
+                    self._write_journal(journal)
+                tell(at + 1, len(shards))
+            writer.close()
+        finally:
+            writer.abandon()  # which does nothing to files that are closed
+        journal[stage] = {"state": writer.state.values()}
+
+    def _rows_at_once(self) -> int:
+        """How many rows of nodes are read at a time, by what one takes."""
+        pa, _ = pyarrow_modules()
+        columns = self._wanted.columns
+        text = [columns.id, *([columns.label] if columns.label else [])]
+        types = column_types(self._node_shards[0], text, self._wanted.delimiter)
+        widths = (kind.list_size if pa.types.is_fixed_size_list(kind) else 256 if pa.types.is_nested(kind) else 1
+                  for kind in types.values())  # fmt: skip
+        return max(64, min(1 << 16, self._memory // (4 * ROW_BYTES * (4 + sum(widths)))))
+
+    def _ids_may_be_numbers(self) -> bool:
+        """Whether ids of text files may become numbers: not where the ids of edges are texts for certain."""
+        pa, _ = pyarrow_modules()
+        shard, columns = self._edge_shards[0], self._wanted.columns
+        if not shard.typed:
+            return True
+        kind = column_types(shard, [], None).get(columns.source)
+        return kind is None or pa.types.is_integer(kind)
+
+    def _ids(self, journal: dict[str, Any]) -> None:
+        state = NodeState(journal["nodes"]["state"])
+        journal["ids"] = {"class_names": finish_nodes(self._folder, self._work, state)}
+
+    def _edges(self, journal: dict[str, Any]) -> None:
+        nodes, state = NodeState(journal["nodes"]["state"]), EdgeState(journal.get("edges", {}).get("state"))
+        rows = max(1024, min(1 << 18, self._memory // 512))
+        writer = EdgeWriter(self._work, self._wanted._replace(rows=rows), state, nodes)
+        self._read_all("edges", writer, self._edge_shards, journal)
+        if not state.rows:
+            raise GraphError(f"{self._edge_shards[0].path}: there are no edges in it")
+
+    def _numbers(self, journal: dict[str, Any]) -> None:
+        nodes, edges = NodeState(journal["nodes"]["state"]), EdgeState(journal["edges"]["state"])
+        if not nodes.in_order:
+            ids = self._folder / "node_ids.npy"
+            tell = self._tell("numbers")
+            number_ends(self._work, nodes, edges.rows, self._node_shards, self._memory, ids, tell)
+        check_ends(self._work, nodes, edges, self._edge_shards, self._wanted.delimiter)
+
+    def _buckets(self, journal: dict[str, Any]) -> None:
+        nodes, edges = NodeState(journal["nodes"]["state"]), EdgeState(journal["edges"]["state"])
+        tell = self._tell("buckets")
+        bounds = write_buckets(self._work, nodes, edges, self._undirected, self._memory // 2, tell)
+        journal["buckets"] = {"bounds": bounds}
+
+    def _sort(self, journal: dict[str, Any]) -> None:
+        """Each bucket by itself, behind those before."""
+        nodes, edges = NodeState(journal["nodes"]["state"]), EdgeState(journal["edges"]["state"])
+        bounds: list[int] = journal["buckets"]["bounds"]
+        done, written = journal.get("sort", {}).get("buckets", [0, 0])
+        kind = record_type(nodes, edges)
+        kinds = {"starts": np.dtype(np.int64), "sources": kind["source"], "weights": np.dtype(np.float32)}
+        tell = self._tell("sort")
+        with ExitStack() as stack:
+            files = {}
+            for name in ("starts", "sources", *(["weights"] if edges.weighted else [])):
+                rows = written if name != "starts" else 1 + bounds[done] if done else 0
+                path = self._folder / f"{name}.npy"
+                files[name] = stack.enter_context(Writer(path, kinds[name], None, rows))
+            if not done:
+                files["starts"].add(np.zeros(1, np.int64))
+            for at, (first, last) in list(enumerate(pairwise(bounds)))[done:]:
+                path = self._work / f"bucket-{at}"
+                counts, found, numbers = sort_bucket(path, first, last, kind, nodes.rows, self._undirected)
+                files["starts"].add(written + np.cumsum(counts))
+                files["sources"].add(found)
+                if numbers is not None:
+                    files["weights"].add(numbers)
+                written += len(found)
+                for file in files.values():
+                    file.flush()
+                journal["sort"] = {"buckets": [at + 1, written]}
+                self._write_journal(journal)
+                tell(at + 1, len(bounds) - 1)
+
+    def _seal(self, journal: dict[str, Any]) -> None:
+        """Nothing but the graph stays, and its header says what it is."""
+        state = NodeState(journal["nodes"]["state"])
+        shutil.rmtree(self._work, ignore_errors=True)
+        write_header(self._folder, state.width, journal["ids"]["class_names"], state.features, self._request)

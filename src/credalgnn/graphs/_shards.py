@@ -1,0 +1,139 @@
+"""Tables in several files, read batch by batch: shards in the order of their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .._reading import Unreadable, check_regular
+from .._texts import one_line
+from ._table_files import PARQUET, TEXT, not_utf8, pyarrow_modules, text_format
+from .errors import GraphError
+
+ENDINGS = (*TEXT, *PARQUET)
+
+
+class Batch(NamedTuple):
+    """Some rows of a shard.
+
+    Args:
+        table: The rows, a pyarrow record batch.
+        first: The number of the first one in its shard.
+    """
+
+    table: Any
+    first: int
+
+
+class Shard(NamedTuple):
+    """One file of a table.
+
+    Args:
+        path: The file.
+        typed: Whether it says what its columns are, as Parquet does.
+    """
+
+    path: Path
+    typed: bool
+
+
+def find_shards(path: Path, role: str) -> list[Shard]:
+    """The files of a table: one, or all tables of a folder in the order of their names.
+
+    Args:
+        path: The file or folder.
+        role: What it holds, for messages.
+    """
+    if not path.exists():
+        raise GraphError(f"{path}: no such file or folder of {role}")
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    shards = [
+        Shard(file, file.name.lower().endswith(PARQUET))
+        for file in files
+        if file.name.lower().endswith(ENDINGS) and not file.name.startswith(".")
+    ]
+    if not shards:
+        raise GraphError(f"{path}: no table of {role} here; {', '.join(ENDINGS)} files are wanted")
+    return shards
+
+
+def column_types(shard: Shard, text: Sequence[str], delimiter: str | None) -> dict[str, Any]:
+    """The columns of a shard and their types; of a text file as its beginning looks.
+
+    Args:
+        shard: The file.
+        text: Columns of a text file that are read as text.
+        delimiter: What stands between the fields of a text file; None: found in the header.
+    """
+    with _errors(shard.path):
+        if shard.typed:
+            import pyarrow.parquet as pq
+
+            check_regular(shard.path)
+            with pq.ParquetFile(shard.path) as file:
+                schema = file.schema_arrow
+        else:
+            with _reader(shard, dict.fromkeys(text), delimiter, 1 << 20) as reader:
+                schema = reader.schema
+    names = schema.names
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise GraphError(f"{shard.path}: the column {twice[0]!r:.60} stands twice")
+    return dict(zip(names, schema.types, strict=True))
+
+
+def batches(shard: Shard, types: dict[str, Any], rows: int, delimiter: str | None) -> Iterator[Batch]:
+    """The rows of a shard.
+
+    Args:
+        shard: The file.
+        types: The columns that are wanted; of a text file, what to read them as.
+        rows: How many at a time, about.
+        delimiter: What stands between the fields of a text file; None: found in the header.
+    """
+    first = 0
+    with _errors(shard.path):
+        if shard.typed:
+            import pyarrow.parquet as pq
+
+            check_regular(shard.path)
+            with pq.ParquetFile(shard.path) as file:
+                for table in file.iter_batches(rows, columns=list(types), use_threads=False):
+                    yield Batch(table, first)
+                    first += table.num_rows
+        else:
+            with _reader(shard, types, delimiter, min(max(1 << 16, 64 * rows), 1 << 24)) as reader:
+                for table in reader:
+                    yield Batch(table, first)
+                    first += table.num_rows
+
+
+@contextmanager
+def _errors(path: Path) -> Iterator[None]:
+    """What goes wrong with reading a file, as one line."""
+    pa, _ = pyarrow_modules()
+    try:
+        yield
+    except (Unreadable, pa.ArrowException, OSError) as error:
+        if "UTF8" in str(error):
+            raise not_utf8(path) from None
+        raise GraphError(f"{path}: cannot be read ({one_line(str(error)):.200})") from None
+
+
+def _reader(shard: Shard, types: dict[str, Any], delimiter: str | None, block: int) -> Any:
+    """A reader of a text file in blocks of so many bytes."""
+    pa, _ = pyarrow_modules()
+    from pyarrow import csv
+
+    packed, separator, quoted = text_format(shard.path, delimiter)
+    return csv.open_csv(
+        pa.input_stream(shard.path, compression=packed),
+        read_options=csv.ReadOptions(block_size=block, use_threads=False),
+        parse_options=csv.ParseOptions(delimiter=separator, newlines_in_values=quoted),
+        convert_options=csv.ConvertOptions(
+            column_types={name: kind or pa.string() for name, kind in types.items()},
+            include_columns=[] if None in types.values() else list(types),
+        ),
+    )

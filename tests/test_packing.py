@@ -1,0 +1,341 @@
+"""Tables streamed into packed graphs: the graph that from_tables makes, whatever the memory, kills and full disks."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from credalgnn._files import Lock
+from credalgnn.cli import main
+from credalgnn.graphs import Graph, GraphError, pack, read_tables
+from credalgnn.graphs.tables import Columns
+
+NODES, EDGES = 200, 1500
+
+
+def ids_of(kind: str) -> list[Any]:
+    rng = np.random.default_rng(1)
+    if kind == "text":
+        return [f"nö-{k * 7}" for k in rng.permutation(NODES)]
+    return list(range(NODES)) if kind == "in order" else (rng.permutation(NODES) * 10**15 - 7).tolist()
+
+
+def tables(kind: str, weights: bool = False) -> tuple[pa.Table, pa.Table]:
+    rng = np.random.default_rng(0)
+    ids, columns = ids_of(kind), rng.normal(size=(3, NODES)).astype(np.float32)
+    columns[0, 5] = 0.0
+    labels = [["cat", "dog", None, " cat "][k] for k in rng.integers(0, 4, NODES)]
+    nodes = {"id": ids, "label": labels, "size": columns[0], "age": columns[1], "odd": rng.random(NODES) < 0.5}
+    ends = rng.integers(0, NODES, (2, EDGES))
+    edges = {"source": [ids[k] for k in ends[0]], "target": [ids[k] for k in ends[1]]}
+    if weights:
+        edges["weight"] = rng.random(EDGES).astype(np.float32)
+    return pa.table(nodes), pa.table(edges)
+
+
+def write(table: pa.Table, path: Path) -> None:
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+    elif path.suffix == ".gz":
+        with pa.output_stream(path, compression="gzip") as stream:
+            pyarrow.csv.write_csv(table, stream)
+    else:
+        pyarrow.csv.write_csv(table, path)
+
+
+def write_shards(folder: Path, ending: str, **given: pa.Table) -> None:
+    """Each table whole, and as three shards of different length."""
+    for name, table in given.items():
+        (folder / name).mkdir(parents=True)
+        write(table, folder / f"{name}.{ending}")
+        cuts = [0, table.num_rows // 7, table.num_rows // 2, table.num_rows]
+        for at in range(3):
+            write(table.slice(cuts[at], cuts[at + 1] - cuts[at]), folder / name / f"part-{at}.{ending}")
+
+
+def assert_same(packed: Graph, graph: Graph) -> None:
+    assert torch.equal(packed.rows(slice(None)), graph.features)
+    for ours, theirs in zip(packed.in_edges, graph.in_edges, strict=True):
+        assert (ours is None and theirs is None) or torch.equal(ours, theirs)
+    assert torch.equal(packed.labels, graph.labels)
+    assert (packed.class_names, packed.feature_names) == (graph.class_names, graph.feature_names)
+    assert packed.node_ids is not None
+    assert graph.node_ids is not None
+    assert packed.node_ids.tolist() == graph.node_ids.tolist()
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+@pytest.mark.parametrize("kind", ["in order", "numbers", "text"])
+@pytest.mark.parametrize("ending", ["parquet", "csv", "csv.gz"])
+@pytest.mark.parametrize("weights", [False, True])
+def test_shards_give_the_graph_of_the_whole_tables(kind: str, ending: str, weights: bool, tmp_path: Path) -> None:
+    nodes, edges = tables(kind, weights)
+    write_shards(tmp_path, ending, nodes=nodes, edges=edges)
+    made = pack(tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg", memory="1MiB")
+    packed = Graph.open(tmp_path / "graph.cg", verify=True)
+    assert_same(packed, Graph.from_tables(tmp_path / f"nodes.{ending}", tmp_path / f"edges.{ending}"))
+    assert (made.nodes, made.edges) == (NODES, EDGES)
+    assert made.bytes == sum(len(each) for each in content(made.path).values())
+    assert sorted(os.listdir(tmp_path)) == sorted(["graph.cg", "nodes", "edges", f"nodes.{ending}", f"edges.{ending}"])
+
+
+@pytest.mark.parametrize("weights", [False, True])
+def test_edges_without_direction_go_both_ways_once(weights: bool, tmp_path: Path) -> None:
+    nodes, edges = tables("text", weights)
+    write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
+    pack(tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg", undirected=True, memory="1MiB")
+    read = read_tables(tmp_path / "nodes.parquet", tmp_path / "edges.parquet", Columns(), undirected=True).graph
+    packed = Graph.open(tmp_path / "graph.cg")
+    assert not packed.describe().directed
+    for ours, theirs in zip(packed.in_edges, read.in_edges, strict=True):
+        assert (ours is None and theirs is None) or torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("fixed", [True, False])
+def test_lists_of_numbers_are_features(fixed: bool, dtype: str, tmp_path: Path) -> None:
+    nodes, edges = tables("numbers")
+    matrix = np.random.default_rng(3).normal(size=(NODES, 5)).astype(np.float32)
+    kind = pa.list_(pa.float32(), 5) if fixed else pa.list_(pa.float32())
+    nodes = nodes.select(["id", "label"]).append_column("emb", pa.array(list(matrix), kind))
+    write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
+    pack(tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg", dtype=dtype)
+    packed = Graph.open(tmp_path / "graph.cg")
+    assert packed.features.dtype == getattr(torch, dtype)
+    assert torch.equal(packed.rows(slice(None)), torch.from_numpy(matrix).to(packed.features.dtype).float())
+    assert packed.feature_names == tuple(f"emb[{k}]" for k in range(5))
+
+
+@pytest.mark.parametrize("kind", ["in order", "text"])
+def test_memory_changes_no_byte(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes, edges = tables(kind, weights=True)
+    write_shards(tmp_path, "csv", nodes=nodes, edges=edges)
+    pack(tmp_path / "nodes", tmp_path / "edges", tmp_path / "large.cg", undirected=True)
+    steps = []
+    monkeypatch.setattr("credalgnn.graphs._pack_edges.EDGE_BYTES", 1 << 13)  # a bucket holds 64 edges
+    monkeypatch.setattr("credalgnn.graphs._pack_edges.CHUNK", 100)
+    pack(
+        tmp_path / "nodes", tmp_path / "edges", tmp_path / "small.cg", undirected=True, memory="1MiB",
+        progress=lambda stage, done, total: steps.append((stage, total)),
+    )  # fmt: skip
+    assert dict(steps)["sort"] > 20
+    assert content(tmp_path / "small.cg") == content(tmp_path / "large.cg")
+
+
+def test_ids_are_numbered_by_several_tables_where_one_is_too_large(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    ids = rng.permutation(100_000) + 10**12
+    nodes = pa.table({"id": ids, "label": np.arange(100_000) % 3, "x": rng.random(100_000)})
+    ends = rng.integers(0, 100_000, (2, 1000))
+    write_shards(tmp_path, "parquet", nodes=nodes, edges=pa.table({"source": ids[ends[0]], "target": ids[ends[1]]}))
+    totals = {}
+    pack(
+        tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg", memory="1MiB",
+        progress=lambda stage, done, total: totals.update({stage: total}),
+    )  # fmt: skip
+    assert totals["numbers"] > 5
+    pairs = Graph.open(tmp_path / "graph.cg").edge_index.numpy().T.tolist()
+    assert sorted(pairs) == sorted(ends.T.tolist())
+
+
+def stopping(place: tuple[str, int]) -> Any:
+    def progress(stage: str, done: int, total: int) -> None:
+        if (stage, done) == place:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+@pytest.mark.parametrize("place", [("nodes", 1), ("nodes", 3), ("edges", 2), ("numbers", 1), ("sort", 1), ("sort", 3)])
+def test_what_is_finished_is_not_done_again(
+    place: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("credalgnn.graphs._pack_edges.EDGE_BYTES", 1 << 11)
+    nodes, edges = tables("text", weights=True)
+    write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
+    arguments = (tmp_path / "nodes", tmp_path / "edges")
+    pack(*arguments, tmp_path / "whole.cg", memory="1MiB")
+    with pytest.raises(KeyboardInterrupt):
+        pack(*arguments, tmp_path / "graph.cg", memory="1MiB", progress=stopping(place))
+    with pytest.raises(GraphError, match="no such folder"):
+        Graph.open(tmp_path / "graph.cg")
+    read = []
+    monkeypatch.setattr(
+        "credalgnn.graphs._pack_nodes.batches",
+        lambda shard, *rest, real=sys.modules["credalgnn.graphs._shards"].batches: (
+            read.append(shard.path.name) or real(shard, *rest)  # type: ignore[func-returns-value]
+        ),
+    )
+    pack(*arguments, tmp_path / "graph.cg", memory="1MiB")
+    assert read == ["part-1.parquet", "part-2.parquet"] * (place == ("nodes", 1))
+    assert content(tmp_path / "graph.cg") == content(tmp_path / "whole.cg")
+    assert not (tmp_path / "graph.cg.part").exists()
+
+
+SCRIPT = """
+import os, signal, sys
+from credalgnn.graphs import pack
+def progress(stage, done, total):
+    if (stage, done) == ("edges", 2):
+        os.kill(os.getpid(), signal.SIGKILL)
+pack(*sys.argv[1:], progress=progress)
+"""
+
+
+def packed_before(folder: Path) -> tuple[tuple[Path, Path, Path], dict[str, bytes]]:
+    """A packed graph whose tables look as if they had changed since."""
+    nodes, edges = tables("text")
+    write_shards(folder, "parquet", nodes=nodes, edges=edges)
+    arguments = (folder / "nodes", folder / "edges", folder / "graph.cg")
+    pack(*arguments)
+    there = content(folder / "graph.cg")
+    os.utime(folder / "edges" / "part-0.parquet", ns=(1, 1))
+    return arguments, there
+
+
+def assert_goes_on(arguments: tuple[Path, Path, Path], there: dict[str, bytes]) -> None:
+    """The old graph is there until the new one is whole, and a second command finds nothing to do."""
+    assert content(arguments[2]) == there
+    assert pack(*arguments).seconds
+    after = content(arguments[2])
+    assert {**after, "graph.json": b""} == {**there, "graph.json": b""}
+    assert after["graph.json"] != there["graph.json"]  # it knows of which tables it is
+    assert pack(*arguments).seconds == {}
+
+
+@pytest.mark.slow
+def test_a_kill_loses_nothing(tmp_path: Path) -> None:
+    arguments, there = packed_before(tmp_path)
+    answer = subprocess.run([sys.executable, "-c", SCRIPT, *map(str, arguments)], capture_output=True, check=False)
+    assert answer.returncode == -signal.SIGKILL
+    assert (tmp_path / "graph.cg.part").is_dir()
+    assert_goes_on(arguments, there)
+
+
+@pytest.mark.parametrize("most", [500, 2500, 4000, 12_000])  # bytes of a file: at different stages
+def test_a_full_disk_loses_nothing(most: int, tmp_path: Path) -> None:
+    arguments, there = packed_before(tmp_path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        with pytest.raises(
+            GraphError, match=r"graph\.cg: cannot be written \(File too large\); make room.*goes on"
+        ) as said:
+            pack(*arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "\n" not in str(said.value)
+    assert_goes_on(arguments, there)
+
+
+def test_two_commands_do_not_pack_into_one_folder(tmp_path: Path) -> None:
+    nodes, edges = tables("in order")
+    write_shards(tmp_path, "csv", nodes=nodes, edges=edges)
+    lock = Lock(tmp_path / "graph.cg.part" / ".lock")
+    assert lock.take()
+    with pytest.raises(GraphError, match=r"graph\.cg: another command is packing it now; wait for it"):
+        pack(tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg")
+    lock.free()
+    pack(tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg")
+
+
+def test_tables_that_have_changed_since_are_read_again(tmp_path: Path) -> None:
+    nodes, edges = tables("numbers")
+    write_shards(tmp_path, "csv", nodes=nodes, edges=edges)
+    arguments = (tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg")
+    with pytest.raises(KeyboardInterrupt):
+        pack(*arguments, progress=stopping(("edges", 1)))
+    column = nodes.column_names.index("size")
+    changed = nodes.set_column(column, "size", pa.array(np.arange(NODES, dtype=np.float32)))
+    cut = NODES // 7
+    write(changed.slice(0, cut), tmp_path / "nodes" / "part-0.csv")
+    pack(*arguments)
+    assert Graph.open(tmp_path / "graph.cg").rows(slice(0, cut))[:, 0].tolist() == list(range(cut))
+
+
+def with_cell(table: pa.Table, column: str, row: int, value: Any, kind: Any = None) -> pa.Table:
+    values = table[column].to_pylist()
+    values[row] = value
+    return table.set_column(table.column_names.index(column), column, pa.array(values, kind))
+
+
+WRONG = {
+    "unknown node": (
+        "edges",
+        "target",
+        1000,
+        "nobody",
+        r"edges/part-2.parquet, row 250: target 'nobody' is not the id",
+    ),
+    "doubled id": ("nodes", "id", 150, None, r"node id nö-\d+ stands twice, in .*part-0.parquet, row 3 and .*, row 50"),
+    "missing id": ("nodes", "id", 100, "", r"part-2.parquet, column id: row 0 has no id"),
+    "not finite": ("nodes", "size", 30, float("inf"), r"part-1.parquet, column size: row 2 is inf; fill or drop"),
+    "empty": ("nodes", "age", 199, None, r"part-2.parquet, column age: row 99 is empty; fill or drop"),
+}
+
+
+@pytest.mark.parametrize("case", list(WRONG))
+def test_what_is_wrong_is_named_with_its_file_and_row(case: str, tmp_path: Path) -> None:
+    role, column, row, value, message = WRONG[case]
+    given = dict(zip(("nodes", "edges"), tables("text"), strict=True))
+    if case == "doubled id":
+        value = given["nodes"]["id"][3].as_py()
+    given[role] = with_cell(given[role], column, row, value, given[role][column].type)
+    write_shards(tmp_path, "parquet", **given)
+    with pytest.raises(GraphError, match=message):
+        pack(tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg")
+    assert not (tmp_path / "graph.cg").exists()
+
+
+def test_columns_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
+    nodes, edges = tables("in order", weights=True)
+    write_shards(tmp_path, "parquet", nodes=nodes.append_column("name", pa.array(["x"] * NODES)), edges=edges)
+    arguments = (tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg")
+    for options, message in (
+        ({}, "column name holds string, not numbers; name the features"),
+        ({"id": "key"}, "there is no column 'key'; the columns are id, label"),
+        ({"label": "size", "features": ["age"]}, r"column size: row 0 is .*; labels are classes"),
+        ({"features": ["size"], "source": "from"}, "there is no column 'from'"),
+        ({"features": ["size"], "dtype": "int8"}, "dtype must be float32 or float16"),
+        ({"features": ["size"], "memory": "4 elephants"}, "is no size of memory: say 4GiB"),
+        ({"features": ["size", "id"]}, "column id cannot be a feature"),
+    ):
+        with pytest.raises(GraphError, match=message):
+            pack(*arguments, **options)
+    (tmp_path / "other.cg").mkdir()
+    (tmp_path / "other.cg" / "thesis.tex").touch()
+    with pytest.raises(GraphError, match="a folder with something else in it"):
+        pack(tmp_path / "nodes", tmp_path / "edges", tmp_path / "other.cg", features=["size"])
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes, edges = tables("text")
+    write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
+    out = str(tmp_path / "graph.cg")
+    command = ["pack", str(tmp_path / "nodes"), str(tmp_path / "edges"), "--out", out, "--memory", "64MiB"]
+    assert main(command) == 0
+    said = capsys.readouterr()
+    assert "nodes      200\nedges      1,500\n" in said.out
+    assert "sort: 1 of 1" in said.err
+    assert main(["describe", out]) == 0
+    assert "1,500 directed" in capsys.readouterr().out
+    assert main(["describe", out, "--ood-classes", "cat", "--split-seed", "1"]) == 2  # one class stays
+    assert "a classifier needs 2 or more" in capsys.readouterr().err
+    assert main(["check", out]) == 0
+    assert main([*command[:1], str(tmp_path / "nowhere"), *command[2:]]) == 2
+    assert capsys.readouterr().err == f"credalgnn: {tmp_path / 'nowhere'}: no such file or folder of nodes\n"
