@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 LOSSES = 3  # of workers without an epoch in between, after which a fit gives up
 PATIENCE = 10  # times that a minute is waited for processors that others use
 POLL = 0.2  # seconds between two looks at what workers tell
-SETTLE = 1.0  # seconds after a loss, in which Ray learns whether a whole machine is gone
+SETTLE = 20.0  # seconds after a loss in which Ray may find out that a whole machine is gone
 ERRORS: dict[str, type[Exception]] = {each.__name__: each for each in (MethodError, GraphError, TrainingError)}
 TRAIN = {  # of Ray Train, whose defaults are for trainings of days
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
@@ -177,9 +177,9 @@ def _until_done(work: _Work, told: _Told, count: int, resource: str, name: str) 
             f"workers={count}: the cluster has {room} {resource}s, and each worker takes one; start more machines, or "
             "take fewer workers"
         )
-    lost = waited = 0
+    wanted, lost, waited = count, 0, 0
     while True:
-        before = told.lines
+        before, room = told.lines, _room(resource)
         error = _attempt(work, told, count, resource)
         if error is None:
             return
@@ -191,12 +191,12 @@ def _until_done(work: _Work, told: _Told, count: int, resource: str, name: str) 
             lost = 1 if told.lines > before else lost + 1
             if lost > LOSSES:
                 raise MethodError(f"{name}: workers were lost {lost} times in one epoch, at last so: {_line(error)}")
-            time.sleep(SETTLE)
+            _settle(resource, room)
         left = max(1, min(count, _room(resource)))
         if not isinstance(error, ControllerError) or left < count:
             warnings.warn(
                 f"{name}: a worker was lost in epoch {max(0, told.lines - 1)}: training goes on from the last epoch "
-                f"with {left} of {count} workers",
+                f"with {left} of {wanted} workers",
                 WorkersWarning,
                 stacklevel=7,
             )
@@ -249,6 +249,13 @@ def _attempt(work: _Work, told: _Told, count: int, resource: str) -> Exception |
     if error is not None and not isinstance(error, TrainingFailedError):
         raise error
     return error
+
+
+def _settle(resource: str, room: int) -> None:
+    """Wait until Ray knows that a machine is gone; perhaps none is."""
+    end = time.monotonic() + SETTLE
+    while _room(resource) >= room and time.monotonic() < end:
+        time.sleep(POLL)
 
 
 def _room(resource: str) -> int:
