@@ -74,8 +74,10 @@ bench-integrity: $(READY)  ## what checksums cost: of a benchmark, and of loadin
 bench-posterior: $(READY)  ## the true posterior of the block model: its Monte Carlo error, time and calibration (minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/csbm_posterior.py
 
-bench-scale: $(READY)  ## time and memory on graphs of the size of ArXiv, Reddit2 and Patents (half an hour)
+bench-scale: $(READY)  ## graphs of the size of ArXiv, Reddit2, Patents and a tenth of papers100M: time and memory (hours)
 	$(BIN)/python benchmarks/scale.py
+	CREDALGNN_MIRROR=$(MIRROR) $(BIN)/python -W ignore benchmarks/convergence.py
+	$(BIN)/python -W ignore benchmarks/twin.py
 
 figures: $(READY)  ## the figures in docs/
 	$(BIN)/python docs/figures.py && $(BIN)/python docs/paper_figures.py && $(BIN)/python examples/digits.py --out docs/images

@@ -44,6 +44,7 @@ html_copy_source = False
 PACKAGES = (sets, graphs, methods, metrics, model, report, api)
 GUIDES = [
     "own-graph",
+    "large",
     "predictions",
     "uncertainty",
     "data",

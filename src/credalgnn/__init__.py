@@ -10,7 +10,7 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from .api import benchmark, tune
-    from .graphs import Graph, GraphError, GraphWarning, Task, load_graph, load_task
+    from .graphs import Graph, GraphError, GraphWarning, Task, load_graph, load_task, pack
     from .methods import (
         GEBM,
         GPN,
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 # Where the public names are; what is not public to users stays in its package.
 _NAMES = {
-    "graphs": "Graph GraphError GraphWarning Task load_graph load_task",
+    "graphs": "Graph GraphError GraphWarning Task load_graph load_task pack",
     "sets": "CredalSet HullSet IntervalSet e_admissibility interval_dominance interval_softmax log_interval_softmax "
     "lower_entropy maximality u65 u80 uncertainty upper_entropy widen",
     "methods": "CaGCN ClassicalEnsemble CredalCoverage CredalDual CredalEnsemble CredalFinal CredalFrozen CredalLJ "
@@ -144,6 +144,7 @@ __all__ = [
     "log_interval_softmax",
     "lower_entropy",
     "maximality",
+    "pack",
     "plot_ternary",
     "probe",
     "report",

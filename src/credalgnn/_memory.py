@@ -1,12 +1,18 @@
-"""How much memory there is, and how much somebody allows."""
+"""How much memory there is, how much somebody allows, and arrays on the disk where it ends."""
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike, NDArray
 
 UNITS = {"": 1, "b": 1}
 UNITS |= {f"{letter}{end}": 1024 ** (at + 1) for at, letter in enumerate("kmgt") for end in ("", "ib")}
@@ -82,3 +88,42 @@ def _left(folder: Path, limit: str, used: str, files: str) -> Iterator[int]:
         lines = (line.split() for line in (folder / "memory.stat").read_text().splitlines())
         droppable = next((int(value) for name, value in lines if name == files), 0)
         yield most - int((folder / used).read_text()) + droppable
+
+
+def on_disk(shape: tuple[int, ...], dtype: DTypeLike = "float32") -> NDArray[Any]:
+    """An array to be filled, in a temporary file without a name that is mapped into memory.
+
+    The file is in the system's folder for temporary files (``TMPDIR``), and is gone however the process ends. Its room
+    is taken now: a full disk is an error here, and not the end of the process later.
+
+    Args:
+        shape: Its shape.
+        dtype: Its type.
+    """
+    import numpy as np  # here, so that commands that only answer do not wait for it
+
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    try:
+        with tempfile.TemporaryFile(prefix="credalgnn-") as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:
+                os.ftruncate(file.fileno(), size)
+            return np.memmap(file, dtype, "r+", shape=shape)
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"{tempfile.gettempdir()}: {in_units(size)} of temporary files cannot be written ({error.strerror}); make "
+            "room, or set TMPDIR to another folder",
+        ) from None
+
+
+def let_go(array: NDArray[Any]) -> None:
+    """Give the pages of a mapped array back to the system; they are read again when they are wanted.
+
+    Args:
+        array: What ``scratch`` has made; nothing happens to one in memory.
+    """
+    mapped = getattr(array, "_mmap", None)
+    if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)

@@ -16,6 +16,7 @@ from ..nn.backbones import Features
 from ..nn.credal import HALF_LENGTHS, MIDPOINTS, Activation, check_delta
 from ..nn.training import Output
 from ..sets import IntervalSet, interval_softmax, log_interval_softmax, uncertainty
+from .answers import Predictor
 from .base import Method, Objective
 from .given import Protocol
 from .network import NETWORK_SPACE, Network
@@ -147,7 +148,11 @@ class CredalFinal(CredalLayer, Network):
         return (lower + upper) / 2
 
     def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        return Prediction.of_credal(nodes, self._credal(self._output(graph, nodes)), self.class_names)
+        return self._predictor(graph)(nodes)
+
+    def _predictor(self, graph: Graph) -> Predictor:
+        output = self._output_of(graph)
+        return lambda nodes: Prediction.of_credal(nodes, self._credal(output(nodes)), self.class_names)
 
 
 def credal_sets(bounds: Output) -> IntervalSet:

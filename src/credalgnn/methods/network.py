@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -21,6 +21,7 @@ from ..nn.pieces import check_pieces
 from ..nn.sampling import ALL
 from ..nn.training import Output, at
 from . import scores
+from .answers import Predictor
 from .base import Method, Objective
 from .components import Outputs
 from .given import Given, Protocol
@@ -273,14 +274,22 @@ class Network(Method):
         return self._stored
 
     def _output(self, graph: Graph, nodes: Tensor) -> Output:
+        return self._output_of(graph)(nodes)
+
+    def _output_of(self, graph: Graph) -> Callable[[Tensor], Output]:
+        """The head's output at nodes of a graph; what has to be computed for all of them is computed here, once."""
         if (stored := self._by_pieces(graph)) is not None:
-            return stored.at(nodes)
-        x, edges = inputs(graph, self.device)
+            return stored.at
         try:
-            output = at(self.module_(x, edges), nodes.to(self.device))
+            whole = self.module_(*inputs(graph, self.device))
         except BackboneError as error:
             raise MethodError(str(error)) from None
-        return output.cpu() if isinstance(output, Tensor) else tuple(part.cpu() for part in output)
+
+        def output(nodes: Tensor) -> Output:
+            part = at(whole, nodes.to(self.device))
+            return part.cpu() if isinstance(part, Tensor) else tuple(each.cpu() for each in part)
+
+        return output
 
     def outputs(self, graph: Graph | None = None) -> Outputs:
         """Logits and latents of all nodes, on the CPU.
@@ -365,7 +374,15 @@ class Vanilla(Network):
         return output
 
     def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        logits = self._output(graph, nodes)
-        assert isinstance(logits, Tensor)
-        own = {"msp": scores.msp(logits), "entropy": scores.entropy(logits)}
-        return Prediction(nodes, own, "msp", self.class_names, self._probabilities(logits))
+        return self._predictor(graph)(nodes)
+
+    def _predictor(self, graph: Graph) -> Predictor:
+        output = self._output_of(graph)
+
+        def predict(nodes: Tensor) -> Prediction:
+            logits = output(nodes)
+            assert isinstance(logits, Tensor)
+            own = {"msp": scores.msp(logits), "entropy": scores.entropy(logits)}
+            return Prediction(nodes, own, "msp", self.class_names, self._probabilities(logits))
+
+        return predict

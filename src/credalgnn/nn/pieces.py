@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import mmap
-import os
 from collections.abc import Callable
-from pathlib import Path
-from tempfile import TemporaryFile, gettempdir
+from typing import Any
 
-import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from .._memory import let_go, on_disk
 from .backbones import BackboneError, Stack
 from .edge_rows import EdgeRows
 from .layers import Features, MessageLayer
@@ -23,20 +21,16 @@ ROWS = 1 << 16  # nodes that are computed together
 class Scratch:
     """Room for matrices of one row a node: memory while the budget lasts, then files that are mapped into it.
 
-    The files have no name, so that nothing is left of them however the process ends, and their room on the disk is
-    taken when they are made: a disk that is full is an error then, and not in the middle of the work.
-
     Args:
         memory: Bytes that may be held in memory.
-        folder: Where the files go; None: where the system has its temporary ones (``TMPDIR``).
     """
 
-    def __init__(self, memory: int, folder: Path | None = None) -> None:
-        self.left, self.folder = memory, folder
-        self._maps: dict[int, np.memmap[tuple[int, ...], np.dtype[np.float32]]] = {}
+    def __init__(self, memory: int) -> None:
+        self.left = memory
+        self._maps: dict[int, NDArray[Any]] = {}
 
     def matrix(self, rows: int, columns: int) -> Tensor:
-        """A float32 matrix of zeros, or of anything.
+        """A float32 matrix to be filled.
 
         Args:
             rows: How many rows.
@@ -46,17 +40,7 @@ class Scratch:
         if size <= self.left:
             self.left -= size
             return torch.empty(rows, columns)
-        with TemporaryFile(dir=self.folder) as file:
-            try:
-                os.posix_fallocate(file.fileno(), 0, size)
-            except OSError as error:
-                place = self.folder or gettempdir()
-                raise OSError(
-                    error.errno,
-                    f"{size / 2**30:.1f} GiB of latents find no room in {place} ({error.strerror}): set TMPDIR to a "
-                    "folder with more, or allow more memory",
-                ) from None
-            array = np.memmap(file, np.float32, "r+", shape=(rows, columns))
+        array = on_disk((rows, columns))
         tensor = torch.from_numpy(array)
         self._maps[tensor.data_ptr()] = array
         return tensor
@@ -73,8 +57,7 @@ class Scratch:
     def release(self) -> None:
         """Let the system have the memory that mapped files take; they are read again when asked for."""
         for array in self._maps.values():
-            pages: mmap.mmap = array._mmap  # type: ignore[attr-defined]
-            pages.madvise(mmap.MADV_DONTNEED)  # of a shared map: what was written stays with the file
+            let_go(array)
 
 
 def check_pieces(backbone: nn.Module) -> None:
