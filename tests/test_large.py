@@ -68,7 +68,7 @@ def test_rows_of_operators_are_those_of_the_whole_graph(options: dict[str, bool]
 
 @pytest.mark.parametrize("options", KINDS, ids=str)
 @pytest.mark.parametrize("kind", [GCN, SAGE])
-@pytest.mark.parametrize("memory", [0, 10**9])
+@pytest.mark.parametrize("memory", [0, 20_000, 10**9])
 def test_latents_by_pieces_are_those_of_the_whole_graph(
     options: dict[str, bool], kind: type, memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from .._memory import available_memory, in_units
+from .._memory import available_memory, in_units, resident_memory
 from ..graphs import Graph
 from ..nn.backbones import Features, Stack
 from ..nn.pieces import Scratch, check_pieces, latents_by_pieces
@@ -69,6 +69,21 @@ def fits(graph: Graph, num_classes: int, memory: int | None) -> bool:
     return prediction_bytes(graph, [64, 64, num_classes]) <= (available_memory() if memory is None else memory)
 
 
+def keep_within(memory: int | None, graph: Graph) -> Callable[[], None]:
+    """To be called now and then: gives the pages of a packed graph back when the process holds more than it may.
+
+    Args:
+        memory: Bytes that may be used; None: nothing is given back, since the system takes what it needs by itself.
+        graph: The graph.
+    """
+
+    def check() -> None:
+        if memory is not None and resident_memory() > 0.8 * memory:
+            graph.release()
+
+    return (lambda: None) if graph.path is None else check
+
+
 def refusal(needed: int, allowed: int) -> str:
     """How much is needed and how much there is, for messages.
 
@@ -92,9 +107,9 @@ class StoredOutputs:
     def __init__(self, module: Classifier, graph: Graph, memory: int, progress: bool | None = None) -> None:
         check_pieces(module.backbone)
         assert isinstance(module.backbone, Stack)
-        self.content, self.module = graph.content, module
+        self.content, self.module, self._release = graph.content, module, graph.release
         x, edges = inputs_by_rows(graph)
-        self._scratch = Scratch(max(0, (memory - PROGRAM) // 2))
+        self._scratch = Scratch(max(0, int(0.6 * (memory - PROGRAM))))
         with _bar(progress) as bar:
             self.latents: list[Features] = [
                 x,
@@ -134,6 +149,7 @@ class StoredOutputs:
         else:
             output = self.module.head(rows_of(self.latents[-1], nodes))
         self._scratch.release()
+        self._release()
         return output
 
 

@@ -26,7 +26,16 @@ from .base import Method, Objective
 from .components import Outputs
 from .given import Given, Protocol
 from .inputs import inputs, inputs_by_rows
-from .large import BATCH, VALIDATION, MemoryWarning, StoredOutputs, prediction_bytes, refusal, training_bytes
+from .large import (
+    BATCH,
+    VALIDATION,
+    MemoryWarning,
+    StoredOutputs,
+    keep_within,
+    prediction_bytes,
+    refusal,
+    training_bytes,
+)
 from .parameters import IF_SET
 from .prediction import MethodError, Prediction
 from .search_space import Space, Uniform
@@ -170,7 +179,7 @@ class Network(Method):
             self.history_ = train(
                 module, data, self._training_loss, monitor, schedule, draws,
                 progress=given.progress, description=f"{self.name} seed {self.seed}", on_epoch=given.on_epoch,
-                group=group, keeper=keeper,
+                group=group, keeper=keeper, after_step=keep_within(given.memory, view.graph),
             )  # fmt: skip
         except TrainingError as error:
             raise TrainingError(f"{self.name}, seed {self.seed}: {error}") from None

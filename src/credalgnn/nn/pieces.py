@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from .layers import Features, MessageLayer
 from .sampling import rows_of
 
 ROWS = 1 << 16  # nodes that are computed together
+PAUSE = 4  # stretches of nodes after which mapped pages are given back
 
 
 class Scratch:
@@ -29,15 +31,16 @@ class Scratch:
         self.left = memory
         self._maps: dict[int, NDArray[Any]] = {}
 
-    def matrix(self, rows: int, columns: int) -> Tensor:
+    def matrix(self, rows: int, columns: int, leave: float = 0.0) -> Tensor:
         """A float32 matrix to be filled.
 
         Args:
             rows: How many rows.
             columns: How many columns.
+            leave: The share of the memory that must be left for others, or else it is a file.
         """
         size = 4 * rows * columns
-        if size <= self.left:
+        if size <= self.left * (1.0 - leave):
             self.left -= size
             return torch.empty(rows, columns)
         array = on_disk((rows, columns))
@@ -45,14 +48,17 @@ class Scratch:
         self._maps[tensor.data_ptr()] = array
         return tensor
 
-    def free(self, matrix: Tensor) -> None:
-        """Give back the room of a matrix that nobody reads any more.
+    def groups(self, rows: int, columns: int) -> list[slice]:
+        """Columns of a matrix in groups of about the same size, each of which memory holds.
 
         Args:
-            matrix: One that ``matrix`` made.
+            rows: Of the matrix.
+            columns: Of the matrix.
         """
-        if self._maps.pop(matrix.data_ptr(), None) is None:
-            self.left += 4 * matrix.numel()
+        fit = max(1, min(columns, self.left // (4 * rows)))
+        count = -(-columns // fit)
+        ends = [columns * number // count for number in range(count + 1)]
+        return [slice(*pair) for pair in pairwise(ends)]
 
     def release(self) -> None:
         """Let the system have the memory that mapped files take; they are read again when asked for."""
@@ -83,8 +89,8 @@ def latents_by_pieces(
 ) -> list[Tensor]:
     """The latents z1 .. zL of all nodes: what ``backbone(x, edges)`` gives, some rows at a time.
 
-    What each node sends is computed and kept for all nodes, then what some of them receive; so memory holds a few rows
-    of edges and whatever ``scratch`` leaves in memory.
+    What each node sends is computed and kept for all nodes, as many columns of it at a time as memory holds, and then
+    what they receive; so memory holds these columns and a few rows of everything else.
 
     Args:
         backbone: Whose dropout is off; ``check_pieces`` has not refused it.
@@ -98,25 +104,39 @@ def latents_by_pieces(
     with torch.no_grad():
         for number, layer in enumerate(backbone.convs, 1):
             before: Features = latents[-1] if latents else x
-            made = scratch.matrix(edges.num_nodes, backbone.widths[number - 1])
-            name = f"layer {number} of {len(backbone.convs)}"
+            name, width = f"layer {number} of {len(backbone.convs)}", backbone.widths[number - 1]
+            made = scratch.matrix(edges.num_nodes, width, leave=0.5)
             if isinstance(layer, MessageLayer):
-                sent = scratch.matrix(edges.num_nodes, backbone.widths[number - 1])
-                for first, last in _stretches(edges.num_nodes):
-                    sent[first:last] = layer.send(_rows(before, first, last))
-                    _pause(scratch, release, first)
-                for first, last in edges.blocks(rows=ROWS):
-                    received = edges.rows(layer.operator, first, last) @ sent
-                    made[first:last] = backbone.activated(layer.receive(received, _rows(before, first, last)), number)
-                    tell(name, last / edges.num_nodes)
-                    _pause(scratch, release, first)
-                scratch.free(sent)
-            else:
-                for first, last in _stretches(edges.num_nodes):
-                    made[first:last] = backbone.activated(layer(_rows(before, first, last), edges), number)
-                    _pause(scratch, release, first)
+                for columns in scratch.groups(edges.num_nodes, width):
+                    _receive(layer, before, edges, made, columns, scratch, release)
+                    tell(name, 0.9 * columns.stop / width)
+            for first, last in _stretches(edges.num_nodes):
+                own = _rows(before, first, last)
+                z = layer.receive(made[first:last], own) if isinstance(layer, MessageLayer) else layer(own, edges)
+                made[first:last] = backbone.activated(z, number)
+                _pause(scratch, release, first)
+            tell(name, 1.0)
             latents.append(made)
     return latents
+
+
+def _receive(
+    layer: MessageLayer,
+    before: Features,
+    edges: EdgeRows,
+    made: Tensor,
+    columns: slice,
+    scratch: Scratch,
+    release: Callable[[], None],
+) -> None:
+    """Some columns of what all nodes receive, into ``made``."""
+    sent = torch.empty(edges.num_nodes, columns.stop - columns.start)
+    for first, last in _stretches(edges.num_nodes):
+        sent[first:last] = layer.send(_rows(before, first, last))[:, columns]
+        _pause(scratch, release, first)
+    for number, (first, last) in enumerate(edges.blocks(rows=ROWS)):
+        made[first:last, columns] = edges.rows(layer.operator, first, last) @ sent
+        _pause(scratch, release, number * ROWS)
 
 
 def _stretches(count: int) -> list[tuple[int, int]]:
@@ -128,6 +148,6 @@ def _rows(x: Features, first: int, last: int) -> Features:
 
 
 def _pause(scratch: Scratch, release: Callable[[], None], first: int) -> None:
-    if first // ROWS % 16 == 15:
+    if first // ROWS % PAUSE == PAUSE - 1:
         scratch.release()
         release()
