@@ -69,19 +69,21 @@ def fits(graph: Graph, num_classes: int, memory: int | None) -> bool:
     return prediction_bytes(graph, [64, 64, num_classes]) <= (available_memory() if memory is None else memory)
 
 
-def keep_within(memory: int | None, graph: Graph) -> Callable[[], None]:
+def keep_within(memory: int | None, graph: Graph) -> Callable[[], None] | None:
     """To be called now and then: gives the pages of a packed graph back when the process holds more than it may.
 
     Args:
         memory: Bytes that may be used; None: nothing is given back, since the system takes what it needs by itself.
-        graph: The graph.
+        graph: The graph; None is returned for one in memory.
     """
+    if memory is None or graph.path is None:
+        return None
 
     def check() -> None:
-        if memory is not None and resident_memory() > 0.8 * memory:
+        if resident_memory() > 0.8 * memory:
             graph.release()
 
-    return (lambda: None) if graph.path is None else check
+    return check
 
 
 def refusal(needed: int, allowed: int) -> str:

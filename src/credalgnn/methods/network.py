@@ -179,7 +179,7 @@ class Network(Method):
             self.history_ = train(
                 module, data, self._training_loss, monitor, schedule, draws,
                 progress=given.progress, description=f"{self.name} seed {self.seed}", on_epoch=given.on_epoch,
-                group=group, keeper=keeper, after_step=keep_within(given.memory, view.graph),
+                group=group, keeper=keeper, after_reading=keep_within(given.memory, view.graph),
             )  # fmt: skip
         except TrainingError as error:
             raise TrainingError(f"{self.name}, seed {self.seed}: {error}") from None

@@ -249,6 +249,7 @@ class Sampled:
         schedule: Has the sizes of batches and neighbourhoods.
         draws: Where dropout comes from; its seed is that of batches, too.
         group: Other processes that have a share of each batch.
+        after_reading: See ``Sampler``.
     """
 
     def __init__(
@@ -260,17 +261,18 @@ class Sampled:
         schedule: Schedule,
         draws: Draws,
         group: Group | None = None,
+        after_reading: Callable[[], None] | None = None,
     ) -> None:
         assert isinstance(data.edges, EdgeRows)
         self.model, self.data, self.loss, self.monitor, self.draws = model, data, loss, monitor, draws
         self.group, self.size = group, schedule.batch_size
         self.steps_done = 0
         fanouts = schedule.fanouts or (FANOUT,) * model.hops
-        self.sampler = self.watcher = Sampler(data.x, data.edges, fanouts, draws.seed)
+        self.sampler = self.watcher = Sampler(data.x, data.edges, fanouts, draws.seed, after_reading)
         if monitor.on is not None:
             x, edges = monitor.on
             assert isinstance(edges, EdgeRows)
-            self.watcher = Sampler(x, edges, fanouts, draws.seed)
+            self.watcher = Sampler(x, edges, fanouts, draws.seed, after_reading)
         self.device = data.labels.device
         self._seen: list[Tensor] = []  # the losses of the epoch's steps
         self._share = 1.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from .layers import Features
 
 FANOUT = 10  # neighbours drawn for a node, at each hop, if nothing else is said
 ALL = 2**62  # the fanout that draws all neighbours
+READ = 8192  # rows of features between two calls of who watches the memory: each may map 64 KiB of a file
 AHEAD = 2  # batches that are drawn before they are asked for
 
 
@@ -56,10 +57,19 @@ class Sampler:
         edges: All edges.
         fanouts: How many in-edges are drawn for a node, hop by hop, beginning at the nodes that a batch is made around.
         seed: Of what is drawn.
+        after_reading: Is called when some rows have been read, by the thread that reads: to let go of mapped pages.
     """
 
-    def __init__(self, x: Features, edges: EdgeRows, fanouts: Sequence[int], seed: int = 0) -> None:
+    def __init__(
+        self,
+        x: Features,
+        edges: EdgeRows,
+        fanouts: Sequence[int],
+        seed: int = 0,
+        after_reading: Callable[[], None] | None = None,
+    ) -> None:
         self.x, self.edges, self.fanouts, self.seed = x, edges, tuple(fanouts), seed
+        self.after_reading = after_reading
         self._number = np.full(edges.num_nodes, -1, np.int32)
 
     def around(self, seeds: Tensor, number: int = 0) -> Batch:
@@ -104,7 +114,16 @@ class Sampler:
         weights = None if self.edges.weights is None else self.edges.weights[torch.from_numpy(places_of)]
         sample = Sample(self.edges, chosen, stands_for, tuple(sizes[1:]))
         index = torch.from_numpy(np.stack([source, target]))
-        return Batch(rows_of(self.x, chosen), Adjacency(index, len(nodes), weights, sample), seeds)
+        return Batch(self._rows(chosen), Adjacency(index, len(nodes), weights, sample), seeds)
+
+    def _rows(self, nodes: Tensor) -> Features:
+        if self.after_reading is None or not isinstance(self.x, Tensor):
+            return rows_of(self.x, nodes)
+        parts = []
+        for part in torch.split(nodes, READ):
+            parts.append(rows_of(self.x, part))
+            self.after_reading()
+        return torch.cat(parts)  # type: ignore[arg-type]
 
     def ahead(self, batches: Iterable[tuple[Tensor, int]]) -> Iterator[Batch]:
         """Batches one after another, the next ones drawn in a thread of their own while one is worked on.

@@ -49,7 +49,7 @@ def train(
     on_epoch: Callable[[Epoch], None] | None = None,
     group: Group | None = None,
     keeper: Keeper | None = None,
-    after_step: Callable[[], None] = lambda: None,
+    after_reading: Callable[[], None] | None = None,
 ) -> list[Epoch]:
     """Minimise a loss on labelled nodes; keep the weights with which the monitor was least.
 
@@ -69,13 +69,13 @@ def train(
         on_epoch: Is shown each line of the curve as it comes; what it raises ends the training.
         group: Other processes that train the same model on their share of each batch.
         keeper: Where the state is kept after every epoch, and gone on from.
-        after_step: Is called after every step.
+        after_reading: Is called when rows of features have been read for a mini-batch.
     """
     groups, decay = model.parameter_groups(), schedule.weight_decay
     optimiser = torch.optim.Adam(groups, lr=schedule.lr, weight_decay=decay, fused=True)
     rounds: Rounds
     if isinstance(data.edges, EdgeRows):
-        rounds = Sampled(model, data, loss, monitor, schedule, draws, group)
+        rounds = Sampled(model, data, loss, monitor, schedule, draws, group, after_reading)
     else:
         rounds = Whole(model, data, loss, monitor, draws)
     curve: list[Epoch] = []
@@ -109,7 +109,6 @@ def train(
                 step.backward()  # type: ignore[no-untyped-call]
                 rounds.share()
                 optimiser.step()
-                after_step()
             bar.set_postfix(loss=f"{curve[-1].loss:.3f}", monitor=f"{curve[-1].monitor:.3f}", refresh=False)
             bar.update()
             if keeper is not None:
