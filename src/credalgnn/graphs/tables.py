@@ -348,8 +348,8 @@ def _features(named: NamedTable, columns: Columns) -> tuple[NDArray[np.float32],
         )
     matrix = np.empty((len(arrays[0]), len(arrays)), np.float32)
     for start in range(0, len(matrix), ROWS):
-        for column, array in enumerate(arrays):
-            matrix[start : start + ROWS, column] = array[start : start + ROWS]
+        for number, array in enumerate(arrays):
+            matrix[start : start + ROWS, number] = array[start : start + ROWS]
     return matrix, chosen
 
 
