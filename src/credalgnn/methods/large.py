@@ -20,7 +20,7 @@ from .inputs import inputs_by_rows
 BATCH = 1024  # training nodes of a batch, where nothing else is said
 VALIDATION = 10_000  # validation nodes that early stopping looks at while batches are trained on
 PROGRAM = 400 << 20  # bytes that torch and its kernels take before anything is done
-PIECE = 1 << 17  # nodes whose outputs are made together
+PIECE = 1 << 12  # nodes whose outputs are made together: each may map 64 KiB of every file of latents
 
 
 class MemoryWarning(UserWarning):
@@ -109,7 +109,7 @@ class StoredOutputs:
     def __init__(self, module: Classifier, graph: Graph, memory: int, progress: bool | None = None) -> None:
         check_pieces(module.backbone)
         assert isinstance(module.backbone, Stack)
-        self.content, self.module, self._release = graph.content, module, graph.release
+        self.content, self.module, self._release, self._memory = graph.content, module, graph.release, memory
         x, edges = inputs_by_rows(graph)
         self._scratch = Scratch(max(0, int(0.6 * (memory - PROGRAM))))
         with _bar(progress) as bar:
@@ -150,8 +150,9 @@ class StoredOutputs:
             output: Output = self.module.head([rows_of(z, nodes) for z in self.latents])
         else:
             output = self.module.head(rows_of(self.latents[-1], nodes))
-        self._scratch.release()
-        self._release()
+        if resident_memory() > 0.8 * self._memory:
+            self._scratch.release()
+            self._release()
         return output
 
 
