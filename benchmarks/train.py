@@ -4,15 +4,9 @@
 
 Stock is ``torch_geometric.nn.models.GCN`` / ``GraphSAGE`` on ``edge_index`` with dense features, whose last layer
 gives the logits; ``like ours`` is the same with ``jk="last"``, which has our vanilla's architecture: as many hidden
-<<<<<<< HEAD
-layers and a linear layer on top. ``stock CSR`` is stock on a sparse CSR matrix of the edges, as PyG documents for
-models that are run often, with GCN's normalisation made once. Timings are CPU time, the best of several rounds that
-take turns, because machines are noisy.
-=======
 layers and a linear layer on top. ``stock CSR`` is stock on a sparse CSR matrix of the edges (torch's, which layers of
 PyG take in the place of ``edge_index``), with GCN's normalisation made once. Timings are CPU time, the best of several
 rounds that take turns, because machines are noisy.
->>>>>>> fast
 A second table has what other methods cost beside a vanilla GNN, in one thread: of methods that stand on a fitted model,
 what comes on top of it. A third one has whole fits, on all cores: what credal-coverage costs, prediction included, in
 vanilla fits.
@@ -105,11 +99,7 @@ def csr_edges(graph: Graph, normalised: bool) -> torch.Tensor:
 
 
 def best(steps: dict[str, Callable[[], float]], rounds: int = 4, seconds: float = 0.5) -> dict[str, float]:
-<<<<<<< HEAD
-    """Milliseconds of CPU time of each (in one thread a clock's), the best of rounds that take turns."""
-=======
     """Milliseconds of each, the best of rounds that take turns: CPU time, which is that of a clock in one thread."""
->>>>>>> fast
     found = dict.fromkeys(steps, float("inf"))
     for name, step in steps.items():
         begin = time.process_time()
