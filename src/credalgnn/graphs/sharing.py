@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
@@ -15,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .._files import locked
 from ._packed_files import ARRAYS, HEADER, is_packed
 from .errors import GraphError
 from .graph import Graph
@@ -118,8 +118,7 @@ def _copied(parcel: Parcel, fetch: Fetch) -> Path:
         if folder.stat().st_uid != os.getuid():
             raise GraphError(f"{folder} belongs to somebody else: remove it")
         copy = folder / f"{parcel.content}.cg"
-        with (folder / f"{parcel.content}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(folder / f"{parcel.content}.lock", wait=True):
             if not (copy / HEADER).is_file():
                 _fetch_all(parcel, fetch, copy)
     except OSError as error:

@@ -37,7 +37,7 @@ class Classifier(nn.Module):
         super().__init__()
         self.backbone, self.head, self.hops, self.joint = backbone, head, hops, joint
 
-    def forward(self, x: Features, edges: Adjacency) -> Output:
+    def forward(self, x: Features, edges: Adjacency | Tensor) -> Output:
         """The head's output for all nodes; where neighbours were drawn, for the nodes that they were drawn for.
 
         Args:
@@ -45,7 +45,7 @@ class Classifier(nn.Module):
             edges: The edges.
         """
         latents: list[Features] = [x, *self.backbone(x, edges)]
-        if edges.sample is not None:
+        if isinstance(edges, Adjacency) and edges.sample is not None:
             latents = [first_rows(z, edges.sample.sizes[0]) for z in latents]
         out: Output = self.head(latents if self.joint else latents[-1])
         return out
