@@ -37,7 +37,7 @@ class Classifier(nn.Module):
         super().__init__()
         self.backbone, self.head, self.hops, self.joint = backbone, head, hops, joint
 
-    def forward(self, x: Features, edges: Adjacency | Tensor) -> Output:
+    def forward(self, x: Features, edges: Adjacency) -> Output:
         """The head's output for all nodes; where neighbours were drawn, for the nodes that they were drawn for.
 
         Args:
