@@ -20,7 +20,7 @@ from .inputs import inputs_by_rows
 BATCH = 1024  # training nodes of a batch, where nothing else is said
 VALIDATION = 10_000  # validation nodes that early stopping looks at while batches are trained on
 PROGRAM = 400 << 20  # bytes that torch and its kernels take before anything is done
-PIECE = 1 << 12  # nodes whose outputs are made together: each may map 64 KiB of every file of latents
+PIECE = 1 << 10  # nodes whose outputs are made together: each may map half a MiB of every file of latents
 
 
 class MemoryWarning(UserWarning):

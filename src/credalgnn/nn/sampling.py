@@ -16,7 +16,7 @@ from .layers import Features
 
 FANOUT = 10  # neighbours drawn for a node, at each hop, if nothing else is said
 ALL = 2**62  # the fanout that draws all neighbours
-READ = 8192  # rows of features between two calls of who watches the memory: each may map 64 KiB of a file
+READ = 8192  # rows of features between two calls of who watches the memory: each may map half a MiB of a file
 AHEAD = 2  # batches that are drawn before they are asked for
 
 
