@@ -2,23 +2,8 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
-
-from .backbones import NATIVE, Adjacency, Features, Stack, linear
-
-
-class MLPLayer(nn.Module):
-    """A linear layer of a node's own features; sparse ones are multiplied sparse."""
-
-    def __init__(self, in_channels: int, out_channels: int) -> None:
-        super().__init__()
-        self.lin = nn.Linear(in_channels, out_channels)
-
-    def reset_parameters(self) -> None:
-        self.lin.reset_parameters()
-
-    def forward(self, x: Features, edges: Adjacency) -> Tensor:
-        return linear(x, self.lin.weight, self.lin.bias)
+from .backbones import NATIVE, Stack
+from .layers import LinearLayer
 
 
 class MLP(Stack):
@@ -32,7 +17,7 @@ class MLP(Stack):
         dropout: Probability of dropping a unit, in training.
     """
 
-    layer = MLPLayer
+    layer = LinearLayer
 
 
 NATIVE["mlp"] = MLP
