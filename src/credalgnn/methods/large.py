@@ -20,7 +20,8 @@ from .inputs import inputs_by_rows
 BATCH = 1024  # training nodes of a batch, where nothing else is said
 VALIDATION = 10_000  # validation nodes that early stopping looks at while batches are trained on
 PROGRAM = 400 << 20  # bytes that torch and its kernels take before anything is done
-PIECE = 1 << 10  # nodes whose outputs are made together: each may map half a MiB of every file of latents
+PIECE = 1 << 10  # nodes whose outputs are made together
+SCATTERED = 1 << 7  # of nodes that lie apart: each may map half a MiB of every file of latents
 
 
 class MemoryWarning(UserWarning):
@@ -124,7 +125,8 @@ class StoredOutputs:
         Args:
             nodes: Their numbers.
         """
-        parts = [self._head(part) for part in torch.split(nodes, PIECE)]
+        consecutive = len(nodes) > 0 and int(nodes[-1] - nodes[0]) == len(nodes) - 1
+        parts = [self._head(part) for part in torch.split(nodes, PIECE if consecutive else SCATTERED)]
         if isinstance(parts[0], Tensor):
             return torch.cat([part for part in parts if isinstance(part, Tensor)])
         return tuple(torch.cat(columns) for columns in zip(*parts, strict=True))
