@@ -64,7 +64,7 @@ class Machine:
     def python(self, *words: str | Path, folder: Path | None = None) -> subprocess.Popen[str]:
         """A Python program in a folder, likewise."""
         command = [sys.executable, *map(str, words)]
-        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         environment = {**self.environment, "PYTHONSAFEPATH": "1"}
         return subprocess.Popen(command, env=environment, cwd=folder, text=True, **pipes)
 

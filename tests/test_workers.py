@@ -229,7 +229,7 @@ def test_the_command_trains_with_workers(machine: Machine, tmp_path: Path) -> No
     [
         (Vanilla(), {"workers": 0}, "workers must be a whole number of 1 or more, not 0"),
         (Vanilla(), {"workers": True}, "workers must be a whole number of 1 or more, not True"),
-        (Vanilla(), {"address": "127.0.0.1:1"}, "say how many of its processes train, workers="),
+        (Vanilla(), {"address": "127.0.0.1:1"}, "say how many of its processes work, workers="),
         (Degree(), {"workers": 2}, "degree trains no network on mini-batches: workers have nothing to do"),
         (GPN(), {"workers": 2}, "gpn trains no network on mini-batches: workers have nothing to do"),
     ],
@@ -246,7 +246,7 @@ def test_methods_that_stand_on_a_network_have_work_for_workers() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--engine", "ray"], "--engine ray: say how many of the cluster's processes train, --workers N"),
+        (["--engine", "ray"], "--engine ray: say how many of the cluster's processes work, --workers N"),
         (["--workers", "2"], "--workers is of a Ray cluster: add --engine ray"),
         (["--address", "h:1"], "--address is of a Ray cluster: add --engine ray"),
         (["--engine", "ray", "--workers", "2", "-m", "degree"], "degree trains no network on mini-batches"),

@@ -45,6 +45,7 @@ def add_commands(commands: Any) -> None:
     predict.add_argument("--out", type=Path, required=True, metavar="FILE", help="a .csv or .parquet file")
     _add_promises(predict)
     add_memory(predict)
+    _add_workers(predict, "tasks of the Ray cluster that predict pieces of the graph at a time")
     predict.add_argument("--ids", nargs="+", metavar="ID", help="only these nodes")
     predict.set_defaults(run=_predict, stopped=NOTHING)
     evaluate = _add(
@@ -114,10 +115,21 @@ def _add_fit(commands: Any) -> None:
     fit.add_argument("--tune", type=count, default=0, metavar="N", help="search hyper-parameters first, in N trials")
     fit.add_argument("--seed", type=int, default=0, help="of the deal of nodes and of the method (default: 0)")
     add_memory(fit)
-    add_engine_options(fit)
-    fit.add_argument("--workers", type=count, metavar="N",
-                     help="processes of the Ray cluster that train the network together")  # fmt: skip
+    _add_workers(fit, "processes of the Ray cluster that train the network together")
     fit.set_defaults(run=_fit)
+
+
+def _add_workers(parser: argparse.ArgumentParser, help: str) -> None:
+    add_engine_options(parser)
+    parser.add_argument("--workers", type=count, metavar="N", help=help)
+
+
+def _check_workers(args: argparse.Namespace) -> None:
+    if args.engine == "ray" and args.workers is None:
+        raise UserError("--engine ray: say how many of the cluster's processes work, --workers N")
+    if args.engine == "local" and (args.workers is not None or args.address is not None):
+        option = "--address" if args.workers is None else "--workers"
+        raise UserError(f"{option} is of a Ray cluster: add --engine ray")
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
@@ -222,11 +234,7 @@ def _fit(args: argparse.Namespace) -> int:
     if args.tune:
         need("optuna", "--tune")
         args.stopped = "no model was written; finished trials are kept, and the same command goes on"
-    if args.engine == "ray" and args.workers is None:
-        raise UserError("--engine ray: say how many of the cluster's processes train, --workers N")
-    if args.engine == "local" and (args.workers is not None or args.address is not None):
-        option = "--address" if args.workers is None else "--workers"
-        raise UserError(f"{option} is of a Ray cluster: add --engine ray")
+    _check_workers(args)
     data, edges = _data(args, edges_needed=True)
     settings = settings_of(args.overrides)
     with user_errors(), _told():
@@ -270,6 +278,7 @@ def _load(folder: Path, method: str | None = None) -> Model:
 
 def _predict(args: argparse.Namespace) -> int:
     need("pyarrow", "credalgnn predict")
+    _check_workers(args)
     data, edges = _data(args, edges_needed=False)
     context = _context(args)
     if args.out.suffix.lower() not in (".csv", ".parquet"):
@@ -284,8 +293,9 @@ def _predict(args: argparse.Namespace) -> int:
 
         model = _load(args.model, args.method)
         text = predict_to(
-            model, args.out, data, edges, context, args.ids, args.false_alarms, args.coverage, args.memory
-        )
+            model, args.out, data, edges, context, args.ids, args.false_alarms, args.coverage,
+            memory=args.memory, workers=args.workers, address=args.address,
+        )  # fmt: skip
         print(printable(text))
     return 0
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,13 +15,32 @@ from ..graphs import Graph, GraphError, node_numbers
 from .calibration import Calibration, CalibrationNodes
 from .feature_range import InputWarning
 from .given import Given
+from .jobs import Cluster
 from .known_nodes import KnownNodes, numbers_of
 from .prediction import MethodError, Prediction
+from .warn import warn_caller
 
 if TYPE_CHECKING:
     from .base import Method
 
 Predictor: TypeAlias = Callable[[Tensor], Prediction]
+
+
+@dataclass(frozen=True, eq=False)
+class InTwoSteps:
+    """A predictor whose costly step needs nothing but what the first one has read, so that others can do it.
+
+    Attributes:
+        read: What is known of some nodes: the arguments of ``judge`` behind the nodes.
+        judge: Makes the prediction of it; something that can be pickled.
+    """
+
+    read: Callable[[Tensor], tuple[Any, ...]]
+    judge: Callable[..., Prediction]
+
+    def __call__(self, nodes: Tensor) -> Prediction:
+        return self.judge(nodes, *self.read(nodes))
+
 
 PIECE = 100_000  # nodes that are predicted at a time
 NOT_FINITE = "not all outputs are finite numbers; are the features scaled as they were in training?"
@@ -124,7 +142,7 @@ def completed(method: Method, graph: Graph) -> Callable[[Prediction], Prediction
     if method.graph_ is not None and graph.content == method.graph_.content:  # it may have other labels or names
         known["train_nodes"] = method._train_nodes
     elif message := method.feature_range_.complaint_about(graph):
-        warnings.warn(f"{method.name}: {message}", InputWarning, stacklevel=3)  # where predict was called
+        warn_caller(f"{method.name}: {message}", InputWarning)
 
     def complete(prediction: Prediction) -> Prediction:
         ids = None if graph.node_ids is None else graph.node_ids[prediction.nodes.numpy()]
@@ -134,7 +152,10 @@ def completed(method: Method, graph: Graph) -> Callable[[Prediction], Prediction
 
 
 def answers(
-    predict: Predictor, pieces: Iterable[Tensor], complete: Callable[[Prediction], Prediction]
+    predict: Predictor,
+    pieces: Iterable[Tensor],
+    complete: Callable[[Prediction], Prediction],
+    cluster: Cluster | None = None,
 ) -> Iterator[Prediction]:
     """Predictions of nodes, piece by piece.
 
@@ -142,11 +163,29 @@ def answers(
         predict: Predicts nodes.
         pieces: The nodes of each piece.
         complete: What ``completed`` gave.
+        cluster: Whose machines take costly steps; None: this process.
     """
-    for nodes in pieces:
+    if cluster is not None and isinstance(predict, InTwoSteps):
+        found = cluster.map(predict.judge, ((nodes, *predict.read(nodes)) for nodes in pieces))
+    else:
+        found = map(predict, pieces)
+    while True:
         with explained():
-            prediction = finite(predict(nodes))
+            prediction = next(found, None)
+            if prediction is None:
+                return
+            finite(prediction)
         yield complete(prediction)
+
+
+def begun(answers: Iterator[Prediction | None]) -> Iterator[Prediction]:
+    """Answers that have begun: what can be refused has been, or is refused now.
+
+    Args:
+        answers: Of which the first is None.
+    """
+    next(answers)
+    return (each for each in answers if each is not None)
 
 
 def calibration_nodes(method: Method, given: Given) -> CalibrationNodes | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ from .answers import (
     PIECE,
     Predictor,
     answers,
+    begun,
     calibration_in,
     calibration_nodes,
     chosen_nodes,
@@ -38,8 +38,10 @@ from .declarations import Objective as Objective
 from .diagnostics import CredalWarning, complaint_about, sample
 from .feature_range import FeatureRange
 from .given import Given, Protocol, given_of
+from .jobs import Cluster
 from .large import held_bytes
 from .prediction import MethodError, Prediction
+from .warn import warn_caller
 
 
 def budget_of(memory: str | int | None) -> int | None:
@@ -121,8 +123,9 @@ class Method(Declarations, ABC):
         else:
             from .workers import connected
 
-            with connected(address):
-                self._learn(given._replace(workers=workers))
+            with connected(address, workers) as cluster:
+                self._learn(given._replace(workers=workers, cluster=cluster))
+                self._let_help(None)
         self._calibrated: tuple[str, Calibration] | None = None
         self.calibration_: CalibrationNodes | None = calibration_nodes(self, given)
         self._warned = False
@@ -139,6 +142,7 @@ class Method(Declarations, ABC):
     def _learn(self, given: Given) -> None:
         self._check()
         self._memory: int | None = given.memory
+        self._cluster: Cluster | None = given.cluster
         self._check_room(given.view.graph)
         self._fit(given)
         view = given.view
@@ -185,6 +189,8 @@ class Method(Declarations, ABC):
         ids: Sequence[Any] | None = None,
         size: int = PIECE,
         memory: str | int | None = None,
+        workers: int | None = None,
+        address: str | None = None,
     ) -> Iterator[Prediction]:
         """As ``predict``, some nodes at a time: what is computed for the whole graph is computed once.
 
@@ -196,8 +202,39 @@ class Method(Declarations, ABC):
             nodes: See ``predict``.
             ids: See ``predict``.
             size: Nodes of a piece.
-            memory: See ``predict``.
+            memory: See ``predict``; of each task on a cluster, too.
+            workers: Let so many tasks of a Ray cluster, one processor each, compute latents, coverage and entropies;
+                they give the same numbers to rounding, whichever machines are lost. None: this process alone.
+            address: ``HOST:PORT`` of the cluster; None: that of ``RAY_ADDRESS``, or the one that Ray finds.
         """
+        if workers is None and address is None:
+            return self._pieces(graph, nodes, ids, size, memory)
+        from .workers import check_count
+
+        check_count(workers)
+        return begun(self._pieces_by_tasks(workers, address, graph, nodes, ids, size, memory))
+
+    def _pieces_by_tasks(self, workers: int | None, address: str | None, *asked: Any) -> Iterator[Prediction | None]:
+        """First nothing, when all is accepted, and then the pieces; for as long, there is a connection to a cluster."""
+        from .workers import connected
+
+        with connected(address, workers) as cluster:
+            self._let_help(cluster)
+            try:
+                pieces = self._pieces(*asked)
+                yield None
+                yield from pieces
+            finally:
+                self._let_help(None)
+
+    def _pieces(
+        self,
+        graph: Graph | None,
+        nodes: Tensor | None,
+        ids: Sequence[Any] | None,
+        size: int,
+        memory: str | int | None,
+    ) -> Iterator[Prediction]:
         graph = self._graph(graph, memory)
         if size < 1:
             raise MethodError(f"size must be at least 1, not {size}")
@@ -206,7 +243,7 @@ class Method(Declarations, ABC):
             predict = predictor_of(self, graph)
             if self.is_credal and graph is not self._examined:
                 self._warn_of(predict(chosen[sample(len(chosen), chosen[:0])]))
-        return answers(predict, torch.split(chosen, size), completed(self, graph))
+        return answers(predict, torch.split(chosen, size), completed(self, graph), self._cluster)
 
     def check_pieces(self) -> None:
         """Refuse a graph that does not fit in memory, if the method, or one that it is made of, needs all of it."""
@@ -238,7 +275,7 @@ class Method(Declarations, ABC):
         complaint = complaint_about(prediction)
         if complaint and not self._warned:
             self._warned = True
-            warnings.warn(f"{self.name}: {complaint}", CredalWarning, stacklevel=3)  # where fit or predict was called
+            warn_caller(f"{self.name}: {complaint}", CredalWarning)
 
     def _graph(self, graph: Graph | None, memory: str | int | None = None) -> Graph:
         """What is predicted on: a graph, or the fitted one, that fits what was learnt and, if need be, in memory."""
@@ -253,6 +290,12 @@ class Method(Declarations, ABC):
         self._memory = memory
         for part in self._parts().values():
             part._allow(memory)
+
+    def _let_help(self, cluster: Cluster | None) -> None:
+        """Let machines of a cluster do pieces of work from now on, also for the methods this one is made of."""
+        self._cluster = cluster
+        for part in self._parts().values():
+            part._let_help(cluster)
 
     def _check_room(self, graph: Graph) -> None:
         if held_bytes(graph) > (available_memory() if self._memory is None else self._memory):
@@ -319,6 +362,7 @@ class Method(Declarations, ABC):
         self._examined, self._warned = None, False
         self._calibrated, self.calibration_ = None, None
         self._memory = None  # bytes that may be used; None: what is available
+        self._cluster = None  # whose machines do pieces of work
         self.history_: list[Epoch] = []
         self._check()
 

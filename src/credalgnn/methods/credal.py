@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from ..nn.backbones import Features
 from ..nn.credal import HALF_LENGTHS, MIDPOINTS, Activation, check_delta
 from ..nn.training import Output
 from ..sets import IntervalSet, interval_softmax, log_interval_softmax, uncertainty
-from .answers import Predictor
+from .answers import InTwoSteps, Predictor
 from .base import Method, Objective
 from .given import Protocol
 from .network import NETWORK_SPACE, Network
@@ -152,7 +153,8 @@ class CredalFinal(CredalLayer, Network):
 
     def _predictor(self, graph: Graph) -> Predictor:
         output = self._output_of(graph)
-        return lambda nodes: Prediction.of_credal(nodes, self._credal(output(nodes)), self.class_names)
+        judge = partial(Prediction.of_credal, class_names=self.class_names)
+        return InTwoSteps(lambda nodes: (self._credal(output(nodes)),), judge)
 
 
 def credal_sets(bounds: Output) -> IntervalSet:

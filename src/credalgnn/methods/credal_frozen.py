@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from ..graphs import Graph
 from ..nn import Adjacency, Classifier, Draws, Monitor, Schedule, Supervision, TrainingError, train
 from ..nn.backbones import Features
+from ..nn.layers import rows_of
 from .credal import JointLatents, credal_sets
 from .given import Given
-from .neighbours import rows_of
 from .posthoc import OnModel, check_outputs
 from .prediction import MethodError, Prediction
 from .search_space import Uniform

@@ -12,11 +12,12 @@ from torch import Tensor
 from ..graphs import Graph
 from ..nn import SparseMatrix
 from ..nn.backbones import Adjacency
+from ..nn.layers import rows_of
 from .components import Outputs
 from .given import Given
 from .inputs import inputs
 from .knn import KNN
-from .neighbours import NeighbourBank, rows_of
+from .neighbours import NeighbourBank
 from .posthoc import PostHoc, check_positive
 from .prediction import MethodError
 from .principal import Projection, fit_projection

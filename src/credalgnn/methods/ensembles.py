@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from ..graphs import Graph
 from ..sets import HullSet
 from . import scores
-from .answers import Predictor, predictor_of
+from .answers import InTwoSteps, Predictor, predictor_of
 from .base import Method, Objective
 from .components import Components
 from .given import Given, Protocol
@@ -32,6 +33,17 @@ def decomposed(nodes: Tensor, members: Tensor, class_names: tuple[str, ...]) -> 
     total, aleatoric, epistemic = scores.ensemble_uncertainty(members)
     measures = {"EU": epistemic, "AU": aleatoric, "TU": total}
     return Prediction(nodes, measures, "EU", class_names, members.mean(0))
+
+
+def spanned(nodes: Tensor, members: Tensor, class_names: tuple[str, ...]) -> Prediction:
+    """The prediction of the credal set that members span; see ``decomposed``.
+
+    Args:
+        nodes: The nodes ``[N]``.
+        members: The members' class probabilities ``[M, N, C]``.
+        class_names: The names of the classes.
+    """
+    return Prediction.of_credal(nodes, HullSet(members), class_names)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -87,15 +99,14 @@ class ClassicalEnsemble(Method):
     def _predictor(self, graph: Graph) -> Predictor:
         members = [predictor_of(member, member._graph(graph)) for member in self.members_]
 
-        def predict(nodes: Tensor) -> Prediction:
-            softmax = [cast(Tensor, member(nodes).probabilities) for member in members]
-            return self._combined(nodes, torch.stack(softmax))
+        def softmax(nodes: Tensor) -> tuple[Tensor]:
+            return (torch.stack([cast(Tensor, member(nodes).probabilities) for member in members]),)
 
-        return predict
+        return InTwoSteps(softmax, self._judge())
 
-    def _combined(self, nodes: Tensor, members: Tensor) -> Prediction:
-        """The prediction of the members' softmax vectors ``[M, N, C]``."""
-        return decomposed(nodes, members, self.class_names)
+    def _judge(self) -> Callable[[Tensor, Tensor], Prediction]:
+        """Makes the prediction of nodes and the members' softmax vectors ``[M, N, C]``; it can be pickled."""
+        return partial(decomposed, class_names=self.class_names)
 
     def check_pieces(self) -> None:
         super().check_pieces()
@@ -116,5 +127,5 @@ class CredalEnsemble(ClassicalEnsemble):
     name = "credal-ensemble"
     is_credal = True
 
-    def _combined(self, nodes: Tensor, members: Tensor) -> Prediction:
-        return Prediction.of_credal(nodes, HullSet(members), self.class_names)
+    def _judge(self) -> Callable[[Tensor, Tensor], Prediction]:
+        return partial(spanned, class_names=self.class_names)

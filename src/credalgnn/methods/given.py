@@ -11,6 +11,7 @@ from torch import Tensor
 from ..graphs import Graph, GraphError, Part, Task, TrainingView, deal, node_numbers
 from ..nn.rounds import Group
 from ..nn.training import Epoch, Keeper
+from .jobs import Cluster
 from .prediction import MethodError
 
 Protocol: TypeAlias = Literal["sealed", "paper"]
@@ -42,7 +43,8 @@ class Given(NamedTuple):
         on_epoch: To be shown every line of the training curve.
         memory: Bytes that may be used; None: what is available.
         workers: How many processes of a Ray cluster are to train a network; None: this one alone.
-        share: In such a process, the others.
+        cluster: Whose machines do pieces of work that know nothing of each other; None: this process.
+        share: In a process that trains with others, these.
     """
 
     view: TrainingView
@@ -55,6 +57,7 @@ class Given(NamedTuple):
     on_epoch: Callable[[Epoch], None] | None = None
     memory: int | None = None
     workers: int | None = None
+    cluster: Cluster | None = None
     share: Share | None = None
 
 

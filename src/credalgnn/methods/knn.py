@@ -12,9 +12,10 @@ from torch import Tensor
 from ..graphs import Graph
 from ..nn import SparseMatrix
 from ..nn.backbones import Features
+from ..nn.layers import rows_of
 from .components import Outputs
 from .given import Given
-from .neighbours import NeighbourBank, check_search, rows_of
+from .neighbours import NeighbourBank, check_search
 from .posthoc import PostHoc
 from .prediction import MethodError
 from .search_space import Space

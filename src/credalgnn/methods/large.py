@@ -12,10 +12,11 @@ from tqdm import tqdm
 from .._memory import available_memory, in_units, resident_memory
 from ..graphs import Graph
 from ..nn.backbones import Features, Stack
+from ..nn.layers import rows_of
 from ..nn.pieces import Scratch, check_pieces, latents_by_pieces
 from ..nn.rounds import Classifier, Output
-from ..nn.sampling import rows_of
 from .inputs import inputs_by_rows
+from .jobs import Cluster
 
 BATCH = 1024  # training nodes of a batch, where nothing else is said
 VALIDATION = 10_000  # validation nodes that early stopping looks at while batches are trained on
@@ -105,19 +106,28 @@ class StoredOutputs:
         graph: In memory, or opened.
         memory: Bytes that may be used.
         progress: Show a bar; None: on a terminal, once it has taken a few seconds.
+        cluster: Whose machines compute the latents; None: this process.
     """
 
-    def __init__(self, module: Classifier, graph: Graph, memory: int, progress: bool | None = None) -> None:
+    def __init__(
+        self,
+        module: Classifier,
+        graph: Graph,
+        memory: int,
+        progress: bool | None = None,
+        cluster: Cluster | None = None,
+    ) -> None:
         check_pieces(module.backbone)
         assert isinstance(module.backbone, Stack)
         self.content, self.module, self._release, self._memory = graph.content, module, graph.release, memory
         x, edges = inputs_by_rows(graph)
         self._scratch = Scratch(max(0, int(0.6 * (memory - PROGRAM))))
         with _bar(progress) as bar:
-            self.latents: list[Features] = [
-                x,
-                *latents_by_pieces(module.backbone, x, edges, self._scratch, _teller(bar), graph.release),
-            ]
+            if cluster is not None:
+                latents = cluster.latents(module.backbone, graph, self._scratch, _teller(bar))
+            else:
+                latents = latents_by_pieces(module.backbone, x, edges, self._scratch, _teller(bar), graph.release)
+        self.latents: list[Features] = [x, *latents]
 
     def at(self, nodes: Tensor) -> Output:
         """The head's output at some nodes.

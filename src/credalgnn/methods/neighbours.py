@@ -14,6 +14,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..nn import SparseMatrix
+from ..nn.layers import rows_of
 from .prediction import MethodError
 
 Latent: TypeAlias = Tensor | SparseMatrix
@@ -239,11 +240,6 @@ def _spread(count: int, most: int) -> Any:
 
 def _parts(latents: Latents) -> list[Latent]:
     return list(latents) if isinstance(latents, Sequence) else [latents]
-
-
-def rows_of(part: Latent, nodes: Tensor) -> Latent:
-    """The rows ``nodes`` of a latent, dense or sparse."""
-    return part[nodes] if isinstance(part, Tensor) else part.rows(nodes)
 
 
 def _double(part: Latent) -> Any:

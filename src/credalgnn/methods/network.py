@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,6 +38,7 @@ from .large import (
 from .parameters import IF_SET
 from .prediction import MethodError, Prediction
 from .search_space import Space, Uniform
+from .warn import warn_caller
 
 MONITORS = ("id_loss", "id_f1", "ood_auroc")
 NETWORK_SPACE: Space = {  # the paper's, appendix "Model selection"
@@ -199,11 +199,10 @@ class Network(Method):
             check_pieces(module.backbone)
         except BackboneError as error:
             raise MethodError(str(error)) from None
-        warnings.warn(
+        warn_caller(
             f"{self.name}: training on the whole graph at once {refusal(needed, allowed)}: mini-batches of {BATCH:,} "
             "nodes with sampled neighbours are trained on instead (batch_size= and fanouts= choose others)",
             MemoryWarning,
-            stacklevel=5,
         )
         return BATCH
 
@@ -268,16 +267,17 @@ class Network(Method):
         return Monitor(nodes, lambda output: -float(roc_auc_score(is_ood, self._headline(output).cpu().numpy())))
 
     def _by_pieces(self, graph: Graph) -> StoredOutputs | None:
-        """The outputs of a graph that does not fit in memory, computed once; None: it fits."""
+        """The outputs of a graph that does not fit in memory, or that others help with; None: neither."""
         stored = self._stored
         if stored is not None and stored.content == graph.content and stored.module is self.module_:
             return stored
         allowed = available_memory() if self._memory is None else self._memory
-        if prediction_bytes(graph, self._widths(self.module_, len(self.class_names))) <= allowed:
+        cluster = self._cluster if type(self.module_.backbone).forward is Stack.forward else None
+        if cluster is None and prediction_bytes(graph, self._widths(self.module_, len(self.class_names))) <= allowed:
             return None
         self._stored = None  # before its room is needed
         try:
-            self._stored = StoredOutputs(self.module_, graph, allowed)
+            self._stored = StoredOutputs(self.module_, graph, allowed, cluster=cluster)
         except BackboneError as error:
             raise MethodError(str(error)) from None
         return self._stored

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass
@@ -13,15 +12,16 @@ from torch import Tensor
 
 from ..graphs import Graph
 from ..nn import SparseMatrix
+from ..nn.layers import rows_of
 from . import scores
 from .answers import PIECE, Predictor
 from .base import Method
 from .components import Components, Outputs
 from .given import Given
 from .inputs import inputs
-from .neighbours import rows_of
 from .network import Vanilla
 from .prediction import MethodError, Prediction
+from .warn import warn_caller
 
 
 def fitted_on(given: Given, model: Method) -> Method:
@@ -71,7 +71,7 @@ class OnModel(Method):
 
     def __post_init__(self, vanilla: Method | None) -> None:
         if isinstance(vanilla, Method):
-            warnings.warn(f"{type(self).__name__}: vanilla= is now model=", DeprecationWarning, stacklevel=3)
+            warn_caller(f"{type(self).__name__}: vanilla= is now model=", DeprecationWarning)
             self.model = vanilla
         super().__post_init__()
 

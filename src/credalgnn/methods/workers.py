@@ -8,7 +8,6 @@ import sys
 import tempfile
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -18,16 +17,18 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from .._ray import Desk, NoCluster, connect, ray_module
+from .._ray import NoCluster, connect, ray_module
 from .._version import __version__
 from ..graphs import GraphError, Part, TrainingView
-from ..graphs.sharing import Parcel, parcel_of, unpacked
+from ..graphs.sharing import Parcel, parcel_of
 from ..nn import Classifier, TrainingError
 from ..nn.group import Processes, ProcessLost, draws_of
 from ..nn.rounds import Epoch
 from .base import Method
 from .given import Given, Share
 from .prediction import MethodError
+from .tasks import Tasks, check_version, desk_for, graph_here, modules_path
+from .warn import warn_caller
 
 if TYPE_CHECKING:
     from .network import Network
@@ -56,37 +57,47 @@ def check_workers(method: Method, workers: object) -> None:
         method: What is to be fitted.
         workers: How many.
     """
-    if workers is None:
-        raise MethodError("address= is of a Ray cluster: say how many of its processes train, workers=")
-    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-        raise MethodError(f"workers must be a whole number of 1 or more, not {workers!r:.60}")
+    check_count(workers)
     if not method.trains_by_batches():
         raise MethodError(
             f"{method.name} trains no network on mini-batches: workers have nothing to do, leave them out"
         )
+
+
+def check_count(workers: object) -> None:
+    """Refuse a number of workers that cannot be.
+
+    Args:
+        workers: How many.
+    """
+    if workers is None:
+        raise MethodError("address= is of a Ray cluster: say how many of its processes work, workers=")
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise MethodError(f"workers must be a whole number of 1 or more, not {workers!r:.60}")
     for package in ("ray", "pydantic", "pyarrow"):
         if find_spec(package) is None:
             raise MethodError(f"workers need {package}: pip install 'credalgnn[ray]'")
 
 
 @contextmanager
-def connected(address: str | None) -> Iterator[None]:
-    """A connection to a cluster, unless there is one already.
+def connected(address: str | None, workers: int | None) -> Iterator[Tasks]:
+    """Tasks of a cluster; connects to it, unless there is a connection already.
 
     Args:
         address: ``HOST:PORT``; None: the one that Ray finds.
+        workers: How many tasks at a time; ``check_count`` has not refused it.
     """
     ray = ray_module()
-
+    assert workers is not None
     if ray.is_initialized():
-        yield
+        yield Tasks(workers)
         return
     try:
         connect(address)
     except NoCluster as error:
         raise MethodError(str(error)) from None
     try:
-        yield
+        yield Tasks(workers)
     finally:
         ray.shutdown()
 
@@ -111,23 +122,18 @@ def train_by_workers(method: Network, module: Classifier, given: Given) -> list[
         given: What to learn from, and the workers.
     """
     ray = ray_module()
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
     assert given.workers is not None
     view = given.view
     graphs = {"graph": parcel_of(view.graph)}
     if view.val_graph is not view.graph:
         graphs["val_graph"] = parcel_of(view.val_graph)
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    folders = {str(each.path): each.path.resolve() for each in graphs.values() if each.path is not None}
-    desk = ray.remote(num_cpus=0, scheduling_strategy=here)(Desk).remote(folders)
+    desk = desk_for(graphs.values())
     parts = {
         "train": view.train, "val": view.val, "num_classes": view.num_classes, "class_names": view.class_names,
         "fingerprint": view.fingerprint, "memory": given.memory, "train_nodes": given.train_nodes,
         "validation": None if given.validation is None else tuple(vars(given.validation).values()),
     }  # fmt: skip
-    path = [os.path.abspath(entry) for entry in sys.path]  # an empty entry is the working folder
-    work = _Work(desk, ray.put(graphs), parts, ray.cloudpickle.dumps(method.clone()), path, __version__)
+    work = _Work(desk, ray.put(graphs), parts, ray.cloudpickle.dumps(method.clone()), modules_path(), __version__)
     on_gpu = torch.device(method.device).type == "cuda"
     hidden = None if given.progress is None else not given.progress
     bar = tqdm(total=method.epochs, desc=method.name, unit="epoch", delay=3, disable=hidden, leave=False)
@@ -194,11 +200,10 @@ def _until_done(work: _Work, told: _Told, count: int, resource: str, name: str) 
             _settle(resource, room)
         left = max(1, min(count, _room(resource)))
         if not isinstance(error, ControllerError) or left < count:
-            warnings.warn(
+            warn_caller(
                 f"{name}: a worker was lost in epoch {max(0, told.lines - 1)}: training goes on from the last epoch "
                 f"with {left} of {wanted} workers",
                 WorkersWarning,
-                stacklevel=7,
             )
         count = left
 
@@ -318,10 +323,7 @@ def _do_share(config: dict[str, Any]) -> None:
     desk = work.desk
     state = ray.get(desk.hello.remote(ray.get_runtime_context().current_actor))
     try:
-        if work.version != __version__:
-            raise MethodError(
-                f"credalgnn {__version__} is on {os.uname().nodename}, and {work.version} on the machine that asks"
-            )
+        check_version(work.version)
         sys.path += [entry for entry in work.path if entry not in sys.path]
         torch.set_num_threads(1)  # results then do not depend on the machine, and none waits for another
         group = Processes()
@@ -343,15 +345,9 @@ def _do_share(config: dict[str, Any]) -> None:
 
 
 def _given(work: _Work, share: Share) -> Given:
-    ray = ray_module()
-
-    def fetch(*piece: Any) -> bytes:
-        found: bytes = ray.get(work.desk.read.remote(*piece))
-        return found
-
-    parcels: dict[str, Parcel] = ray.get(work.graphs)
-    graph = unpacked(parcels["graph"], fetch)
-    val_graph = unpacked(parcels["val_graph"], fetch) if "val_graph" in parcels else graph
+    parcels: dict[str, Parcel] = ray_module().get(work.graphs)
+    graph = graph_here(parcels["graph"], work.desk)
+    val_graph = graph_here(parcels["val_graph"], work.desk) if "val_graph" in parcels else graph
     parts = work.parts
     names = ("train", "val", "num_classes", "class_names", "fingerprint")
     view = TrainingView(graph, val_graph, *(parts[name] for name in names))

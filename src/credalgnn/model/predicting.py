@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from ..graphs import Graph
 from ..methods import MethodError, Prediction
 from ..methods.prediction_table import share_explained, table_of, write_tables
 from .model import Model
@@ -33,6 +32,8 @@ def predict_to(
     false_alarms: float | None = None,
     coverage: float | None = None,
     memory: str | int | None = None,
+    workers: int | None = None,
+    address: str | None = None,
     progress: bool = True,
 ) -> str:
     """Predict nodes and write the table; returns what was found, in words.
@@ -47,6 +48,8 @@ def predict_to(
         false_alarms: The rate at which nodes are flagged; None: see ``Model.rates``.
         coverage: Of the classes that stay in question; None: see ``Model.rates``.
         memory: How much memory may be used; None: what is available.
+        workers: Let so many tasks of a Ray cluster help; None: this process alone.
+        address: ``HOST:PORT`` of the cluster; None: that of ``RAY_ADDRESS``, or the one that Ray finds.
         progress: Show how far it is, on stderr.
     """
     stages = Stages(silent=not progress)
@@ -60,7 +63,12 @@ def predict_to(
         ids = [_number(str(text)) for text in ids]
     count = len(loaded.nodes) if ids is None else len(ids)
     with stages("predict"):
-        pieces = _predicted(model, loaded.graph, None if ids is not None else loaded.nodes, ids, count, memory)
+        nodes = None if ids is not None else loaded.nodes
+        asked: dict[str, Any] = {"graph": loaded.graph, "nodes": nodes, "ids": ids, "memory": memory}
+        if count > MANY or workers is not None:
+            pieces = model.method.predict_pieces(**asked, workers=workers, address=address)
+        else:
+            pieces = iter([model.method.predict(**asked)])
         first = next(pieces)
         false_alarms, coverage = model.rates(first, false_alarms, coverage)
         calibration = first.calibration
@@ -96,20 +104,6 @@ def predict_to(
                 "one.\nTo bring them in, give the tables of fit: --context nodes.csv edges.csv"
             )
     return "\n".join(lines)
-
-
-def _predicted(
-    model: Model,
-    graph: Graph,
-    nodes: Tensor | None,
-    ids: Sequence[Any] | None,
-    count: int,
-    memory: str | int | None,
-) -> Iterator[Prediction]:
-    """All nodes at once, or, where they are many, in pieces."""
-    if count > MANY:
-        return model.method.predict_pieces(graph, nodes, ids=ids, memory=memory)
-    return iter([model.method.predict(graph, nodes, ids=ids, memory=memory)])
 
 
 def _tables(

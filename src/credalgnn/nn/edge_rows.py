@@ -36,19 +36,23 @@ class EdgeRows:
     def num_edges(self) -> int:
         return len(self.sources)
 
-    def blocks(self, edges: int = BLOCK, rows: int | None = None) -> Iterator[tuple[int, int]]:
+    def blocks(
+        self, edges: int = BLOCK, rows: int | None = None, first: int = 0, last: int | None = None
+    ) -> Iterator[tuple[int, int]]:
         """Nodes in stretches of about so many in-edges each: the first one, and the one behind the last.
 
         Args:
             edges: In-edges of a stretch, unless a single node has more.
             rows: Nodes of a stretch at the most.
+            first: The first node.
+            last: The node behind the last one; None: all nodes from the first on.
         """
-        first = 0
-        while first < self.num_nodes:
-            last = int(torch.searchsorted(self.starts, self.starts[first] + edges, right=True)) - 1
-            last = min(max(last, first + 1), self.num_nodes, first + (rows or self.num_nodes))
-            yield first, last
-            first = last
+        end = self.num_nodes if last is None else last
+        while first < end:
+            behind = int(torch.searchsorted(self.starts, self.starts[first] + edges, right=True)) - 1
+            behind = min(max(behind, first + 1), end, first + (rows or self.num_nodes))
+            yield first, behind
+            first = behind
 
     @cached_property
     def in_weight(self) -> Tensor:

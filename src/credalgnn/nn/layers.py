@@ -32,6 +32,20 @@ def first_rows(x: Features, count: int) -> Features:
     return x[:count] if isinstance(x, Tensor) else x.top(count, x.shape[1])
 
 
+def rows_of(x: Features, nodes: Tensor | slice) -> Features:
+    """Features of some nodes, in float32 where they are kept with fewer bits.
+
+    Args:
+        x: Of all nodes.
+        nodes: Their numbers, or a stretch of them.
+    """
+    if isinstance(x, Tensor):
+        rows = x[nodes]
+        return rows.float() if rows.dtype == torch.float16 else rows
+    chosen = x.rows(torch.arange(len(x))[nodes] if isinstance(nodes, slice) else nodes)
+    return chosen.map(Tensor.float) if chosen.values.dtype == torch.float16 else chosen
+
+
 class MessageLayer(nn.Module, ABC):
     """A layer that sends something along edges: ``receive(A send(x), x)``, where ``send`` is a product with a matrix.
 

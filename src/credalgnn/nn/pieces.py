@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from .._memory import let_go, on_disk
 from .backbones import BackboneError, Stack
 from .edge_rows import EdgeRows
-from .layers import Features, MessageLayer
-from .sampling import rows_of
+from .layers import Features, MessageLayer, rows_of
 
 ROWS = 1 << 16  # nodes that are computed together
 PAUSE = 4  # stretches of nodes after which mapped pages are given back
@@ -111,13 +110,38 @@ def latents_by_pieces(
                     _receive(layer, before, edges, made, columns, scratch, release)
                     tell(name, 0.9 * columns.stop / width)
             for first, last in _stretches(edges.num_nodes):
-                own = _rows(before, first, last)
-                z = layer.receive(made[first:last], own) if isinstance(layer, MessageLayer) else layer(own, edges)
-                made[first:last] = backbone.activated(z, number)
+                made[first:last] = latent_of(backbone, number, made[first:last], rows_of(before, slice(first, last)))
                 _pause(scratch, release, first)
             tell(name, 1.0)
             latents.append(made)
     return latents
+
+
+def latent_of(backbone: Stack, number: int, received: Tensor, own: Features) -> Tensor:
+    """The latents of some nodes behind a layer; ``received`` may be overwritten.
+
+    Args:
+        backbone: Whose layer.
+        number: Of the layer, from 1.
+        received: What the nodes receive along their edges; of a layer that sends nothing it is not looked at.
+        own: The latents, or features, of these nodes before the layer.
+    """
+    layer = backbone.convs[number - 1]
+    z = layer.receive(received, own) if isinstance(layer, MessageLayer) else layer(own, None)
+    return backbone.activated(z, number)
+
+
+def received_by(layer: MessageLayer, edges: EdgeRows, first: int, last: int, sent: Tensor) -> Tensor:
+    """What consecutive nodes receive along their edges.
+
+    Args:
+        layer: Whose operator.
+        edges: All edges.
+        first: The first of the nodes.
+        last: The node behind the last one.
+        sent: What all nodes send, or some columns of it.
+    """
+    return edges.rows(layer.operator, first, last) @ sent
 
 
 def _receive(
@@ -132,19 +156,15 @@ def _receive(
     """Some columns of what all nodes receive, into ``made``."""
     sent = torch.empty(edges.num_nodes, columns.stop - columns.start)
     for first, last in _stretches(edges.num_nodes):
-        sent[first:last] = layer.send(_rows(before, first, last))[:, columns]
+        sent[first:last] = layer.send(rows_of(before, slice(first, last)))[:, columns]
         _pause(scratch, release, first)
     for number, (first, last) in enumerate(edges.blocks(rows=ROWS)):
-        made[first:last, columns] = edges.rows(layer.operator, first, last) @ sent
+        made[first:last, columns] = received_by(layer, edges, first, last, sent)
         _pause(scratch, release, number * ROWS)
 
 
 def _stretches(count: int) -> list[tuple[int, int]]:
     return [(first, min(first + ROWS, count)) for first in range(0, count, ROWS)]
-
-
-def _rows(x: Features, first: int, last: int) -> Features:
-    return rows_of(x, slice(first, last))
 
 
 def _pause(scratch: Scratch, release: Callable[[], None], first: int) -> None:

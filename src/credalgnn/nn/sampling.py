@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .adjacency import Adjacency, Sample
 from .edge_rows import EdgeRows
-from .layers import Features
+from .layers import Features, rows_of
 
 FANOUT = 10  # neighbours drawn for a node, at each hop, if nothing else is said
 ALL = 2**62  # the fanout that draws all neighbours
@@ -138,17 +138,3 @@ class Sampler:
                 batch = waiting.pop(0).result()
                 waiting.extend(thread.submit(self.around, *each) for _, each in zip(range(1), todo, strict=False))
                 yield batch
-
-
-def rows_of(x: Features, nodes: Tensor | slice) -> Features:
-    """Features of some nodes, in float32 where they are kept with fewer bits.
-
-    Args:
-        x: Of all nodes.
-        nodes: Their numbers, or a stretch of them.
-    """
-    if isinstance(x, Tensor):
-        rows = x[nodes]
-        return rows.float() if rows.dtype == torch.float16 else rows
-    chosen = x.rows(torch.arange(len(x))[nodes] if isinstance(nodes, slice) else nodes)
-    return chosen.map(Tensor.float) if chosen.values.dtype == torch.float16 else chosen

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ...graphs import Graph, GraphError, node_numbers
-from ...sets import IntervalSet, widen
+from ...sets import widen
 from .. import scores
-from ..answers import PIECE, Predictor, predictor_of
+from ..answers import PIECE, InTwoSteps, Predictor, predictor_of
 from ..given import Given
 from ..known_nodes import KnownNodes
 from ..posthoc import OnModel, check_positive
@@ -89,7 +90,8 @@ class CredalCoverage(OnModel):
         self.models_: StoredModels | None = None
         self.coverage_ = self._held_out = Coverage(np.zeros(graph.num_nodes), Diagnosis.of_nothing(labelled))
         if _enough(labelled):
-            self.coverage_, self.models_, self._held_out = estimate(rows, labelled, self.seed, graph, given.progress)
+            found = estimate(rows, labelled, self.seed, graph, given.progress, self._cluster)
+            self.coverage_, self.models_, self._held_out = found
         kept = view.train[:: len(view.train) // TYPICAL + 1]
         self.rows_ = torch.from_numpy(rows[kept.numpy()])
         entropy = self._entropy(graph, logits)
@@ -102,7 +104,7 @@ class CredalCoverage(OnModel):
         others = (~labelled).nonzero().squeeze(-1)
         some = others[:: len(others) // LOOKED_AT + 1]
         midpoints = logits(some) / self.temperature_
-        widest = self._credal(midpoints, some, self.coverage_, self.doubt_).width.amax(-1)
+        widest = widen(midpoints, self._bits(some, self.coverage_, self.doubt_)).width.amax(-1)
         self.widths_ = widest.quantile(torch.tensor([0.1, 0.5, 0.9], dtype=widest.dtype))
 
     def coverage(self, graph: Graph | None = None) -> Tensor:
@@ -236,14 +238,11 @@ class CredalCoverage(OnModel):
         logits = self._logits(graph)
         doubt = self._doubt(graph, logits)
 
-        def predict(nodes: Tensor) -> Prediction:
-            midpoints = logits(nodes) / self.temperature_
-            result = Prediction.of_credal(nodes, self._credal(midpoints, nodes, coverage, doubt), self.class_names)
-            point = midpoints.softmax(-1)  # calibrated, in the set, and with the same classes
+        def read(nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             missing = -torch.from_numpy(coverage.log_relative)[nodes]
-            return replace(result, scores={**result.scores, "coverage": missing}, probabilities=point)
+            return logits(nodes) / self.temperature_, self._bits(nodes, coverage, doubt), missing
 
-        return predict
+        return InTwoSteps(read, partial(_widened, class_names=self.class_names))
 
     def _logits(self, graph: Graph) -> Callable[[Tensor], Tensor]:
         """The midpoints before temperature, of nodes: logits, or logarithms of probabilities that decide classes."""
@@ -261,12 +260,13 @@ class CredalCoverage(OnModel):
 
         return logarithms
 
-    def _credal(self, midpoints: Tensor, nodes: Tensor, coverage: Coverage, doubt: Array) -> IntervalSet:
+    def _bits(self, nodes: Tensor, coverage: Coverage, doubt: Array) -> Tensor:
+        """The epistemic uncertainty that the credal sets of nodes are to have."""
         covered = torch.from_numpy(coverage.covered(nodes.numpy()))
         uncovered = self.strength / (self.strength + self.labels_ * covered**STEEPNESS)
         most = math.log2(len(self.class_names))
         doubted = (1.0 - coverage.diagnosis.trust) * torch.from_numpy(doubt)[nodes]
-        return widen(midpoints, (1.0 - (1.0 - uncovered) * (1.0 - doubted)).clamp(0.0, MOST) * most)
+        return (1.0 - (1.0 - uncovered) * (1.0 - doubted)).clamp(0.0, MOST) * most
 
     def _forget(self) -> None:
         """Nothing is known of graphs other than the fitted one."""
@@ -311,7 +311,7 @@ class CredalCoverage(OnModel):
             return known[1]
         result = self._estimated_anew(graph) if self.reestimate else None
         if result is None and self.models_ is not None:
-            result = self.models_(self._rows(graph))
+            result = self.models_(self._rows(graph), self._cluster)
         elif result is None:
             result = Coverage(np.zeros(graph.num_nodes), self.coverage_.diagnosis)
         self._anew = key, result
@@ -326,7 +326,8 @@ class CredalCoverage(OnModel):
         labelled = self._labelled(graph)
         if not self._can_estimate(labelled):
             return None
-        return estimate(Describer.of(graph, self.seed)(graph), labelled, self.seed, graph).coverage
+        rows = Describer.of(graph, self.seed)(graph)
+        return estimate(rows, labelled, self.seed, graph, jobs=self._cluster).coverage
 
     def _can_estimate(self, labelled: Tensor) -> bool:
         """Whether a graph has enough training nodes, and enough others."""
@@ -364,6 +365,15 @@ class CredalCoverage(OnModel):
             fitted = (tensors[f"strangeness.{name}"].numpy() for name in Strangeness.FITTED)
             self.strangeness_ = Strangeness(self.rows_.numpy(), *fitted)
         self._forget()
+
+
+def _widened(
+    nodes: Tensor, midpoints: Tensor, bits: Tensor, missing: Tensor, class_names: tuple[str, ...]
+) -> Prediction:
+    """The prediction of credal sets around midpoints that are as wide as epistemic uncertainty is to be."""
+    result = Prediction.of_credal(nodes, widen(midpoints, bits), class_names)
+    point = midpoints.softmax(-1)  # calibrated, in the set, and with the same classes
+    return replace(result, scores={**result.scores, "coverage": missing}, probabilities=point)
 
 
 def _enough(labelled: Tensor) -> bool:

@@ -7,10 +7,9 @@ which nodes are labelled is all that is read, never a label.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ...graphs import Graph
+from ..jobs import Jobs, Threads
 from ..pieces import slices
 from ..scratch import let_go
 from .descriptions import STATISTICS, Array, labelled_shares
@@ -128,15 +128,19 @@ class StoredModels:
     scale: Scale
     diagnosis: Diagnosis
 
-    def __call__(self, rows: Array) -> Coverage:
-        """Coverage of nodes by their descriptions: the mean log-odds of the folds' models."""
+    def __call__(self, rows: Array, jobs: Jobs | None = None) -> Coverage:
+        """Coverage of nodes by their descriptions: the mean log-odds of the folds' models.
+
+        Args:
+            rows: Descriptions ``[N, D]``; read in pieces.
+            jobs: Who judges pieces of them; None: threads of this process.
+        """
+        jobs = jobs or Threads()
         total = np.zeros(len(rows))
-        for piece in slices(len(rows), PIECE):
-            part = rows[piece]
-            for learners in self.learners:
-                for number, weight, learner in zip(PLAIN, self.weights, learners, strict=True):
-                    if weight > 0:
-                        total[piece] += weight * learner.logits(_columns(part, None, MEMBERS[number]))
+        pieces = list(slices(len(rows), PIECE))
+        shared = jobs.share((self.learners, self.weights))
+        for piece, part in zip(pieces, jobs.map(_judged_by_all, ((shared, rows[p]) for p in pieces)), strict=True):
+            total[piece] = part
             let_go(rows)
         return Coverage(self.scale.relative(total / len(self.learners)), self.diagnosis)
 
@@ -177,7 +181,12 @@ class Estimate(NamedTuple):
 
 
 def estimate(
-    rows: Array, labelled: Tensor, seed: int, graph: Graph | None = None, progress: bool | None = None
+    rows: Array,
+    labelled: Tensor,
+    seed: int,
+    graph: Graph | None = None,
+    progress: bool | None = None,
+    jobs: Jobs | None = None,
 ) -> Estimate:
     """Cross-fitted coverage of described nodes, and models for others.
 
@@ -187,47 +196,75 @@ def estimate(
         seed: Of the folds and of the trees.
         graph: Whose nodes these are, if they are all of one: models then see which neighbours are labelled, too.
         progress: Show a bar; None: on a terminal, when it takes more than a few seconds.
+        jobs: Who fits the models and judges nodes by them; None: threads of this process.
     """
+    jobs = jobs or Threads()
     y = labelled.numpy().astype(np.int64)
     fold = _folds(y, seed)
-    numbers = range(len(MEMBERS)) if graph is not None else PLAIN
+    numbers = tuple(range(len(MEMBERS))) if graph is not None else PLAIN
     around = [
         None if graph is None else labelled_shares(graph, labelled, torch.from_numpy(fold != k)) for k in range(FOLDS)
     ]
-    out_of_fold = np.zeros((len(MEMBERS), len(y)))
-    learners: dict[tuple[int, int], Learner] = {}
 
-    def fit(job: tuple[int, int]) -> None:
-        number, k = job
-        member = MEMBERS[number]
-        chosen = _sample(y, fold != k, np.random.default_rng([seed, k]))
-        own_seed = int(np.random.default_rng([seed, k, number]).integers(2**31))
-        learners[job] = member.kind.fit(_columns(rows[chosen], around[k], member, chosen), y[chosen], own_seed)
-        let_go(rows)
-
-    def judge(job: tuple[slice, int]) -> None:
-        """What the models of a fold say of the nodes of a piece that they were not told about."""
-        piece, k = job
-        nodes = piece.start + np.flatnonzero(fold[piece] == k)
+    def described(nodes: Array, k: int) -> tuple[Array, Array | None]:
+        """What a fold's models see of some nodes."""
+        shares = around[k]
         part = rows[nodes]
-        for number in numbers:
-            out_of_fold[number, nodes] = learners[number, k].logits(_columns(part, around[k], MEMBERS[number], nodes))
         let_go(rows)
+        return part, None if shares is None else shares[nodes]
 
-    jobs = [(number, k) for k in range(FOLDS) for number in numbers]
-    parts = [(piece, k) for piece in slices(len(y), PIECE) for k in range(FOLDS)]
+    def lessons() -> Iterator[tuple[Any, ...]]:
+        for k in range(FOLDS):
+            chosen = _sample(y, fold != k, np.random.default_rng([seed, k]))
+            seen = jobs.share((*described(chosen, k), y[chosen]))
+            for number in numbers:
+                yield number, seen, int(np.random.default_rng([seed, k, number]).integers(2**31))
+
     hidden = None if progress is None else not progress
-    with one_thread(), ThreadPoolExecutor(torch.get_num_threads()) as pool:  # a model a core, not all on all
-        for unit, work, among in (("model", fit, jobs), ("part", judge, parts)):
-            done = pool.map(work, among)
-            for _ in tqdm(done, total=len(among), desc="coverage", unit=unit, delay=3, disable=hidden, leave=False):
-                pass
+    shown: dict[str, Any] = {"desc": "coverage", "delay": 3, "disable": hidden, "leave": False}
+    with one_thread():  # a model a core, not all on all
+        taught = jobs.map(_taught, lessons())
+        learners = list(tqdm(taught, total=FOLDS * len(numbers), unit="model", **shown))
+        by_fold = [tuple(learners[k * len(numbers) : (k + 1) * len(numbers)]) for k in range(FOLDS)]
+        models = [jobs.share((numbers, of_fold)) for of_fold in by_fold]
+        parts = [
+            (piece.start + np.flatnonzero(fold[piece] == k), k) for piece in slices(len(y), PIECE) for k in range(FOLDS)
+        ]
+        out_of_fold = np.zeros((len(MEMBERS), len(y)))
+        said = jobs.map(_judged, ((models[k], *described(nodes, k)) for nodes, k in parts))
+        for (nodes, _), logits in zip(parts, tqdm(said, total=len(parts), unit="part", **shown), strict=True):
+            out_of_fold[np.array(numbers)[:, None], nodes] = logits
     around.clear()
     plain = _combined(out_of_fold[list(PLAIN)], y)
     whole = plain if graph is None else _combined(out_of_fold, y)
-    by_fold = tuple(tuple(_to_store(learners[number, k]) for number in PLAIN) for k in range(FOLDS))
-    models = StoredModels(by_fold, plain.weights, plain.scale, plain.coverage.diagnosis)
-    return Estimate(whole.coverage, models, plain.coverage)
+    kept = tuple(tuple(_to_store(of_fold[numbers.index(number)]) for number in PLAIN) for of_fold in by_fold)
+    stored = StoredModels(kept, plain.weights, plain.scale, plain.coverage.diagnosis)
+    return Estimate(whole.coverage, stored, plain.coverage)
+
+
+def _taught(number: int, seen: tuple[Array, Array | None, Array], seed: int) -> Learner:
+    """A member that has learnt from the nodes of other folds."""
+    rows, shares, y = seen
+    member = MEMBERS[number]
+    return member.kind.fit(_columns(rows, shares, member), y, seed)
+
+
+def _judged(models: tuple[tuple[int, ...], tuple[Learner, ...]], rows: Array, shares: Array | None) -> Array:
+    """What the members of a fold say of nodes that they were not told about: a row for each."""
+    numbers, learners = models
+    pairs = zip(numbers, learners, strict=True)
+    return np.stack([learner.logits(_columns(rows, shares, MEMBERS[number])) for number, learner in pairs])
+
+
+def _judged_by_all(models: tuple[tuple[tuple[Learner, ...], ...], Array], rows: Array) -> Array:
+    """What the members of all folds say of nodes, weighted and summed."""
+    by_fold, weights = models
+    total = np.zeros(len(rows))
+    for learners in by_fold:
+        for number, weight, learner in zip(PLAIN, weights, learners, strict=True):
+            if weight > 0:
+                total += weight * learner.logits(_columns(rows, None, MEMBERS[number]))
+    return total
 
 
 def _to_store(learner: Learner) -> Learner:
@@ -267,13 +304,13 @@ def _base_loss(share: float) -> float:
     return -sum(p * math.log(p) for p in (share, 1.0 - share) if p > 0.0)
 
 
-def _columns(rows: Array, shares: Array | None, member: Member, nodes: Array | None = None) -> Array:
-    """Of described nodes, the columns that a member reads; ``nodes`` says whose shares these are."""
+def _columns(rows: Array, shares: Array | None, member: Member) -> Array:
+    """Of described nodes, the columns that a member reads."""
     part = rows if member.projections else rows[:, : len(STATISTICS)]
     if not member.shares:
         return part
     assert shares is not None
-    return np.concatenate([part, shares[nodes]], 1)
+    return np.concatenate([part, shares], 1)
 
 
 def _folds(y: Array, seed: int) -> Array:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -316,11 +317,16 @@ class PublishedCredalEnsemble(PublishedClassicalEnsemble, CredalEnsemble):
 
     name = f"{PREFIX}credal-ensemble"
 
-    def _combined(self, nodes: Tensor, members: Tensor) -> Prediction:
+    def _judge(self) -> Callable[[Tensor, Tensor], Prediction]:
         if not self._has("box-hull"):
-            return super()._combined(nodes, members)
-        found = Prediction.of_credal(nodes, box(members), self.class_names)
-        return with_pour(found) if self._has("greedy-pour") else found
+            return super()._judge()
+        return partial(_boxed, class_names=self.class_names, pour=self._has("greedy-pour"))
+
+
+def _boxed(nodes: Tensor, members: Tensor, class_names: tuple[str, ...], pour: bool) -> Prediction:
+    """The prediction of the box around members."""
+    found = Prediction.of_credal(nodes, box(members), class_names)
+    return with_pour(found) if pour else found
 
 
 _KINDS = (

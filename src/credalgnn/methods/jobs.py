@@ -1,0 +1,70 @@
+"""Pieces of work that know nothing of each other: for threads of this process, or for tasks of a Ray cluster."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from ..graphs import Graph
+from ..nn.backbones import Stack
+from ..nn.pieces import Scratch
+
+R = TypeVar("R")
+
+
+class Jobs(Protocol):
+    """Does pieces of work, several at a time; ``Threads`` here, ``tasks.Tasks`` on a cluster."""
+
+    def map(self, function: Callable[..., R], arguments: Iterable[tuple[Any, ...]]) -> Iterator[R]:
+        """What a function gives for some arguments, in their order; these are made as they are needed.
+
+        Args:
+            function: At the top of a module: other processes import it.
+            arguments: Of each call.
+        """
+
+    def share(self, value: Any) -> Any:
+        """What to give in place of an argument that many calls have, so that it is not sent with each.
+
+        Args:
+            value: The argument.
+        """
+
+
+class Cluster(Jobs, Protocol):
+    """Machines that do pieces of work, and that can all see one graph."""
+
+    def latents(
+        self, backbone: Stack, graph: Graph, scratch: Scratch, tell: Callable[[str, float], None]
+    ) -> list[Tensor]:
+        """The latents z1 .. zL of all nodes of a graph: what ``latents_by_pieces`` gives.
+
+        Args:
+            backbone: Whose dropout is off; ``check_pieces`` has not refused it.
+            graph: In memory, or opened.
+            scratch: Where the latents find room here, and how much room a piece of work has.
+            tell: Hears how far each layer is.
+        """
+
+
+class Threads:
+    """Work for as many threads as torch may use; of arguments, memory holds those of two calls a thread."""
+
+    def map(self, function: Callable[..., R], arguments: Iterable[tuple[Any, ...]]) -> Iterator[R]:
+        count = torch.get_num_threads()
+        waiting: deque[Future[R]] = deque()
+        with ThreadPoolExecutor(count) as pool:
+            for each in arguments:
+                if len(waiting) == 2 * count:
+                    yield waiting.popleft().result()
+                waiting.append(pool.submit(function, *each))
+            while waiting:
+                yield waiting.popleft().result()
+
+    def share(self, value: Any) -> Any:
+        return value
