@@ -130,6 +130,17 @@ def test_fanouts_bound_what_is_drawn_and_draws_hang_on_the_number_alone() -> Non
     assert torch.equal(ahead[2].edges.edge_index, other.edges.edge_index)
 
 
+def test_rows_read_in_the_order_of_a_file_are_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("credalgnn.nn.sampling.READ", 7)
+    x, rows = inputs_by_rows(csbm(300, 3, seed=2))
+    assert isinstance(x, torch.Tensor)
+    seeds, looks = torch.tensor([299, 5, 17, 4, 250]), []
+    plain = Sampler(x, rows, [3, 2], seed=5).around(seeds)
+    half = Sampler(x.half(), rows, [3, 2], seed=5, after_reading=lambda: looks.append(1)).around(seeds)
+    assert torch.equal(half.x, plain.x.half().float())  # type: ignore[union-attr]
+    assert len(looks) == -(-len(plain.x) // 7) > 2
+
+
 def test_every_in_edge_is_drawn_as_often_as_any() -> None:
     """Chi-square over 30 in-edges and 30,000 draws; the bound is that of one in a million."""
     from scipy.stats import chi2

@@ -13,6 +13,8 @@ nbformat = pytest.importorskip("nbformat", reason="nbclient is not installed: th
 nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed: the dev extra has it")
 pytest.importorskip("ipykernel", reason="ipykernel is not installed: the dev extra has it")
 
+pytestmark = pytest.mark.slow  # half a minute; what it calls has tests of its own
+
 NOTEBOOK = Path(__file__).parents[1] / "examples" / "own_graph.ipynb"
 SOURCES = Path(__file__).parents[1] / "src"
 

@@ -54,6 +54,7 @@ def own_address() -> str:
         return str(door.getsockname()[0])
 
 
+@pytest.mark.slow
 def test_a_lost_node_costs_only_what_it_was_doing(machine: Machine, tmp_path: Path) -> None:
     command = ["bench", *WORK, *METHODS, "--seeds", "3", "--predictions", "none"]
     bench = machine.start(*command, "--out", tmp_path / "ray", "--engine", "ray", "--address", machine.address)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,16 +35,6 @@ SHOWN = [*NETWORK, *ENSEMBLES, *POST_HOC, "credal-coverage", "feature-sum", "deg
 
 # Networks that are trained for a few epochs have credal sets that say nothing, and warn of it, as they should.
 pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def background(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Future[Reproduced] | None]:
-    """The longest command, on another core, while the other tests run; only if somebody asks for what it finds."""
-    asked = any("reproduced" in getattr(item, "fixturenames", ()) for item in request.session.items)
-    with ThreadPoolExecutor(1) as pool:
-        yield pool.submit(reproduce, tmp_path_factory.mktemp("reproduced") / "out") if asked else None
 
 
 def better_later(run: Run) -> dict[str, Any]:
@@ -183,8 +171,8 @@ def reproduce(folder: Path) -> Reproduced:
 
 
 @pytest.fixture(scope="module")
-def reproduced(background: Future[Reproduced]) -> Reproduced:
-    return background.result()
+def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Reproduced:
+    return reproduce(tmp_path_factory.mktemp("reproduced") / "out")
 
 
 def configs(folder: Path) -> dict[tuple[str, int], Point]:
@@ -192,6 +180,7 @@ def configs(folder: Path) -> dict[tuple[str, int], Point]:
     return {(one["method"], one["seed"]): one["config"] for one in found}
 
 
+@pytest.mark.slow
 def test_reproduce_can_be_stopped_and_goes_on(reproduced: Reproduced) -> None:
     folder, said, states = reproduced
     assert [code for code, _, _ in said] == [1, 0, 0], said
@@ -205,6 +194,7 @@ def test_reproduce_can_be_stopped_and_goes_on(reproduced: Reproduced) -> None:
         assert len(finished_trials(kept(folder, f"digits {name}"))) == count
 
 
+@pytest.mark.slow
 def test_reproduce_again_redoes_nothing(reproduced: Reproduced) -> None:
     _, said, states = reproduced
     assert states[2] == states[1]
@@ -212,6 +202,7 @@ def test_reproduce_again_redoes_nothing(reproduced: Reproduced) -> None:
     assert "[" not in said[2][2], "no trial and no run is told of"
 
 
+@pytest.mark.slow
 def test_reproduce_runs_all_methods(reproduced: Reproduced) -> None:
     folder, _, _ = reproduced
     assert sorted(configs(folder)) == sorted((name, seed) for name in SHOWN for seed in range(2))
@@ -226,6 +217,7 @@ def test_reproduce_runs_all_methods(reproduced: Reproduced) -> None:
     assert not (folder / "models").exists()
 
 
+@pytest.mark.slow
 def test_reproduce_chooses_as_the_paper_does(
     reproduced: Reproduced,
 ) -> None:
@@ -255,6 +247,7 @@ def test_reproduce_chooses_as_the_paper_does(
             assert {**top.params, "epochs": 20, "monitor": "ood_auroc"}.items() <= found[name, seed].items()
 
 
+@pytest.mark.slow
 def test_what_reproduce_says_of_a_graph_that_the_paper_lacks(
     reproduced: Reproduced,
 ) -> None:

@@ -117,15 +117,22 @@ class Method(Declarations, ABC):
             check_workers(self, workers)
         given = given_of(data, train, val, calibration, protocol)
         given = given._replace(progress=progress, on_epoch=on_epoch, memory=budget_of(memory))
-        look = self.is_credal and not self._is_trained()
         if workers is None:
-            self._learn(given)
-        else:
-            from .workers import connected
+            self._learn_and_look(given)
+            return self
+        from .workers import connected
 
-            with connected(address, workers) as cluster:
-                self._learn(given._replace(workers=workers, cluster=cluster))
+        with connected(address, workers) as cluster:
+            try:
+                self._learn_and_look(given._replace(workers=workers, cluster=cluster))
+            finally:
                 self._let_help(None)
+        return self
+
+    def _learn_and_look(self, given: Given) -> None:
+        """Learn, and see what has become of it: what calibration nodes get, and whether credal sets say anything."""
+        look = self.is_credal and not self._is_trained()
+        self._learn(given)
         self._calibrated: tuple[str, Calibration] | None = None
         self.calibration_: CalibrationNodes | None = calibration_nodes(self, given)
         self._warned = False
@@ -133,7 +140,6 @@ class Method(Declarations, ABC):
         if self._examined is not None:
             with torch.no_grad(), suppress(ValueError):  # what cannot be predicted is for predict to refuse
                 self._warn_of(self._predict(self._examined, sample(self._examined.num_nodes, given.view.train)))
-        return self
 
     def _calibration(self, graph: Graph) -> Calibration | None:
         """What the method says of its calibration nodes: in this graph, if they are in it, or in the fitted one."""
@@ -294,7 +300,7 @@ class Method(Declarations, ABC):
     def _let_help(self, cluster: Cluster | None) -> None:
         """Let machines of a cluster do pieces of work from now on, also for the methods this one is made of."""
         self._cluster = cluster
-        for part in self._parts().values():
+        for part in self._parts().values() if self.is_fitted else ():
             part._let_help(cluster)
 
     def _check_room(self, graph: Graph) -> None:

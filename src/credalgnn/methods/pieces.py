@@ -12,6 +12,7 @@ from ..graphs import Graph
 from ..nn import SparseMatrix
 from ..nn.backbones import Features
 from .inputs import inputs_by_rows
+from .scratch import APART
 
 VALUES = 1 << 25  # of a piece of features, at the most
 SUMMED = 1 << 22  # of a piece of features that is summed in float64
@@ -36,6 +37,12 @@ def feature_rows(graph: Graph, chosen: slice | Tensor) -> Features:
         graph: Whose features.
         chosen: Which nodes: consecutive ones, or their numbers.
     """
+    if isinstance(chosen, Tensor) and graph.path is not None and graph.features.layout != torch.sparse_csr:
+        parts = []
+        for part in torch.split(chosen, APART):
+            parts.append(graph.rows(part))
+            graph.release()
+        return torch.cat(parts)
     x = graph.rows(chosen)
     return SparseMatrix.from_torch(x) if x.layout == torch.sparse_csr else x
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from .._memory import let_go as let_go
-from .._memory import on_disk
+from .._memory import let_go, on_disk
 from .prediction import MethodError
 
 IN_MEMORY = 1 << 29  # bytes: what is larger becomes a file
+APART = 1 << 10  # rows of a file that are read between two times that its pages are given back
 
 
 def scratch(shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> NDArray[Any]:
@@ -27,3 +27,20 @@ def scratch(shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> NDArray[An
         return on_disk(shape, dtype)
     except OSError as error:
         raise MethodError(error.strerror or str(error)) from None
+
+
+def rows_at(array: NDArray[Any], numbers: NDArray[Any]) -> NDArray[Any]:
+    """Rows of an array, in memory; those of a mapped file are read few at a time, as each may map half a MiB around it.
+
+    Args:
+        array: What ``scratch`` has made.
+        numbers: Of the rows.
+    """
+    if not isinstance(array, np.memmap):
+        rows: NDArray[Any] = array[numbers]
+        return rows
+    found = np.empty((len(numbers), *array.shape[1:]), array.dtype)
+    for first in range(0, len(numbers), APART):
+        found[first : first + APART] = array[numbers[first : first + APART]]
+        let_go(array)
+    return found

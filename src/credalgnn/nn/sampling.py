@@ -16,7 +16,7 @@ from .layers import Features, rows_of
 
 FANOUT = 10  # neighbours drawn for a node, at each hop, if nothing else is said
 ALL = 2**62  # the fanout that draws all neighbours
-READ = 8192  # rows of features between two calls of who watches the memory: each may map half a MiB of a file
+READ = 1 << 10  # rows of features that are read between two looks at the memory: each may map half a MiB around it
 AHEAD = 2  # batches that are drawn before they are asked for
 
 
@@ -117,13 +117,14 @@ class Sampler:
         return Batch(self._rows(chosen), Adjacency(index, len(nodes), weights, sample), seeds)
 
     def _rows(self, nodes: Tensor) -> Features:
+        """Features of nodes; of a file in the order in which they lie there, so that no page is mapped twice."""
         if self.after_reading is None or not isinstance(self.x, Tensor):
             return rows_of(self.x, nodes)
-        parts = []
-        for part in torch.split(nodes, READ):
-            parts.append(rows_of(self.x, part))
+        found = torch.empty(len(nodes), self.x.shape[1])
+        for part in torch.split(nodes.argsort(), READ):
+            found[part] = self.x[nodes[part]].float()
             self.after_reading()
-        return torch.cat(parts)  # type: ignore[arg-type]
+        return found
 
     def ahead(self, batches: Iterable[tuple[Tensor, int]]) -> Iterator[Batch]:
         """Batches one after another, the next ones drawn in a thread of their own while one is worked on.

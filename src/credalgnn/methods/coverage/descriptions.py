@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..._memory import let_go
 from ...graphs import Graph
 from ...nn import SparseMatrix
 from ...nn.backbones import Features
@@ -24,7 +25,7 @@ from ..pieces import (
     moments,
     slices,
 )
-from ..scratch import let_go, scratch
+from ..scratch import scratch
 from .one_thread import one_thread
 
 Array = NDArray[Any]
@@ -61,9 +62,15 @@ class Describer:
     FIELDS: ClassVar[tuple[str, ...]] = ("centre", "scale", "feature_centre", "feature_scale", "basis")
 
     @classmethod
-    def of(cls, graph: Graph, seed: int) -> Describer:
-        """Learn the scales and the projection from all nodes of a graph; no label is looked at."""
-        raw = _statistics(graph)
+    def of(cls, graph: Graph, seed: int, statistics: Array | None = None) -> Describer:
+        """Learn the scales and the projection from all nodes of a graph; no label is looked at.
+
+        Args:
+            graph: The graph.
+            seed: Of the nodes that the projection is learnt from, where they are many.
+            statistics: Of the graph's nodes, if they are known.
+        """
+        raw = _statistics(graph) if statistics is None else statistics
         parts = slices(len(raw), VALUES // raw.shape[1])
         centre, scale = moments(torch.from_numpy(raw[part]) for part in parts)
         width = graph.num_features
@@ -85,11 +92,16 @@ class Describer:
             basis = torch.from_numpy(np.ascontiguousarray(transposed.T.astype(np.float32)))
         return cls(centre, _safe(scale), feature_centre, feature_scale, basis)
 
-    def __call__(self, graph: Graph) -> Array:
-        """The rows of all nodes, float32; those of a large graph are in a mapped file, to be read in pieces."""
+    def __call__(self, graph: Graph, statistics: Array | None = None) -> Array:
+        """The rows of all nodes, float32; those of a large graph are in a mapped file, to be read in pieces.
+
+        Args:
+            graph: Whose nodes.
+            statistics: Of these nodes, if they are known.
+        """
         count, width = graph.num_nodes, self.basis.shape[1]
         rows = scratch((count, len(STATISTICS) + 3 * width))
-        raw = _statistics(graph)
+        raw = _statistics(graph) if statistics is None else statistics
         for part in slices(count, VALUES // raw.shape[1]):
             rows[part, : len(STATISTICS)] = (torch.from_numpy(raw[part]) - self.centre) / self.scale
             let_go(raw)
@@ -110,6 +122,18 @@ class Describer:
                     rows[part, start : start + block.shape[1]] = block
                 let_go(rows)
         return rows
+
+
+def described(graph: Graph, seed: int) -> tuple[Describer, Array]:
+    """What describes the nodes of a graph, learnt from them, and their rows.
+
+    Args:
+        graph: The graph.
+        seed: See ``Describer.of``.
+    """
+    statistics = _statistics(graph)
+    describer = Describer.of(graph, seed, statistics)
+    return describer, describer(graph, statistics)
 
 
 def _safe(scale: Tensor) -> Tensor:

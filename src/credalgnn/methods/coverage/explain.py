@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..._memory import let_go
 from ...graphs import Graph
 from ..pieces import VALUES, edge_blocks, moments, slices
-from ..scratch import let_go
 from .descriptions import STATISTICS, Array, Describer
 from .model import StoredModels
 

@@ -19,7 +19,8 @@ from ..given import Given
 from ..known_nodes import KnownNodes
 from ..posthoc import OnModel, check_positive
 from ..prediction import MethodError, Prediction
-from .descriptions import Array, Describer
+from ..scratch import rows_at
+from .descriptions import Array, Describer, described
 from .explain import NAMED, SIMILAR, Explanation, Reason, most_similar, nearest, neighbours_of, reasons_for, usual_share
 from .model import FOLDS, Coverage, Diagnosis, StoredModels, estimate
 from .strangeness import Strangeness
@@ -83,8 +84,7 @@ class CredalCoverage(OnModel):
         logits = self._logits(graph)
         self.temperature_ = _temperature(logits(val), graph.labels[val])
         self.labels_ = len(view.train) / view.num_classes  # a class, on average
-        self.describer_ = Describer.of(graph, self.seed)
-        rows = self.describer_(graph)
+        self.describer_, rows = described(graph, self.seed)
         labelled = torch.zeros(graph.num_nodes, dtype=torch.bool)
         labelled[view.train] = True
         self.models_: StoredModels | None = None
@@ -93,10 +93,10 @@ class CredalCoverage(OnModel):
             found = estimate(rows, labelled, self.seed, graph, given.progress, self._cluster)
             self.coverage_, self.models_, self._held_out = found
         kept = view.train[:: len(view.train) // TYPICAL + 1]
-        self.rows_ = torch.from_numpy(rows[kept.numpy()])
+        self.rows_ = torch.from_numpy(rows_at(rows, kept.numpy()))
         entropy = self._entropy(graph, logits)
         self.strangeness_ = Strangeness.fit(
-            self.rows_.numpy(), graph.labels[kept].numpy(), rows[val.numpy()], entropy[val.numpy()], self.seed
+            self.rows_.numpy(), graph.labels[kept].numpy(), rows_at(rows, val.numpy()), entropy[val.numpy()], self.seed
         )
         self.doubt_ = entropy if self.strangeness_ is None else self.strangeness_(rows, entropy)
         self.train_ = KnownNodes.of(graph, view.train)
@@ -167,7 +167,7 @@ class CredalCoverage(OnModel):
             raise MethodError(str(error)) from None
         return [
             "; ".join([str(reason) for reason in reasons if reason.is_unusual][:NAMED])
-            for reasons in self._reasons(self._rows(graph)[chosen])
+            for reasons in self._reasons(rows_at(self._rows(graph), chosen))
         ]
 
     def nearest_labelled(self, nodes: Tensor, graph: Graph | None = None) -> Tensor | None:
@@ -326,7 +326,7 @@ class CredalCoverage(OnModel):
         labelled = self._labelled(graph)
         if not self._can_estimate(labelled):
             return None
-        rows = Describer.of(graph, self.seed)(graph)
+        _, rows = described(graph, self.seed)
         return estimate(rows, labelled, self.seed, graph, jobs=self._cluster).coverage
 
     def _can_estimate(self, labelled: Tensor) -> bool:

@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from ..._memory import let_go
 from ...graphs import Graph
 from ..jobs import Jobs, Threads
 from ..pieces import slices
-from ..scratch import let_go
+from ..scratch import rows_at
 from .descriptions import STATISTICS, Array, labelled_shares
 from .learners import Forest, Learner, Logistic, arrays_of, learner_of, stack
 from .one_thread import one_thread
@@ -209,9 +210,7 @@ def estimate(
     def described(nodes: Array, k: int) -> tuple[Array, Array | None]:
         """What a fold's models see of some nodes."""
         shares = around[k]
-        part = rows[nodes]
-        let_go(rows)
-        return part, None if shares is None else shares[nodes]
+        return rows_at(rows, nodes), None if shares is None else shares[nodes]
 
     def lessons() -> Iterator[tuple[Any, ...]]:
         for k in range(FOLDS):

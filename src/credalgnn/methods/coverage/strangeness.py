@@ -12,8 +12,8 @@ from typing import ClassVar
 import numpy as np
 import torch
 
+from ..._memory import let_go
 from ..pieces import slices
-from ..scratch import let_go
 from .descriptions import OWN_STATISTICS, STATISTICS, Array
 from .learners import DECAY, stack
 from .one_thread import one_thread
