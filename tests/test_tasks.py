@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import torch
 from credalgnn.cli import main
 from credalgnn.graphs import csbm
 from credalgnn.methods import Energy, MethodError, Vanilla
+from credalgnn.methods.coverage.one_thread import one_thread
 from credalgnn.methods.jobs import Threads
 from credalgnn.methods.tasks import _stretches
 from ray_cluster import Machine
@@ -207,6 +209,22 @@ def _square(number: int) -> int:
     if number < 0:
         raise ValueError(f"{number} is below 0")
     return number * number
+
+
+def _busy(barrier: Barrier) -> bool:
+    barrier.wait(timeout=60)  # until as many have come as were asked for
+    return True
+
+
+def test_threads_work_side_by_side_where_libraries_may_use_one_only() -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        jobs = Threads()
+        with one_thread():
+            assert list(jobs.map(_busy, [(Barrier(2),)] * 2)) == [True, True]
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_threads_answer_in_order_and_take_arguments_as_they_need_them() -> None:

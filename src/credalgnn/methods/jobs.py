@@ -53,14 +53,16 @@ class Cluster(Jobs, Protocol):
 
 
 class Threads:
-    """Work for as many threads as torch may use; of arguments, memory holds those of two calls a thread."""
+    """Work for as many threads as torch may use when this is made; memory holds the arguments of two calls a thread."""
+
+    def __init__(self) -> None:
+        self.count = torch.get_num_threads()  # inside ``one_thread`` torch may use but one
 
     def map(self, function: Callable[..., R], arguments: Iterable[tuple[Any, ...]]) -> Iterator[R]:
-        count = torch.get_num_threads()
         waiting: deque[Future[R]] = deque()
-        with ThreadPoolExecutor(count) as pool:
+        with ThreadPoolExecutor(self.count) as pool:
             for each in arguments:
-                if len(waiting) == 2 * count:
+                if len(waiting) == 2 * self.count:
                     yield waiting.popleft().result()
                 waiting.append(pool.submit(function, *each))
             while waiting:

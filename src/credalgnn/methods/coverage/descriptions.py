@@ -73,6 +73,7 @@ class Describer:
         raw = _statistics(graph) if statistics is None else statistics
         parts = slices(len(raw), VALUES // raw.shape[1])
         centre, scale = moments(torch.from_numpy(raw[part]) for part in parts)
+        let_go(raw)
         width = graph.num_features
         feature_centre, feature_scale = torch.zeros(width), torch.ones(width)
         if graph.features.layout != torch.sparse_csr:
@@ -102,7 +103,7 @@ class Describer:
         count, width = graph.num_nodes, self.basis.shape[1]
         rows = scratch((count, len(STATISTICS) + 3 * width))
         raw = _statistics(graph) if statistics is None else statistics
-        for part in slices(count, VALUES // raw.shape[1]):
+        for part in slices(count, VALUES // rows.shape[1]):
             rows[part, : len(STATISTICS)] = (torch.from_numpy(raw[part]) - self.centre) / self.scale
             let_go(raw)
             let_go(rows)

@@ -148,6 +148,8 @@ def _evidence(typical: Array, rows: Array, entropy: Array) -> Array:
     nearest = min(NEAREST, len(directions))
     rare, far = np.empty(len(rows)), np.empty(len(rows))
 
+    threads = torch.get_num_threads()
+
     def compare(part: slice) -> None:
         own = (rows[part, :SIZES] - centre) @ whiten
         exponent = sum(np.square(own[:, [k]] - points[:, k]) for k in range(SIZES)) / (-2.0 * bandwidth**2)
@@ -158,7 +160,7 @@ def _evidence(typical: Array, rows: Array, entropy: Array) -> Array:
         far[part] = np.sqrt(np.maximum(2.0 - 2.0 * closest, 0.0)).mean(1)
         let_go(rows)
 
-    with one_thread(), ThreadPoolExecutor(torch.get_num_threads()) as pool:
+    with one_thread(), ThreadPoolExecutor(threads) as pool:
         list(pool.map(compare, slices(len(rows), PIECE)))
     return np.stack([entropy, rare, far])
 
