@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.docs-ready
 
-.PHONY: demo test test-slow lint docs browser bench bench-entropy bench-train bench-scale bench-untuned bench-features bench-coverage bench-open bench-guarantee bench-own bench-integrity bench-published bench-posterior bench-forensics figures clean
+.PHONY: demo test test-slow lint docs browser bench bench-entropy bench-train bench-scale bench-network bench-untuned bench-features bench-coverage bench-open bench-guarantee bench-own bench-integrity bench-published bench-posterior bench-forensics figures clean
 
 FEW := credal-coverage credal-lj credal-dual vanilla classical-ensemble credal-ensemble mc-dropout energy knn gnnsafe evidential gpn
 demo: $(READY)  ## some methods on a graph of handwritten digits: who notices the 8s and 9s it never saw? (runs/demo)
@@ -78,6 +78,9 @@ bench-scale: $(READY)  ## graphs of the size of ArXiv, Reddit2, Patents and a te
 	$(BIN)/python benchmarks/scale.py
 	CREDALGNN_MIRROR=$(MIRROR) $(BIN)/python -W ignore benchmarks/convergence.py
 	$(BIN)/python -W ignore benchmarks/twin.py
+
+bench-network: $(READY)  ## one and two workers, and tasks that predict, on networks of several speeds (as root, with iproute2)
+	$(BIN)/python -W ignore benchmarks/network.py
 
 figures: $(READY)  ## the figures in docs/
 	$(BIN)/python docs/figures.py && $(BIN)/python docs/paper_figures.py && $(BIN)/python examples/digits.py --out docs/images
