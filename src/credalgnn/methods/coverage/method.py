@@ -100,7 +100,7 @@ class CredalCoverage(OnModel):
         )
         self.doubt_ = entropy if self.strangeness_ is None else self.strangeness_(rows, entropy)
         self.train_ = KnownNodes.of(graph, view.train)
-        self._forget()
+        self._forget((graph.content, rows))  # what says why nodes are uncertain asks for the rows
         others = (~labelled).nonzero().squeeze(-1)
         some = others[:: len(others) // LOOKED_AT + 1]
         midpoints = logits(some) / self.temperature_
@@ -268,10 +268,10 @@ class CredalCoverage(OnModel):
         doubted = (1.0 - coverage.diagnosis.trust) * torch.from_numpy(doubt)[nodes]
         return (1.0 - (1.0 - uncovered) * (1.0 - doubted)).clamp(0.0, MOST) * most
 
-    def _forget(self) -> None:
-        """Nothing is known of graphs other than the fitted one."""
+    def _forget(self, described: tuple[str, Array] | None = None) -> None:
+        """Nothing is known of graphs other than the fitted one; of that perhaps its descriptions."""
         self._anew: tuple[tuple[str, bytes | None, bool], Coverage] | None = None
-        self._described: tuple[str, Array] | None = None
+        self._described = described
         self._doubted: tuple[str, Array] | None = None
 
     def _rows(self, graph: Graph) -> Array:
