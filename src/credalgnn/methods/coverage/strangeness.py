@@ -147,8 +147,7 @@ def _evidence(typical: Array, rows: Array, entropy: Array) -> Array:
     directions = _directions(typical[:, away])
     nearest = min(NEAREST, len(directions))
     rare, far = np.empty(len(rows)), np.empty(len(rows))
-
-    threads = torch.get_num_threads()
+    threads = torch.get_num_threads()  # inside ``one_thread`` torch may use but one
 
     def compare(part: slice) -> None:
         own = (rows[part, :SIZES] - centre) @ whiten
