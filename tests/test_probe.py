@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,15 @@ from credalgnn.bench.records import wrong_field
 from credalgnn.cli import main
 from credalgnn.graphs import csbm
 from credalgnn.methods import METHODS
-from credalgnn.probing.conditions import DETECTIONS, RISES, TESTS, Condition, conditions, feature_deviation
+from credalgnn.probing.conditions import (
+    DETECTIONS,
+    RISES,
+    TESTS,
+    Condition,
+    changed_tasks,
+    conditions,
+    feature_deviation,
+)
 from credalgnn.probing.curves import curve
 from credalgnn.probing.measure import BINS, by_homophily, examine, true_distribution
 from credalgnn.probing.results import QUESTIONS, ProbeResults, cliffs_delta, rise
@@ -141,21 +150,50 @@ def test_one_number_says_right_or_wrong(wanted: float, other: float, number: flo
 
 
 def test_numbers_come_from_the_nodes_they_speak_of(tmp_path: Path) -> None:
-    """The record of a changed task against a count over its nodes."""
-    spec = "digits+feature_removal=0.5"
-    task = cg.load_task(spec)
+    """The record of a task against a count over its nodes, those that have changed after the fit among them."""
+    task = cg.load_task("digits", 3)
     method = probe_methods.Distance().fit(task)
-    run = plan(task.name, "probe_methods:Distance", 0)
-    record, _ = examine(run, task, ModelCache(tmp_path), Condition("digits", "removed", 1.0, spec))
-    score = method.predict(nodes=task.test.nodes).scores["EU"]
+    run = plan(task.name, "probe_methods:Distance", 3, split_seed=3)
+    record, _ = examine(run, task, ModelCache(tmp_path), Condition("digits", "none", 0.0, "digits"))
+    assert record["fingerprint"] == task.fingerprint
     known = ~task.test.is_ood
-    changed = torch.isin(task.test.nodes, task.shifted_nodes)
-    high, low = score[known & changed], score[known & ~changed]
-    counted = (high[:, None] > low).double().mean() + 0.5 * (high[:, None] == low).double().mean()
-    assert record["scores"]["EU"]["shifted_auroc"] == pytest.approx(float(counted), abs=1e-9)
+    score = method.predict(nodes=task.test.nodes).scores["EU"]
     assert record["probe"]["mean"]["EU"] == pytest.approx(float(score[known].mean()))
     middle = record["probe"]["quantiles"]["EU"][25]
     assert middle == pytest.approx(float(score[known].median()), rel=0.02)
+    std = float(np.sqrt(task.graph.features.to_dense().double().numpy().var(0).mean()))
+    later = {
+        "removed": task.feature_removal(0.5, seed=3),
+        "noise-1": task.feature_noise(0.5, std, seed=3),
+        "noise-8": task.feature_noise(0.5, 8.0 * std, seed=3),
+        "rewired": task.rewired(0.5, seed=3),
+    }
+    assert set(record["probe"]["changed"]) == set(later)
+    for name, after in later.items():
+        changed = torch.isin(task.test.nodes, after.shifted_nodes)
+        with pytest.warns(cg.InputWarning) if "noise" in name else nullcontext():
+            score = method.predict(after.graph, task.test.nodes).scores["EU"]
+        high, low = score[known & changed], score[known & ~changed]
+        counted = (high[:, None] > low).double().mean() + 0.5 * (high[:, None] == low).double().mean()
+        assert record["probe"]["changed"][name]["EU"] == pytest.approx(float(counted), abs=1e-4), name
+
+
+@pytest.mark.parametrize("name", ["credal-coverage", "grasp", "knn"])
+def test_models_are_fitted_before_the_graph_changes_and_know_its_labelled_nodes_again(
+    tmp_path: Path, name: str
+) -> None:
+    """The same scores as those of somebody who fits on a graph whose nodes have ids, and predicts a later one."""
+    task = cg.load_task("csbm")
+    graph = task.graph.replace(node_ids=[f"n{number}" for number in range(task.graph.num_nodes)])
+    own = dataclasses.replace(task, graph=graph)
+    after = own.feature_removal(0.5)
+    settings = {} if name == "credal-coverage" else {"model": cg.Vanilla(seed=0)}
+    method = METHODS[name](seed=0, **settings).fit(own)
+    expected = cg.evaluate(method.predict(after.prediction_graph, after.test.nodes), after)
+    run = plan("csbm", name, 0)
+    record, _ = examine(run, task, ModelCache(tmp_path), Condition("csbm", "none", 0.0, "csbm"))
+    epistemic = record["probe"]["epistemic"]
+    assert record["probe"]["changed"]["removed"][epistemic] == expected.scores[epistemic]["shifted_auroc"]
 
 
 def test_bins_of_local_homophily_hold_all_nodes_with_neighbours() -> None:
@@ -184,14 +222,13 @@ def test_the_deviation_of_features_is_numpys(sparse: bool) -> None:
 
 
 def test_conditions_are_those_that_were_asked_for() -> None:
-    task = cg.load_task("csbm")
-    whole, quick = ([(c.test, c.level) for c in conditions("csbm", "csbm", task, q)] for q in (False, True))
+    whole, quick = ([(c.test, c.level) for c in conditions("csbm", "csbm", q)] for q in (False, True))
     assert [level for test, level in whole if test == "labels"] == [0.5, 0.2, 0.1, 0.05]
     assert [level for test, level in whole if test == "label-noise"] == [0.1, 0.2, 0.3, 0.4]
     assert [level for test, level in whole if test == "homophily"] == [0.0, 0.2, 0.4, 0.6, 1.0]
     assert {test for test, _ in quick} == {test for test, _ in whole}
     assert len(quick) < len(whole)
-    assert all(test != "homophily" for test, _ in ((c.test, c.level) for c in conditions("x", "x", task)))
+    assert all(test != "homophily" for test, _ in ((c.test, c.level) for c in conditions("x", "x")))
 
 
 def test_methods_say_which_scores_stand_for_what() -> None:
@@ -400,26 +437,26 @@ def test_names_of_others_break_neither_picture_nor_markdown(tmp_path: Path) -> N
 
 
 def test_a_file_of_the_same_name_is_not_held_against_the_truth() -> None:
-    task = cg.load_task("csbm")
-    assert conditions("csbm", "csbm", task)[0].homophily == 0.8
-    assert all(each.homophily is None for each in conditions("some/csbm.npz", "csbm", task))
-    assert all(
-        each.homophily is None for each in conditions("csbm", "csbm", task) if each.test in ("labels", "removed")
-    )
+    assert conditions("csbm", "csbm")[0].homophily == 0.8
+    assert all(each.homophily is None for each in conditions("some/csbm.npz", "csbm"))
+    assert all(each.homophily is None for each in conditions("csbm", "csbm") if each.test == "labels")
 
 
-def test_large_features_can_be_probed_and_constant_ones_have_no_noise() -> None:
+def test_noise_is_measured_in_deviations_of_the_features_and_constant_ones_have_none() -> None:
     task = cg.load_task("csbm")
     large = dataclasses.replace(task, graph=task.graph.replace(features=1e6 * task.graph.features))
-    specs = [each.spec for each in conditions("csbm", "csbm", large)]
-    noisy = next(spec for spec in specs if "std=" in spec)
-    assert cg.load_task(noisy).shifts == (f"feature_noise(0.5, std={float(noisy.partition('std=')[2])}, seed=0)",)
+    deviation = feature_deviation(large.graph)
+    for name, factor in (("noise-1", 1.0), ("noise-8", 8.0)):
+        after = changed_tasks(large, 0)[name]
+        noise = (after.graph.features - large.graph.features)[after.shifted_nodes]
+        assert float(noise.std()) == pytest.approx(factor * deviation, rel=0.05)
     flat = dataclasses.replace(task, graph=task.graph.replace(features=torch.ones(1000, 16)))
-    assert not any("std=" in each.spec for each in conditions("csbm", "csbm", flat))
+    assert set(changed_tasks(flat, 0)) == {"removed", "rewired"}
 
 
 @pytest.mark.parametrize(("change", "value"), [
     ("epistemic", "nope"), ("quantiles", {"EU": [0.0], "AU": [0.0]}), ("mean", {}), ("level", "much"),
+    ("changed", {"removed": {"EU": 1.5}}), ("changed", {"removed": 1}),
     ("truth", {"entropy": "x"}), ("truth", {"entropy": 0.1, "spearman": {}}), ("truth", [])])  # fmt: skip
 def test_a_record_of_a_probe_is_checked(folder: Path, tmp_path: Path, change: str, value: Any) -> None:
     record = json.loads(next(folder.glob("runs/digits/mirror/*.json")).read_text())

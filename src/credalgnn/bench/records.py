@@ -84,8 +84,11 @@ def _are_texts(values: list[Any]) -> bool:
 def _is_probed(probe: dict[str, Any]) -> bool:
     """Whether a probe says which graph, test and level it was, and how its scores are spread."""
     quantiles, means, truth = probe.get("quantiles"), probe.get("mean"), probe.get("truth", {})
+    changed = probe.get("changed", {})
     named = {probe.get("epistemic"), probe.get("aleatoric")} - {None}
     if not (isinstance(quantiles, dict) and isinstance(means, dict) and isinstance(truth, dict)):
+        return False
+    if not isinstance(changed, dict):
         return False
     correlations = [truth.get(name, {}) for name in ("spearman", "bits", "error_spearman")]
     return (
@@ -98,6 +101,7 @@ def _is_probed(probe: dict[str, Any]) -> bool:
         and all(isinstance(one, dict) and _is_list(list(one.values()), len(one)) for one in correlations)
         and (not truth or (_is_number(truth.get("entropy")) and named <= set(correlations[0])))
         and all(_is_number(value) for name, value in truth.items() if name in ("error", "inside", "width"))
+        and all(isinstance(one, dict) and _is_list(list(one.values()), len(one), 0.0, 1.0) for one in changed.values())
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 import torch
@@ -28,7 +29,8 @@ class ProbeTest:
         component: Which uncertainty must answer.
         levels: How strong the change is, from weak to strong; none for what is asked of the unchanged graph.
         start: The level of the unchanged graph, where levels form a scale with it.
-        shift: How ``load_task`` is asked for a level; ``{std}`` is a standard deviation of the features.
+        shift: How ``load_task`` is asked for a level, where models are fitted anew.
+        change: What becomes of a task after the fit, by the seed of the draws; None where its graph cannot be changed.
     """
 
     name: str
@@ -38,10 +40,11 @@ class ProbeTest:
     levels: tuple[float, ...] = ()
     start: float | None = None
     shift: str = ""
+    change: Callable[[Task, int], Task | None] | None = None
 
 
-# Two that ask for a rise of one component while the other stays, four that ask which nodes were changed, and what is
-# read off the unchanged graph.
+# Two that ask for a rise of one component while the other stays, with models fitted at every level; four that ask
+# models fitted on the unchanged graph which nodes have changed since; and what is read off the unchanged graph.
 RISES = (
     ProbeTest(
         "labels", "fewer labels", "a share of the training labels is kept: EU must rise, AU stay", "EU",
@@ -52,22 +55,34 @@ RISES = (
         (0.1, 0.2, 0.3, 0.4), 0.0, "label_noise={level:g}",
     ),
 )  # fmt: skip
+
+
+def _noise(deviations: float) -> Callable[[Task, int], Task | None]:
+    """Noise of some standard deviations; where all nodes have the same features it has no scale."""
+
+    def change(task: Task, seed: int) -> Task | None:
+        std = deviations * feature_deviation(task.graph)
+        return task.feature_noise(SHARE, std, seed) if std > 0.0 else None
+
+    return change
+
+
 DETECTIONS = (
     ProbeTest(
         "removed", "removed features", "half of the test nodes lose their features: EU must tell them", "EU",
-        (1.0,), shift=f"feature_removal={SHARE:g}",
+        change=lambda task, seed: task.feature_removal(SHARE, seed),
     ),
     ProbeTest(
         "noise-1", "feature noise, 1 sd", "half of the test nodes get normal noise of one standard deviation of the "
-        "features: EU must tell them", "EU", (1.0,), shift=f"feature_noise={SHARE:g},std={{std:.4g}}",
+        "features: EU must tell them", "EU", change=_noise(1.0),
     ),
     ProbeTest(
         "noise-8", "feature noise, 8 sd", "the same with eight standard deviations: EU must tell them", "EU",
-        (8.0,), shift=f"feature_noise={SHARE:g},std={{std:.4g}}",
+        change=_noise(8.0),
     ),
     ProbeTest(
         "rewired", "rewired edges", "half of the test nodes get other neighbours, drawn at random: EU must tell them",
-        "EU", (1.0,), shift=f"rewired={SHARE:g}",
+        "EU", change=lambda task, seed: task.rewired(SHARE, seed),
     ),
 )  # fmt: skip
 STRANGERS = ProbeTest("strangers", "strangers", "nodes of classes that were left out: EU must tell them", "EU")
@@ -97,30 +112,32 @@ class Condition:
     homophily: float | None = None
 
 
-def conditions(spec: str, name: str, task: Task, quick: bool = False) -> list[Condition]:
-    """All conditions of one data set, the unchanged graph first.
+def conditions(spec: str, name: str, quick: bool = False) -> list[Condition]:
+    """All conditions of one data set that models are fitted under, the unchanged graph first.
 
     Args:
         spec: What ``load_task`` finds the data set by.
         name: The data set's name.
-        task: On the unchanged graph.
         quick: Only the strongest level of each change, and two other homophilies.
     """
-    deviation = feature_deviation(task.graph)
-    tests = [
-        test
-        for test in TESTS.values()
-        if test.levels
-        and (test is not HOMOPHILY or spec == CSBM)
-        and ("{std" not in test.shift or deviation > 0.0)  # where all nodes have the same features noise has no scale
-    ]
     result = [Condition(name, BASE, 0.0, spec, HOMOPHILY.start if spec == CSBM else None)]
-    for test in tests:
+    for test in (*RISES, *([HOMOPHILY] if spec == CSBM else [])):
         for level in QUICK.get(test.name, test.levels) if quick else test.levels:
-            change = test.shift.format(level=level, std=level * deviation).replace("e+", "e")
             drawn = level if test is HOMOPHILY else None
-            result.append(Condition(name, test.name, level, f"{spec}+{change}", drawn))
+            result.append(Condition(name, test.name, level, f"{spec}+{test.shift.format(level=level)}", drawn))
     return result
+
+
+@lru_cache(maxsize=1)
+def changed_tasks(task: Task, seed: int) -> dict[str, Task]:
+    """The task after each change that ``DETECTIONS`` ask about, by the name of the test; methods share them.
+
+    Args:
+        task: On the unchanged graph.
+        seed: Of what the changes draw.
+    """
+    made = {test.name: test.change(task, seed) for test in DETECTIONS if test.change is not None}
+    return {name: changed for name, changed in made.items() if changed is not None}
 
 
 def feature_deviation(graph: Graph) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,10 +17,11 @@ from ..bench.model_cache import ModelCache
 from ..bench.plan import Run
 from ..bench.records import PROBED
 from ..graphs import Task, among_classes, csbm_graph_posterior, local_homophily
-from ..methods import MethodError, Prediction
+from ..methods import InputWarning, Method, MethodError, Prediction
+from ..metrics import evaluate
 from ..metrics.evaluation import rows_of_part
 from ..sets import HullSet, IntervalSet
-from .conditions import BASE, Condition
+from .conditions import BASE, Condition, changed_tasks
 
 Array = NDArray[Any]
 GRID = np.linspace(0.0, 1.0, PROBED)  # the quantiles by which two runs are compared
@@ -36,7 +39,9 @@ def examine(run: Run, task: Task, models: ModelCache, condition: Condition) -> t
         models: Where models that several runs stand on are kept.
         condition: What the task is of a probe.
     """
-    record, _, prediction = judged_run(run, task, models, task.test.nodes)
+    fitted_on = with_ids(task) if condition.test == BASE else task
+    record, method, prediction = judged_run(run, fitted_on, models, task.test.nodes)
+    record["fingerprint"] = task.fingerprint
     epistemic, aleatoric = run.kind.decomposition()
     for name in {epistemic, aleatoric} - {None, *prediction.scores}:
         raise MethodError(f"{run.method}: decomposition() names {name!r}, which its predictions do not have")
@@ -56,10 +61,42 @@ def examine(run: Run, task: Task, models: ModelCache, condition: Condition) -> t
     }
     if condition.test == BASE:
         measured["homophily"] = by_homophily(prediction, task, rows)
+        measured["changed"] = told_apart(method, fitted_on, run.split_seed)
     if condition.homophily is not None:
         truth = true_distribution(condition.homophily, task)
         measured["truth"] = against_truth(prediction, known, truth)
     return {**record, "probe": measured}, None
+
+
+@lru_cache(maxsize=1)
+def with_ids(task: Task) -> Task:
+    """The task whose nodes have ids: by these the nodes of training are known again after the graph has changed.
+
+    Args:
+        task: Any.
+    """
+    graph = task.graph
+    return (
+        task if graph.node_ids is not None else replace(task, graph=graph.replace(node_ids=np.arange(graph.num_nodes)))
+    )
+
+
+def told_apart(method: Method, task: Task, seed: int) -> dict[str, dict[str, float | None]]:
+    """How well the scores of a fitted method tell test nodes that have changed since, by test and score: AUROC.
+
+    Args:
+        method: Fitted on the unchanged graph.
+        task: On the unchanged graph.
+        seed: Of what the changes draw.
+    """
+    result = {}
+    for name, changed in changed_tasks(task, seed).items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", InputWarning)  # features outside their range are what is asked about
+            prediction = method.predict(changed.prediction_graph, changed.test.nodes)
+        scores = evaluate(prediction, changed).scores
+        result[name] = {score: metrics["shifted_auroc"] for score, metrics in scores.items()}
+    return result
 
 
 def by_homophily(prediction: Prediction, task: Task, rows: Tensor) -> dict[str, Any]:

@@ -274,22 +274,27 @@ def _answers(graph: str, method: str, runs: Mapping[tuple[str, float, int], Reco
             overall = replace(summarise(values), mean=rise(moved[wanted].mean, moved[other].mean))
             yield Answer(graph, method, test.name, overall, moved["epistemic"], moved["aleatoric"])
     for test in DETECTIONS:
-        found = [runs[key] for key in sorted(runs) if key[:2] == (test.name, test.levels[-1])]
-        yield from _told(graph, method, test.name, found, "shifted_auroc")
-    yield from _told(graph, method, STRANGERS.name, list(base.values()), "auroc")
+        found = [(record["probe"], record["probe"].get("changed", {}).get(test.name, {})) for record in base.values()]
+        yield from _told(graph, method, test.name, found)
+    strangers = [
+        (record["probe"], {name: metrics["auroc"] for name, metrics in record["scores"].items()})
+        for record in base.values()
+    ]
+    yield from _told(graph, method, STRANGERS.name, strangers)
 
 
 def _change(before: Mapping[str, Any], after: Mapping[str, Any], part: str) -> float:
     return cliffs_delta(before["quantiles"][before[part]], after["quantiles"][after[part]])
 
 
-def _told(graph: str, method: str, question: str, records: Sequence[Record], metric: str) -> Iterable[Answer]:
-    """How well EU tells some nodes; AU beside it."""
+def _told(
+    graph: str, method: str, question: str, runs: Sequence[tuple[Mapping[str, Any], Mapping[str, float | None]]]
+) -> Iterable[Answer]:
+    """How well EU tells some nodes; AU beside it. Of each run what was probed, and the AUROC of its scores."""
     columns: dict[str, list[float]] = {}
-    for record in records:
+    for probed, aurocs in runs:
         for part in ("epistemic", "aleatoric"):
-            name = record["probe"][part]
-            value = record["scores"].get(name, {}).get(metric) if name is not None else None
+            value = aurocs.get(probed[part])
             if value is not None:
                 columns.setdefault(part, []).append(value)
     if "epistemic" in columns:

@@ -67,22 +67,23 @@ def probe(
     seeds = seeds or (1 if quick else SEEDS)
     deadline = deadline_of(time_limit)
     chosen = choose(listed(methods), settings or {}, with_baselines=False)
-    source, unchanged = load_tasks(source_of(mirror, data_root, ood_classes), specs_of(datasets), [0], False)
     asked: dict[str, Condition] = {}
     for spec in specs_of(datasets):
         name = dataset_name(spec)
-        for each in conditions(spec, name, unchanged[name, 0], quick):
+        for each in conditions(spec, name, quick):
             other = asked.setdefault(dataset_name(each.spec), each)
             if other != each:
                 raise GraphError(f"{other.spec} is a change of {other.graph} that is asked anyway: leave {spec} out")
-    source, tasks = load_tasks(source, [each.spec for each in asked.values()], range(seeds), False)
+    source, tasks = load_tasks(
+        source_of(mirror, data_root, ood_classes), [each.spec for each in asked.values()], range(seeds), False
+    )
     runs = [
         plan(dataset, each.path, seed, "sealed", seed, each.config, [each.components])
         for seed in range(seeds)
         for dataset in asked
         for each in chosen
     ]
-    identity = {"kind": KIND, "quick": quick, "set": as_texts(settings)}
+    identity = {"kind": KIND, "changed": "after the fit", "quick": quick, "set": as_texts(settings)}
     folder = Folder.open(Path(out), identity)
     with folder.occupied() as tidy, make_engine(engine, address, jobs, source, folder.models) as worker:
         with Bar(len(runs), silent=not progress) as bar:
