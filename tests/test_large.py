@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import credalgnn as cg
 from credalgnn.graphs import Graph, Task, csbm
 from credalgnn.methods import CredalFinal, CredalLJ, Energy, GNNSafe, Mahalanobis, MethodError, Vanilla
 from credalgnn.methods.inputs import inputs, inputs_by_rows
@@ -264,3 +266,16 @@ def test_training_goes_on_where_it_was_stopped_with_the_same_bits(sampled: bool)
     curve, state = fit(keeper)
     assert curve == whole_curve
     assert all(torch.equal(state[name], whole[name]) for name in whole)
+
+
+def test_a_model_is_judged_on_a_packed_graph_within_its_memory_as_on_the_whole(tmp_path: Path) -> None:
+    graph = graph_of()
+    known = graph.replace(labels=graph.labels.where(torch.arange(400) % 2 == 0, -1), node_ids=np.arange(400))
+    later = graph.replace(node_ids=np.arange(400))
+    later.pack(tmp_path / "later.cg")
+    model = cg.fit(known, method=cg.Vanilla(**SHORT))
+    whole = model.evaluate(later)
+    small = model.evaluate(Graph.open(tmp_path / "later.cg"), memory="100MiB")
+    assert (small.nodes, small.left_out) == (whole.nodes, whole.left_out) == (200, 200)
+    for name, value in whole.evaluation.metrics.items():
+        assert small.evaluation.metrics[name] == (None if value is None else pytest.approx(value, rel=1e-4)), name

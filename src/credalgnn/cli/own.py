@@ -59,6 +59,7 @@ def add_commands(commands: Any) -> None:
     _add_model(evaluate)
     add_tables(evaluate)
     _add_promises(evaluate)
+    add_memory(evaluate)
     evaluate.set_defaults(run=_evaluate, stopped=NOTHING, prints=True)
     watch = _add(
         commands,
@@ -306,7 +307,9 @@ def _evaluate(args: argparse.Namespace) -> int:
     context = _context(args)
     with user_errors(), _told():
         model = _load(args.model, args.method)
-        found = model.evaluate(data, edges, context=context, false_alarms=args.false_alarms, coverage=args.coverage)
+        found = model.evaluate(
+            data, edges, context=context, false_alarms=args.false_alarms, coverage=args.coverage, memory=args.memory
+        )
         print(printable(str(found)))
     return 0
 

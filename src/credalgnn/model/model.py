@@ -147,6 +147,7 @@ class Model:
         context: Any = None,
         false_alarms: float | None = None,
         coverage: float | None = None,
+        memory: str | int | None = None,
     ) -> ModelEvaluation:
         """Judge the model on labelled nodes; labels of no known class are those of strangers.
 
@@ -158,6 +159,7 @@ class Model:
             context: See ``predict``.
             false_alarms: The rate at which nodes are flagged; None: see ``rates``.
             coverage: Of the classes that stay in question; None: see ``rates``.
+            memory: How much memory may be used, as in ``"4GiB"``; None: what is available.
         """
         loaded = self.read(data, edges, context)
         graph = loaded.graph
@@ -170,7 +172,7 @@ class Model:
         nodes = judged.nonzero().squeeze(-1)
         if not len(nodes):
             raise MethodError("the model has learnt from all labelled nodes that are given: give others")
-        prediction = self.method.predict(graph, nodes)
+        prediction = self.method.predict(graph, nodes, memory=memory)
         false_alarms, coverage = self.rates(prediction, false_alarms, coverage)
         stranger = graph.labels[nodes] >= len(self.class_names)
         truth = Part(nodes, graph.labels[nodes].where(~stranger, -1), stranger)
