@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..graphs import Graph, GraphError, node_numbers
 from .calibration import Calibration, CalibrationNodes
+from .diagnostics import sample
 from .feature_range import InputWarning
 from .given import Given
 from .jobs import Cluster
@@ -178,14 +179,61 @@ def answers(
         yield complete(prediction)
 
 
-def begun(answers: Iterator[Prediction | None]) -> Iterator[Prediction]:
-    """Answers that have begun: what can be refused has been, or is refused now.
+def pieces_of(
+    method: Method,
+    graph: Graph | None,
+    nodes: Tensor | None,
+    ids: Sequence[Any] | None,
+    size: int,
+    memory: str | int | None,
+) -> Iterator[Prediction]:
+    """What ``Method.predict_pieces`` gives, by this process and whatever cluster the method may use.
+
+    What is refused is refused here, before the first piece.
 
     Args:
-        answers: Of which the first is None.
+        method: Which predicts.
+        graph: See ``Method.predict_pieces``, and so the others.
+        nodes: Which nodes.
+        ids: The same by what they are called.
+        size: Nodes of a piece.
+        memory: How much may be used.
     """
-    next(answers)
-    return (each for each in answers if each is not None)
+    graph = method._graph(graph, memory)
+    if size < 1:
+        raise MethodError(f"size must be at least 1, not {size}")
+    chosen = chosen_nodes(graph, nodes, ids)
+    with explained():
+        predict = predictor_of(method, graph)
+        if method.is_credal and graph is not method._examined:
+            method._warn_of(predict(chosen[sample(len(chosen), chosen[:0])]))
+    return answers(predict, torch.split(chosen, size), completed(method, graph), method._cluster)
+
+
+def pieces_by_tasks(method: Method, workers: int | None, address: str | None, *asked: Any) -> Iterator[Prediction]:
+    """The same with tasks of a Ray cluster; the connection ends with the last piece, or when this is closed.
+
+    Args:
+        method: Which predicts.
+        workers: How many tasks at a time.
+        address: Of the cluster.
+        *asked: What ``pieces_of`` is asked for.
+    """
+    from .workers import connected
+
+    def given() -> Iterator[Any]:
+        with connected(address, workers) as cluster:
+            method._let_help(cluster)
+            try:
+                pieces = pieces_of(method, *asked)
+                yield None  # all is accepted
+                yield from pieces
+            finally:
+                method._let_help(None)
+
+    found = given()
+    next(found)
+    return found
 
 
 def calibration_nodes(method: Method, given: Given) -> CalibrationNodes | None:

@@ -20,8 +20,6 @@ from ..nn.training import Epoch
 from .answers import (
     PIECE,
     Predictor,
-    answers,
-    begun,
     calibration_in,
     calibration_nodes,
     chosen_nodes,
@@ -29,6 +27,8 @@ from .answers import (
     explained,
     finite,
     graph_for,
+    pieces_by_tasks,
+    pieces_of,
     predictor_of,
 )
 from .calibration import Calibration, CalibrationNodes
@@ -214,42 +214,11 @@ class Method(Declarations, ABC):
             address: ``HOST:PORT`` of the cluster; None: that of ``RAY_ADDRESS``, or the one that Ray finds.
         """
         if workers is None and address is None:
-            return self._pieces(graph, nodes, ids, size, memory)
+            return pieces_of(self, graph, nodes, ids, size, memory)
         from .workers import check_count
 
         check_count(workers)
-        return begun(self._pieces_by_tasks(workers, address, graph, nodes, ids, size, memory))
-
-    def _pieces_by_tasks(self, workers: int | None, address: str | None, *asked: Any) -> Iterator[Prediction | None]:
-        """First nothing, when all is accepted, and then the pieces; for as long, there is a connection to a cluster."""
-        from .workers import connected
-
-        with connected(address, workers) as cluster:
-            self._let_help(cluster)
-            try:
-                pieces = self._pieces(*asked)
-                yield None
-                yield from pieces
-            finally:
-                self._let_help(None)
-
-    def _pieces(
-        self,
-        graph: Graph | None,
-        nodes: Tensor | None,
-        ids: Sequence[Any] | None,
-        size: int,
-        memory: str | int | None,
-    ) -> Iterator[Prediction]:
-        graph = self._graph(graph, memory)
-        if size < 1:
-            raise MethodError(f"size must be at least 1, not {size}")
-        chosen = chosen_nodes(graph, nodes, ids)
-        with explained():
-            predict = predictor_of(self, graph)
-            if self.is_credal and graph is not self._examined:
-                self._warn_of(predict(chosen[sample(len(chosen), chosen[:0])]))
-        return answers(predict, torch.split(chosen, size), completed(self, graph), self._cluster)
+        return pieces_by_tasks(self, workers, address, graph, nodes, ids, size, memory)
 
     def check_pieces(self) -> None:
         """Refuse a graph that does not fit in memory, if the method, or one that it is made of, needs all of it."""
