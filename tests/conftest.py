@@ -39,7 +39,7 @@ ONE_THREAD = (
 # These ask how credal-coverage behaves, not how well it finds strangers: a fifth of its trees will do.
 FEW_TREES = (
     "test_contract", "test_calibration", "test_model", "test_inductive", "test_methods", "test_testing", "test_tun",
-    "test_outside", "test_own", "test_storage",
+    "test_outside", "test_own", "test_probe", "test_storage",
 )  # fmt: skip
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import io
 import itertools
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ import scipy.stats
 
 import credalgnn as cg
 from credalgnn.bench.records import RecordError
+from credalgnn.cli import main
 from credalgnn.metrics import METRICS
 from credalgnn.report.archive import ARCHIVE, read_archive, write_archive
 from credalgnn.report.standings import RANKED, Condition, Standing, critical_difference
@@ -302,9 +303,19 @@ def test_a_leaderboard_is_checked(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- command and page
 
 
-def credalgnn(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "credalgnn", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+class Said(NamedTuple):
+    """What a command has answered."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def credalgnn(*arguments: str | Path) -> Said:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main([str(word) for word in arguments])
+    return Said(code, out.getvalue(), err.getvalue())
 
 
 def test_the_command(tmp_path: Path) -> None:

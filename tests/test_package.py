@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -21,9 +22,13 @@ from credalgnn.cli import main
 ROOT = Path(__file__).parents[1]
 
 
-def run(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: str, folder: Path | None = None, stdin: str | None = None, timeout: float = 120
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=folder)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout, check=False, cwd=folder, input=stdin
+    )
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda path: path.stem)
@@ -238,20 +243,46 @@ DOCUMENTS = [
 ]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_code_in_documents_runs(document: str, tmp_path: Path) -> None:
-    """Every Python block: of the README each on its own, of a guide one after the other."""
-    text = (Path(__file__).parent.parent / document).read_text()
-    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
-    assert blocks
-    own = document == "README.md"
-    code = "\n".join(f"exec({block!r}, {{'__name__': '__main__'}})" if own else block for block in blocks)
-    few = "import credalgnn.methods.coverage.learners as learners; learners.TREES = 20"  # of 100: this asks if it runs
-    (tmp_path / "blocks.py").write_text(
-        f"{few}\n{code}"
-    )  # without a guard: processes of a benchmark do not run it again
-    answer = run("blocks.py", folder=tmp_path)
+# One process runs them all, as to start one takes as long as the code of a guide. Each program is __main__ in turn, but
+# has no file that processes of a benchmark would run again. 20 of the 100 trees of credal-coverage show if code runs.
+READER = """
+import json, os, sys, traceback, types
+import credalgnn.methods.coverage.learners as learners
+learners.TREES = 20
+errors = {}
+for document, programs in json.load(sys.stdin).items():
+    os.makedirs(document)
+    os.chdir(document)
+    try:
+        for program in programs:
+            sys.modules["__main__"] = main = types.ModuleType("__main__")
+            exec(compile(program, document, "exec"), main.__dict__)
+    except Exception:
+        errors[document] = traceback.format_exc()
+    os.chdir(sys.argv[1])
+print(json.dumps(errors))
+"""
+
+
+@pytest.fixture(scope="module")
+def errors_in_documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What goes wrong in the Python blocks of each: of the README each on its own, of a guide one after the other."""
+    programs = {}
+    for document in DOCUMENTS:
+        blocks = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), flags=re.S)
+        assert blocks, document
+        programs[document] = blocks if document == "README.md" else ["\n".join(blocks)]
+    folder = tmp_path_factory.mktemp("documents")
+    (folder / "reader.py").write_text(READER)
+    answer = run("reader.py", str(folder), folder=folder, stdin=json.dumps(programs), timeout=300)
     assert answer.returncode == 0, answer.stderr
+    errors: dict[str, str] = json.loads(answer.stdout.splitlines()[-1])
+    return errors
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_code_in_documents_runs(document: str, errors_in_documents: dict[str, str]) -> None:
+    assert document not in errors_in_documents, errors_in_documents[document]
 
 
 def test_input_is_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
