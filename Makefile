@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.docs-ready
 
-.PHONY: demo test test-slow lint docs browser bench bench-entropy bench-train bench-scale bench-network bench-untuned bench-features bench-coverage bench-open bench-guarantee bench-own bench-integrity bench-published bench-posterior bench-forensics figures clean
+.PHONY: demo test test-slow lint docs browser bench bench-entropy bench-train bench-scale bench-network bench-untuned bench-features bench-coverage bench-open bench-guarantee bench-own bench-integrity bench-published bench-posterior bench-forensics bench-ablations figures clean
 
 FEW := credal-coverage credal-lj credal-dual vanilla classical-ensemble credal-ensemble mc-dropout energy knn gnnsafe evidential gpn
 demo: $(READY)  ## some methods on a graph of handwritten digits: who notices the 8s and 9s it never saw? (runs/demo)
@@ -34,7 +34,7 @@ docs: $(DOCS_READY)  ## guides and API reference as a site without network: docs
 	$(BIN)/python docs/tables.py
 	$(BIN)/python -m sphinx -q -W --keep-going -c docs -b html . docs/_build/html
 
-bench: bench-entropy bench-train bench-untuned bench-features bench-coverage bench-open bench-guarantee bench-own bench-integrity bench-published bench-posterior bench-forensics bench-scale  ## all benchmarks
+bench: bench-entropy bench-train bench-untuned bench-features bench-coverage bench-open bench-guarantee bench-own bench-integrity bench-published bench-posterior bench-forensics bench-ablations bench-scale  ## all benchmarks
 
 bench-entropy: $(READY)  ## speed and correctness of the entropies, against SciPy and the greedy pour
 	$(BIN)/python benchmarks/entropy.py
@@ -57,8 +57,12 @@ bench-published: $(READY)  ## ours beside what the originals publish, where the 
 bench-forensics: $(READY)  ## from our figures to the paper's, choice by choice, with small budgets (an hour)
 	CREDALGNN_MIRROR=$(MIRROR) $(BIN)/python -W ignore benchmarks/forensics.py --jobs 2
 
+bench-ablations: $(READY)  ## credal models with other latents and backbones on five graphs (half an hour)
+	CREDALGNN_MIRROR=$(MIRROR) $(BIN)/python -W ignore benchmarks/ablations.py
+
 bench-coverage: $(READY)  ## how credal-coverage degrades with fewer labels, fewer strangers and noisy labels (an hour)
 	CREDALGNN_MIRROR=$(MIRROR) $(BIN)/python -W ignore benchmarks/degradation.py
+
 bench-open: $(READY)  ## what keeps the intervals of credal-lj open, judged by ID validation nodes (half an hour)
 	CREDALGNN_MIRROR=$(MIRROR) $(BIN)/python -W ignore benchmarks/open_intervals.py
 

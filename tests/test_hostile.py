@@ -388,6 +388,6 @@ SAMPLE = ("record", "journal", "method.json", "Graph.save", "nodes.csv", "graph.
 
 def test_damaged_files(tmp_path: Path) -> None:
     """A sample of what test_slow_fuzz does a thousand times, with every kind of file."""
-    counts = fuzzing.run(SAMPLE, 20, tmp_path)
+    counts = fuzzing.run(SAMPLE, 8, tmp_path)
     assert {name: one["other"] for name, one in counts.items() if one["other"]} == {}
     assert all(one["refused"] for one in counts.values())

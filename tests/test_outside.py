@@ -261,9 +261,9 @@ def small_task(**options: Any) -> cg.Task:
 
 
 def test_benchmark_from_python(tmp_path: Path) -> None:
-    """A task that exists in this process only, a class, a template and a name, in two processes; then resumed."""
+    """A task that exists in this process only, and two templates, in two processes; then resumed."""
     task, own = small_task(), Mine(temperature=0.5)
-    results = cg.benchmark([task], [own, "credal-coverage"], seeds=2, jobs=2, out=tmp_path, progress=False)
+    results = cg.benchmark([task], [own, cg.CredalLJ(epochs=5)], seeds=2, jobs=2, out=tmp_path, progress=False)
     assert (results.total, results.failed, results.left) == (8, 0, 0)
     lines = results.to_dicts()
     mine = [line for line in lines if line["method"] == "mine"]
@@ -275,10 +275,10 @@ def test_benchmark_from_python(tmp_path: Path) -> None:
     assert mine[1]["auroc"] == judged.scores["distance"]["auroc"]
     assert mine[1]["accuracy"] == judged.metrics["accuracy"]
     table = results.to_arrow()
-    assert table.num_rows == len(lines) == 2 * (1 + 4 + 1 + 1)
+    assert table.num_rows == len(lines) == 2 * (1 + 3 + 1 + 1)
     assert table.column("auroc").to_pylist() == [line["auroc"] for line in lines]
     assert "mine" in str(results)
-    assert "credal-coverage" in str(results)
+    assert "credal-lj" in str(results)
     record = next(record for record in results.records if record["method"] == "mine")
     assert record["source"] == {"method": "mymodels:Mine", "dataset": "a Task"}
     assert record["config"] == {"temperature": 0.5}
