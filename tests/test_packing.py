@@ -121,6 +121,60 @@ def test_lists_of_numbers_are_features(fixed: bool, dtype: str, tmp_path: Path) 
     assert packed.feature_names == tuple(f"emb[{k}]" for k in range(5))
 
 
+def sparse_tables(first: float = 0.05) -> tuple[pa.Table, pa.Table]:
+    """Forty features, one number of twenty not zero; of the first 64 nodes a share of one's own."""
+    rng = np.random.default_rng(2)
+    nodes, edges = tables("in order")
+    active = rng.random((NODES, 40)) < np.where(np.arange(NODES) < 64, first, 0.05)[:, None]
+    numbers = np.where(active, rng.normal(size=(NODES, 40)), 0.0).astype(np.float32)
+    numbers[7] = 0.0  # a node without any
+    columns = {f"w{k}": numbers[:, k] for k in range(40)}
+    return pa.table({"id": nodes["id"], "label": nodes["label"], **columns}), edges
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_features_that_are_mostly_zero_stay_sparse(
+    ending: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The numbers of the tables, in a fraction of the room, done at once or stopped between two shards."""
+    nodes, edges = sparse_tables()
+    write_shards(tmp_path, ending, nodes=nodes, edges=edges)
+    arguments = (tmp_path / "nodes", tmp_path / "edges")
+    pack(*arguments, tmp_path / "graph.cg", dtype=dtype)
+    packed = Graph.open(tmp_path / "graph.cg", verify=True)
+    expected = np.stack([nodes[f"w{k}"].to_numpy() for k in range(40)], 1).astype(dtype)
+    assert packed.features.layout == torch.sparse_csr
+    assert packed.features.values().numel() == np.count_nonzero(expected)
+    np.testing.assert_array_equal(packed.rows(slice(None)).to_dense().numpy(), expected)
+    with pytest.raises(KeyboardInterrupt):
+        pack(*arguments, tmp_path / "again.cg", dtype=dtype, memory="1MiB", progress=stopping(("nodes", 2)))
+    pack(*arguments, tmp_path / "again.cg", dtype=dtype, memory="1MiB")
+    assert content(tmp_path / "again.cg") == content(tmp_path / "graph.cg")
+    monkeypatch.setattr("credalgnn.graphs._pack_features.INT32", 100)  # as if there were billions of numbers
+    pack(*arguments, tmp_path / "large.cg", dtype=dtype)
+    large = Graph.open(tmp_path / "large.cg", verify=True)
+    assert large.features.col_indices().dtype == torch.int64
+    np.testing.assert_array_equal(large.rows(slice(None)).to_dense().numpy(), expected)
+
+
+def test_the_first_rows_decide_and_no_number_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dense first rows make a dense matrix of sparse features, however few rows are read at a time."""
+    nodes, edges = sparse_tables(first=1.0)
+    pq.write_table(nodes, tmp_path / "nodes.parquet")
+    pq.write_table(edges, tmp_path / "edges.parquet")
+    made = []
+    for rows in (7, 1 << 16):
+        monkeypatch.setattr("credalgnn.graphs._pack_stages.Packer._rows_at_once", lambda self, rows=rows: rows)
+        place = tmp_path / f"by-{rows}.cg"
+        pack(tmp_path / "nodes.parquet", tmp_path / "edges.parquet", place)
+        made.append(content(place))
+    assert made[0] == made[1]
+    features = Graph.open(place).features
+    assert features.layout == torch.strided
+    np.testing.assert_array_equal(features.numpy()[:, 3], nodes["w3"].to_numpy())
+
+
 @pytest.mark.parametrize("kind", ["in order", "text"])
 def test_memory_changes_no_byte(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes, edges = tables(kind, weights=True)

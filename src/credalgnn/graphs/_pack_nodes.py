@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ._edge_kernels import hash_texts
 from ._mapped import Pieces, Writer
+from ._pack_features import FeatureWriter, finish_features
 from ._shards import Batch, Shard, batches, column_types
 from ._table_columns import NO_LABEL, ids_of, is_number, labels_of, numbers_of
 from ._table_files import plain, pyarrow_modules
@@ -58,6 +59,7 @@ class NodeState:
         self.columns: list[str] = values.get("columns", [])  # those that are features
         self.features: list[str] = values.get("features", [])
         self.width: int = values.get("width", 0)
+        self.stored: int | None = values.get("stored")  # numbers of features that are sparse; None: they are dense
 
     def values(self) -> dict[str, Any]:
         """As ``json`` can write it."""
@@ -79,7 +81,9 @@ class NodeWriter:
         self._folder, self._work, self._wanted, self.state, self._numbers = folder, work, wanted, state, numbers
         self._keys = Writer(work / "keys.npy", np.int64, None, state.rows)
         self._codes = Writer(work / "codes.npy", np.int32, None, state.rows)
-        self._matrix = Writer(folder / "features.npy", wanted.dtype, state.width, state.rows) if state.rows else None
+        self._matrix: FeatureWriter | None = None
+        if state.rows:
+            self._matrix = FeatureWriter(folder, work, wanted.dtype, state.width, state.rows, state.stored)
         self._texts, self._lengths = self._text_writers()
 
     def _text_writers(self) -> tuple[Writer, Writer]:
@@ -102,6 +106,9 @@ class NodeWriter:
                 self._labels(batch, shard)
                 self._features(batch, shard)
                 self.state.rows += batch.table.num_rows
+        if self._matrix is not None:
+            self._matrix.decide()
+            self.state.stored = self._matrix.stored
         self.state.shards.append(self.state.rows - before)
         for file in self._files():
             file.flush()
@@ -231,7 +238,7 @@ class NodeWriter:
                 names.append(name)
         if self._matrix is None:
             self.state.features, self.state.width = names, len(names)
-            self._matrix = Writer(self._folder / "features.npy", self._wanted.dtype, len(names))
+            self._matrix = FeatureWriter(self._folder, self._work, self._wanted.dtype, len(names))
         elif names != self.state.features:
             raise GraphError(
                 f"{shard.path}, row {batch.first}: {len(names)} features from here on, and {self.state.width} before"
@@ -258,11 +265,11 @@ class NodeWriter:
 
     def _files(self) -> list[Writer]:
         files = [self._keys, self._codes, self._texts, self._lengths]
-        return files if self._matrix is None else [*files, self._matrix]
+        return files if self._matrix is None else [*files, *self._matrix.files]
 
 
 def finish_nodes(folder: Path, work: Path, state: NodeState) -> list[str]:
-    """Labels and ids as the graph has them, of what was streamed; returns the names of the classes.
+    """Labels, ids and features as the graph has them, of what was streamed; returns the names of the classes.
 
     Args:
         folder: Where the arrays of the graph go.
@@ -277,6 +284,8 @@ def finish_nodes(folder: Path, work: Path, state: NodeState) -> list[str]:
     with Writer(folder / "labels.npy", kind) as file, Pieces(work / "codes.npy", np.int32) as given:
         for first in range(0, state.rows, CHUNK):
             file.add(table[given.read(first, CHUNK)])
+    if state.stored is not None:
+        finish_features(folder, work, state.rows, state.stored)
     id_kind = f"<U{state.longest}" if state.text else "<i8"
     with ExitStack() as stack:
         file = stack.enter_context(Writer(folder / "node_ids.npy", id_kind))

@@ -33,7 +33,7 @@ from ._table_files import pyarrow_modules
 from .errors import GraphError
 from .tables import Columns
 
-VERSION = 1  # of the journal and of all that is kept on the way
+VERSION = 2  # of the journal and of all that is kept on the way
 JOURNAL, LOCK = "journal.json", ".lock"
 ROW_BYTES = 16  # of a number of a feature while it is read
 
