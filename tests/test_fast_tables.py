@@ -11,7 +11,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from credalgnn.graphs import Graph, GraphError
+from credalgnn.graphs import Graph, GraphError, _edge_kernels, _table_ids
 from credalgnn.graphs.tables import Columns, read_tables
 
 RNG = np.random.default_rng(3)
@@ -62,6 +62,24 @@ def test_edges_are_those_of_a_plain_loop(name: str, kind: str, undirected: bool,
     assert read.node_ids.tolist() == ids
     plain = Graph.from_tables(*write(tmp_path, kind, ids, edges, pieces=1))
     assert plain.edge_index.T.tolist() == [list(edge) for edge in naive(ids, edges, False)]
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_many_texts_are_found_in_an_index_of_bytes(alike: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts of all lengths, none among them, that share hashes if need be, and slices of arrays."""
+    monkeypatch.setattr(_table_ids, "MANY", 1)
+    rng = np.random.default_rng(7)
+    ids = ["", *{"".join(rng.choice(list("abö"), size)) for size in rng.integers(1, 9, 700)}]
+    asked = [*rng.choice(ids, 1500).tolist(), "nobody", "", "ab" * 40, *ids]
+    if alike:  # nothing but the bytes tells them apart
+        monkeypatch.setattr(_edge_kernels, "_hashed", lambda offsets, data, at: np.uint64(5 << 32))
+        for name in ("index_texts", "find_texts"):
+            monkeypatch.setattr(_edge_kernels, name, getattr(_edge_kernels, name).py_func)
+        ids, asked = ids[:60], [name for name in asked[:200] if name in {*ids[:60]}] + ["nobody"]
+    number = {name: row for row, name in enumerate(ids)}
+    padded = pa.array(["out", *asked, "out"]).slice(1, len(asked))
+    found = _table_ids.positions([pa.array(["x", *ids]).slice(1)], [padded, pa.array([], pa.string()), padded])
+    assert found.tolist() == [number.get(name, -1) for name in asked] * 2
 
 
 def test_weights_go_with_their_edges() -> None:

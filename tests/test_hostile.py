@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -21,7 +23,7 @@ import credalgnn as cg
 import fuzzing
 from bombs import npy, zipped
 from credalgnn._files import to_json
-from credalgnn._reading import Unreadable, parse_json, read_npz
+from credalgnn._reading import Unreadable, parse_json, read_npz, read_parquet
 from credalgnn._texts import markdown, printable, without_credentials
 from credalgnn.bench.engines import EngineError
 from credalgnn.bench.records import RecordError
@@ -240,6 +242,25 @@ def test_no_file_takes_more_than_its_size_justifies(bombs: dict[str, list[Any]],
     assert re.match(words, said), said
     assert seconds < 20
     assert grown < 100
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_texts_of_large_tables_are_read_in_parts(long: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a text might stand in every row: all of them if they do not, and no more than allowed if they do."""
+    monkeypatch.setattr("credalgnn._reading.ALWAYS", 1 << 16)
+    ids = [f"node-{number}" for number in np.random.default_rng(0).permutation(20_000)]
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 100_000, pa.int32()), ["x" * 500])
+    pq.write_table(pa.table({"id": texts if long else ids}), tmp_path / "t.parquet", store_schema=False)
+    monkeypatch.setattr("credalgnn._reading.RATIO", 4000 if long else 1000)
+    asked = []
+    real = pq.ParquetFile.iter_batches
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *words, **more: asked.append(1) or real(*words, **more))
+    if long:
+        with pytest.raises(Unreadable, match="lists or texts are far longer"):
+            read_parquet(tmp_path / "t.parquet")
+    else:
+        assert read_parquet(tmp_path / "t.parquet")["id"].to_pylist() == ids
+    assert asked
 
 
 # Models -------------------------------------------------------------------------------------------------------------

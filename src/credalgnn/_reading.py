@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 RATIO = 100  # times its size on disk that a packed file may take in memory: tables and words of texts reach 30
+FEW = 128  # rows that a table is read by at the least; fewer take longer than to look at every text first
 ALWAYS = 256 << 20  # bytes that any file may unpack to: zeros are packed a thousandfold, and are no attack
 DEEPEST = 64  # levels of JSON; what this package writes has 8
 BLOCK = 16 << 20  # bytes unpacked at a time
@@ -284,10 +285,14 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Ta
             wanted = [leaf for leaf in leaves if columns is None or leaf.path.split(".")[0] in columns]
             claimed = sum(_WIDTHS.get(leaf.physical_type, leaf.length) for leaf in wanted) * file.metadata.num_rows
             longest = max((group.num_rows * group.total_byte_size for group in groups), default=0)
+            # so many rows hold no more than half of what is allowed, were each as long as all of its group
+            rows = most // (2 * max((group.total_byte_size for group in groups), default=0) + 1)
             texts = [field.name for field in file.schema_arrow if pa.types.is_string(field.type)]
         if claimed > most:
             raise Unreadable(f"its {size:,} bytes claim to hold {claimed:,}")
-        if longest > most and texts:  # one text may stand in every row
+        if longest > most > ALWAYS and texts and rows >= FEW:
+            table = _in_batches(pq.ParquetFile(path), columns, most, min(rows, 1 << 16))
+        elif longest > most and texts:  # one text may stand in every row
             table = pq.ParquetFile(path, read_dictionary=texts).read(columns)
             if sum(_decoded_size(table[name]) for name in table.column_names) > most:
                 raise Unreadable(f"its {size:,} bytes hold more than {most:,} bytes of text")
@@ -295,7 +300,7 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Ta
             schema = pa.schema([pa.field(field.name, types.get(field.name, field.type)) for field in table.schema])
             table = table.cast(schema)
         elif any(leaf.max_repetition_level for leaf in wanted):  # lists, of any length
-            table = _in_batches(pq.ParquetFile(path), columns, most)
+            table = _in_batches(pq.ParquetFile(path), columns, most, 8192)
         else:
             table = pq.ParquetFile(path).read(columns)
         table.validate(full=True)
@@ -307,16 +312,16 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Ta
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
 
 
-def _in_batches(file: Any, columns: Sequence[str] | None, most: int) -> pyarrow.Table:
-    """A Parquet table, unless it takes more than so many bytes."""
+def _in_batches(file: Any, columns: Sequence[str] | None, most: int, rows: int) -> pyarrow.Table:
+    """A Parquet table, so many rows at a time, unless it takes more than so many bytes."""
     import pyarrow as pa
 
     batches = []
-    for batch in file.iter_batches(8192, columns=columns):
+    for batch in file.iter_batches(rows, columns=columns, use_threads=False):
         batches.append(batch)
         most -= batch.nbytes
         if most < 0:
-            raise Unreadable("its lists are far longer than its size justifies")
+            raise Unreadable("its lists or texts are far longer than its size justifies")
     fields = [field for field in file.schema_arrow if columns is None or field.name in columns]
     return pa.Table.from_batches(batches, None if batches else pa.schema(fields))
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from .._compiling import INNER, kernel
 
+BLOCK = 256  # texts that are looked up at a time
 SHORT = 24  # edges into a node that are sorted by insertion
 
 
@@ -141,6 +142,15 @@ def count_alike(starts: Any, sources: Any, first: Any, labels: Any, known: Any, 
                 alike[node] += labels[source] == labels[node]
 
 
+@kernel(**INNER)
+def _hashed(offsets: Any, data: Any, at: Any) -> Any:
+    """64 bits that look random, of one text."""
+    value = np.uint64(0xCBF29CE484222325)
+    for place in range(offsets[at], offsets[at + 1]):
+        value = (value ^ np.uint64(data[place])) * np.uint64(0x100000001B3)
+    return _mixed(value, offsets[at + 1] - offsets[at])
+
+
 @kernel()
 def hash_texts(offsets: Any, data: Any) -> Any:
     """A key of 64 bits for each text.
@@ -151,11 +161,72 @@ def hash_texts(offsets: Any, data: Any) -> Any:
     """
     keys = np.empty(len(offsets) - 1, np.int64)
     for at in range(len(keys)):
-        value = np.uint64(0xCBF29CE484222325)
-        for place in range(offsets[at], offsets[at + 1]):
-            value = (value ^ np.uint64(data[place])) * np.uint64(0x100000001B3)
-        keys[at] = np.int64(_mixed(value, offsets[at + 1] - offsets[at]))
+        keys[at] = np.int64(_hashed(offsets, data, at))
     return keys
+
+
+@kernel()
+def index_texts(offsets: Any, data: Any, table: Any) -> None:
+    """Put texts, all of them different, into a hash table.
+
+    Args:
+        offsets: Where each text begins in ``data``, and where the last one ends.
+        data: The bytes of all texts.
+        table: Zeros, as many as a power of two, more than there are texts. An entry gets the number of a text plus one
+            in its lower half and 32 bits of its hash in the upper.
+    """
+    mask = np.uint64(len(table) - 1)
+    for at in range(len(offsets) - 1):
+        hashed = _hashed(offsets, data, at)
+        place = hashed & mask
+        while table[place]:
+            place = (place + np.uint64(1)) & mask
+        table[place] = (hashed & np.uint64(0xFFFFFFFF00000000)) | np.uint64(at + 1)
+
+
+@kernel()
+def find_texts(offsets: Any, data: Any, table: Any, known_offsets: Any, known: Any, found: Any) -> None:
+    """Find texts among those of a hash table; bytes are compared, so that no two are taken for one.
+
+    Args:
+        offsets: Where each text begins in ``data``, and where the last one ends.
+        data: The bytes of all texts.
+        table: Of ``index_texts``.
+        known_offsets: Where each text of the table begins in ``known``, and where the last one ends.
+        known: The bytes of all texts of the table.
+        found: Gets the number of each text, -1 for those that are not there.
+    """
+    mask, upper = np.uint64(len(table) - 1), np.uint64(0xFFFFFFFF00000000)
+    hashes, entries = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint64)
+    begins, heads = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.uint8)
+    for first in range(0, len(found), BLOCK):  # step by step, so that the memory is asked for many texts at a time
+        count = min(BLOCK, len(found) - first)
+        for at in range(count):
+            hashes[at] = _hashed(offsets, data, first + at)
+        for at in range(count):
+            entries[at] = table[hashes[at] & mask]
+        for at in range(count):
+            begins[at] = known_offsets[max(np.int64(entries[at] & ~upper) - 1, 0)]
+        for at in range(count):
+            heads[at] = known[begins[at]] if begins[at] < len(known) else 0  # brings the others, which are next to it
+        for at in range(count):
+            begin, size = offsets[first + at], offsets[first + at + 1] - offsets[first + at]
+            place, entry = hashes[at] & mask, entries[at]
+            number, other = np.int64(entry & ~upper) - 1, begins[at]
+            found[first + at] = -1
+            while entry:
+                if entry & upper == hashes[at] & upper and known_offsets[number + 1] - other == size:
+                    same, byte = True, 0
+                    while same and byte < size:
+                        same = data[begin + byte] == known[other + byte]
+                        byte += 1
+                    if same:
+                        found[first + at] = number
+                        break
+                place = (place + np.uint64(1)) & mask
+                entry = table[place]
+                number = np.int64(entry & ~upper) - 1
+                other = np.int64(known_offsets[max(number, 0)])
 
 
 @kernel()

@@ -16,6 +16,7 @@ from ._pack_features import FeatureWriter, finish_features
 from ._shards import Batch, Shard, batches, column_types
 from ._table_columns import NO_LABEL, ids_of, is_number, labels_of, numbers_of
 from ._table_files import plain, pyarrow_modules
+from ._table_ids import text_buffers
 from .errors import GraphError
 from .tables import INDEX, Columns
 
@@ -323,17 +324,6 @@ def as_numbers(array: Any, typed: bool) -> NDArray[np.int64] | None:
             return None
         array = numbers
     return np.asarray(array.to_numpy(zero_copy_only=False))
-
-
-def text_buffers(array: Any) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Where each text of a string array begins and ends, and the bytes of all.
-
-    Args:
-        array: A string array without nulls.
-    """
-    _, offsets, data = array.buffers()
-    begin = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
-    return begin, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
 
 
 def is_list(kind: Any) -> bool:

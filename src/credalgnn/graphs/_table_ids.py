@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ._table_files import pyarrow_modules
 
+MANY = 1 << 20  # texts that are looked up, from which on a hash table of one's own is quicker
 ROOM = 2  # a table of all numbers between two ids may have so many entries for each id that is there or is asked for
 
 
@@ -26,7 +27,7 @@ def as_numbers(array: Any) -> Any:
         return None
     if _plain_digits(array):
         # A number has no shorter spelling than its own, so that all are spelled that way if the lengths add up to it.
-        offsets = _offsets(array)
+        offsets, _ = text_buffers(array)
         if int(offsets[-1]) - int(offsets[0]) == _digits(numbers.to_numpy()):
             return numbers
     return numbers if pc.all(pc.equal(numbers.cast(pa.string()), array)).as_py() else None
@@ -65,10 +66,26 @@ def positions(ids: Sequence[Any], ends: Sequence[Any]) -> NDArray[np.int64]:
         found = _in_table(np.concatenate([array.to_numpy() for array in ids]), [array.to_numpy() for array in ends])
         if found is not None:
             return found
+    elif sum(map(len, ends)) >= MANY and len(ids) == 1 and len(ids[0]) < 2**31:
+        return _in_index(ids[0], ends)
     # all ends at once, as the index of millions of ids takes longer than asking it
     position = pc.index_in(pa.concat_arrays(ends), value_set=pa.concat_arrays(ids))
     numbers: NDArray[np.int64] = pc.fill_null(position, -1).to_numpy(zero_copy_only=False).astype(np.int64)
     return numbers
+
+
+def _in_index(ids: Any, ends: Sequence[Any]) -> NDArray[np.int64]:
+    """Positions of texts, from a hash table of all ids."""
+    from ._edge_kernels import find_texts, index_texts  # here, as numba takes long to load
+
+    known = text_buffers(ids)
+    table = np.zeros(1 << (2 * len(ids)).bit_length(), np.uint64)
+    index_texts(*known, table)
+    found, start = np.empty(sum(map(len, ends)), np.int64), 0
+    for texts in ends:
+        find_texts(*text_buffers(texts), table, *known, found[start : start + len(texts)])
+        start += len(texts)
+    return found
 
 
 def _in_table(ids: NDArray[np.int64], ends: list[NDArray[np.int64]]) -> NDArray[np.int64] | None:
@@ -106,18 +123,23 @@ def _range(ids: NDArray[np.int64]) -> tuple[int, int]:
     return low, int(ids.max()) - low + 1
 
 
-def _offsets(array: Any) -> NDArray[np.int32]:
-    """Where each text of an array of strings begins, and the last one ends."""
-    return np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, 4 * array.offset)
+def text_buffers(array: Any) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """Where each text of a string array begins and the last one ends, and the bytes of all.
+
+    Args:
+        array: A string array without nulls.
+    """
+    _, offsets, data = array.buffers()
+    begin = np.frombuffer(offsets, np.int32, len(array) + 1, 4 * array.offset) if offsets else np.zeros(1, np.int32)
+    return begin, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
 
 
 def _plain_digits(array: Any) -> bool:
     """Whether the texts of an array have no byte behind the digits, such as the x of 0x10."""
     if not len(array):
         return False
-    offsets = _offsets(array)
-    text = array.buffers()[2]
-    data = np.frombuffer(text, np.uint8)[offsets[0] : offsets[-1]] if text is not None else np.empty(0, np.uint8)
+    offsets, text = text_buffers(array)
+    data = text[offsets[0] : offsets[-1]]
     return bool(len(data) and data.max() <= ord("9"))
 
 
