@@ -249,9 +249,9 @@ def test_texts_of_large_tables_are_read_in_parts(long: bool, tmp_path: Path, mon
     """Where a text might stand in every row: all of them if they do not, and no more than allowed if they do."""
     monkeypatch.setattr("credalgnn._reading.ALWAYS", 1 << 16)
     ids = [f"node-{number}" for number in np.random.default_rng(0).permutation(20_000)]
-    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 100_000, pa.int32()), ["x" * 500])
-    pq.write_table(pa.table({"id": texts if long else ids}), tmp_path / "t.parquet", store_schema=False)
-    monkeypatch.setattr("credalgnn._reading.RATIO", 4000 if long else 1000)
+    texts = ids + ["x" * 500] * 500_000 * long
+    pq.write_table(pa.table({"id": texts}), tmp_path / "t.parquet", row_group_size=20_000)
+    monkeypatch.setattr("credalgnn._reading.RATIO", 1000)
     asked = []
     real = pq.ParquetFile.iter_batches
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *words, **more: asked.append(1) or real(*words, **more))

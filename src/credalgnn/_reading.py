@@ -290,10 +290,11 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Ta
             texts = [field.name for field in file.schema_arrow if pa.types.is_string(field.type)]
         if claimed > most:
             raise Unreadable(f"its {size:,} bytes claim to hold {claimed:,}")
-        if longest > most > ALWAYS and texts and rows >= FEW:
+        shared = pq.ParquetFile(path, read_dictionary=texts)
+        if longest > most > ALWAYS and rows >= FEW and _mostly_different(shared, texts, columns):
             table = _in_batches(pq.ParquetFile(path), columns, most, min(rows, 1 << 16))
         elif longest > most and texts:  # one text may stand in every row
-            table = pq.ParquetFile(path, read_dictionary=texts).read(columns)
+            table = shared.read(columns)
             if sum(_decoded_size(table[name]) for name in table.column_names) > most:
                 raise Unreadable(f"its {size:,} bytes hold more than {most:,} bytes of text")
             types = {name: pa.string() for name in texts}
@@ -324,6 +325,15 @@ def _in_batches(file: Any, columns: Sequence[str] | None, most: int, rows: int) 
             raise Unreadable("its lists or texts are far longer than its size justifies")
     fields = [field for field in file.schema_arrow if columns is None or field.name in columns]
     return pa.Table.from_batches(batches, None if batches else pa.schema(fields))
+
+
+def _mostly_different(file: Any, texts: Sequence[str], columns: Sequence[str] | None) -> bool:
+    """Whether texts of a Parquet file differ from row to row, as ids do: as dictionaries these take long to read."""
+    names = [name for name in texts if columns is None or name in columns]
+    first = file.read_row_group(0, names) if names else None
+    return first is not None and any(
+        8 * len(chunk.dictionary) > len(chunk) for name in names for chunk in first[name].chunks
+    )
 
 
 def _decoded_size(column: Any) -> int:
