@@ -5,14 +5,13 @@ Labels of training nodes are read, and no others.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import torch
 
 from ..._memory import let_go
+from ..jobs import Threads
 from ..pieces import slices
 from .descriptions import OWN_STATISTICS, STATISTICS, Array
 from .learners import DECAY, stack
@@ -147,7 +146,7 @@ def _evidence(typical: Array, rows: Array, entropy: Array) -> Array:
     directions = _directions(typical[:, away])
     nearest = min(NEAREST, len(directions))
     rare, far = np.empty(len(rows)), np.empty(len(rows))
-    threads = torch.get_num_threads()  # inside ``one_thread`` torch may use but one
+    threads = Threads()
 
     def compare(part: slice) -> None:
         own = (rows[part, :SIZES] - centre) @ whiten
@@ -159,8 +158,9 @@ def _evidence(typical: Array, rows: Array, entropy: Array) -> Array:
         far[part] = np.sqrt(np.maximum(2.0 - 2.0 * closest, 0.0)).mean(1)
         let_go(rows)
 
-    with one_thread(), ThreadPoolExecutor(threads) as pool:
-        list(pool.map(compare, slices(len(rows), PIECE)))
+    with one_thread():
+        for _ in threads.map(compare, ((part,) for part in slices(len(rows), PIECE))):
+            pass
     return np.stack([entropy, rare, far])
 
 
