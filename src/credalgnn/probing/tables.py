@@ -31,7 +31,7 @@ def as_text(results: ProbeResults) -> str:
     """
     graphs = one_line(", ".join(results.graphs))
     lines = [f"Do AU and EU deserve their names? Mean over {graphs}", ""]
-    lines += aligned(overview(results, [*QUESTIONS]))  # names are shorter than labels
+    lines += aligned(overview(results, [*QUESTIONS]), 1)  # names are shorter than labels
     return "\n".join([*lines, "", SCALE, *map(one_line, in_words(results))])
 
 
@@ -96,7 +96,7 @@ def as_markdown(results: ProbeResults) -> str:
         results: Of a probe.
     """
     parts = ["# Do AU and EU deserve their names?", "", escaped(f"{', '.join(results.graphs)}: means over graphs."), ""]
-    parts += [*pipes(overview(results)), "", SCALE, "", *map(escaped, in_words(results)), "", "## What is asked", ""]
+    parts += [*pipes(overview(results), 1), "", SCALE, "", *map(escaped, in_words(results)), "", "## What is asked", ""]
     asked = dict.fromkeys(answer.question for answer in results.answers)
     parts += pipes([["test", "what"], *([QUESTIONS[name].label, escaped(QUESTIONS[name].meaning)] for name in asked)])
     for graph in results.graphs:
@@ -104,7 +104,7 @@ def as_markdown(results: ProbeResults) -> str:
         seeds = max((answer.value.n for answer in mine), default=0)
         spread = f"Mean ± standard deviation over {seeds} seeds." if seeds > 1 else "One seed."
         parts += ["", f"## {escaped(graph)}", "", spread, ""]
-        parts += pipes(by_method(mine, results.methods))
+        parts += pipes(by_method(mine, results.methods), 1)
         for test in RISES:
             parts += _levels(results, graph, test.name)
         parts += _neighbours(results, graph)
@@ -114,11 +114,11 @@ def as_markdown(results: ProbeResults) -> str:
         if rows:
             what = "Means over the homophilies that leave anything open; errors and distances over nodes."
             parts += ["", f"## {escaped(graph)} beside its true posterior", "", what, ""]
-            parts += pipes([["method", *TRUTH.values()], *rows])
+            parts += pipes([["method", *TRUTH.values()], *rows], 1)
     if any(curve(results, graph, method, HOMOPHILY) for graph in results.graphs for method in results.methods):
         what = "csbm: AUROC of EU for strangers / accuracy, by the share of edges within a class."
         parts += ["", "## Homophily", "", what, ""]
-        parts += pipes(homophily_table(results))
+        parts += pipes(homophily_table(results), 1)
     return "\n".join(parts) + "\n"
 
 
@@ -155,7 +155,7 @@ def _levels(results: ProbeResults, graph: str, name: str) -> list[str]:
         pairs = zip(_cells(one.epistemic), _cells(one.aleatoric), strict=True)
         table.append([method, *(f"{eu} / {au}" for eu, au in pairs)])
     what = "kept" if name == "labels" else "wrong"
-    return ["", f"Mean EU / AU of known test nodes, by the share of labels {what}", "", *pipes(table)]
+    return ["", f"Mean EU / AU of known test nodes, by the share of labels {what}", "", *pipes(table, 1)]
 
 
 def _neighbours(results: ProbeResults, graph: str) -> list[str]:
@@ -168,7 +168,7 @@ def _neighbours(results: ProbeResults, graph: str) -> list[str]:
             pairs = zip(_cells(values["auroc"], 100.0, 1), _cells(values["accuracy"], 100.0, 1), strict=True)
             rows.append([method, *(f"{auroc} / {accuracy}" for auroc, accuracy in pairs)])
     title = "AUROC of EU for strangers / accuracy, by the share of a node's neighbours that are of its class"
-    return ["", title, "", *pipes([["method", *heads], *rows])] if rows else []
+    return ["", title, "", *pipes([["method", *heads], *rows], 1)] if rows else []
 
 
 def homophily_table(results: ProbeResults) -> list[list[str]]:

@@ -236,24 +236,31 @@ def _letter(mark: str, protocol: str) -> str:
     return letter if disqualifies(mark, protocol) else letter.lower()
 
 
-def aligned(table: Sequence[Sequence[str]]) -> list[str]:
+def aligned(table: Sequence[Sequence[str]], texts: int = 2) -> list[str]:
+    """A table for a terminal.
+
+    Args:
+        table: Head and body.
+        texts: How many columns hold texts; the others are numbers, which end below each other.
+    """
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     lines = []
     for line in table:
-        left = [text.ljust(width) for text, width in zip(line[:2], widths[:2], strict=True)]
-        right = [text.rjust(width) for text, width in zip(line[2:], widths[2:], strict=True)]
+        left = [text.ljust(width) for text, width in zip(line[:texts], widths[:texts], strict=True)]
+        right = [text.rjust(width) for text, width in zip(line[texts:], widths[texts:], strict=True)]
         lines.append("  ".join([*left, *right]).rstrip())
     return [lines[0], "-" * max(map(len, lines)), *lines[1:]]
 
 
-def pipes(table: Sequence[Sequence[str]]) -> list[str]:
+def pipes(table: Sequence[Sequence[str]], texts: int = 2) -> list[str]:
     """A table in Markdown; texts of others show as they are.
 
     Args:
         table: Head and body.
+        texts: How many columns hold texts, and not numbers.
     """
     head, *body = (f"| {' | '.join(map(escaped, line))} |" for line in table)
-    return [head, "|---|---|" + "---:|" * (len(table[0]) - 2), *body]
+    return [head, "|" + "---|" * texts + "---:|" * (len(table[0]) - texts), *body]
 
 
 def _tex(text: str) -> str:
