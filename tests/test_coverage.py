@@ -38,6 +38,7 @@ from credalgnn.methods import (
     CredalLJ,
     Energy,
     FeatureSum,
+    InputWarning,
     MethodError,
     Vanilla,
     load_method,
@@ -891,6 +892,46 @@ def test_what_is_kept_of_a_graph_is_kept_for_its_ids_and_its_setting() -> None:
     assert not torch.equal(fitted.coverage(same), fresh[0])
     fitted.reestimate = True
     assert torch.equal(fitted.coverage(same), fresh[0])
+
+
+@pytest.mark.parametrize("reestimate", [True, False])
+@pytest.mark.parametrize("change", ["removed", "noisy", "tenfold"])
+def test_one_odd_node_is_wide(change: str, reestimate: bool, tmp_path: Path) -> None:
+    """A known node whose features become smaller or larger than any that were there; the others are as they were."""
+    task = small_task()
+    graph = with_ids(task.graph)
+    fitted = quick(reestimate=reestimate).fit(replace(task, graph=graph))
+    node = int(task.test.nodes[~task.test.is_ood][3])
+    features = graph.features.to_dense().clone()
+    noise = 8.0 * torch.randn(features.shape[1], generator=torch.Generator().manual_seed(0))
+    features[node] = {"removed": 0.0 * noise, "noisy": features[node] + noise, "tenfold": 10.0 * features[node]}[change]
+    later = graph.replace(features=features)
+    fitted.save(tmp_path)
+    for method in (fitted, load_method(tmp_path)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", InputWarning)
+            found = method.predict(later)
+        others = torch.arange(graph.num_nodes) != node
+        assert float(found.epistemic[node]) > float(found.epistemic[others].max()) - 1e-6
+        assert float(method.coverage(later)[node]) < 1e-6
+        # Nobody else is out of reach: all were there.
+        assert float((method.coverage(later)[others] < 1e-6).double().mean()) == 0.0
+
+
+def test_sizes_within_those_that_were_there_are_judged_by_the_models_alone() -> None:
+    """Rows whose sums are 1 but for rounding have no size that could be new, however the graph is cut."""
+    rng = np.random.default_rng(0)
+    features = rng.random((300, 20)).astype(np.float32) + 0.1
+    features /= features.sum(1, keepdims=True)
+    labels = rng.integers(0, 2, 300)
+    graph = Graph(features, rng.integers(0, 300, (2, 900)), labels)
+    part = graph.subgraph(torch.arange(200))
+    fitted = quick().fit(part, train=torch.arange(100), val=torch.arange(100, 140))
+    describer, rows = fitted.describer_, fitted.describer_(graph)
+    sums = np.stack([np.log1p(np.abs(features).sum(1)), np.log1p((features != 0).sum(1))], 1)
+    np.testing.assert_allclose(describer.sizes(rows), sums, atol=1e-5)
+    assert fitted.models_ is not None
+    np.testing.assert_array_equal(fitted._coverage(graph).log_relative, fitted.models_(rows).log_relative)
 
 
 @pytest.mark.parametrize("nodes", [10, 49])

@@ -35,6 +35,7 @@ RAW_UP_TO = 64  # where there are more features than this
 GROUP = 3 << 28  # bytes of the projections that are carried along edges at a time
 BASIS_ROWS = 50_000  # nodes from which the projection is learnt; more would not change it
 OWN_STATISTICS = ("feature sum", "active features", "in-degree", "out-degree")
+SIZES = OWN_STATISTICS.index("in-degree")  # feature sum and active features: a growing graph does not change them
 STATISTICS = (
     *OWN_STATISTICS,
     *(f"{name} of in-neighbours" for name in OWN_STATISTICS),
@@ -92,6 +93,16 @@ class Describer:
                 _, _, transposed = randomized_svd(matrix, min(DIMENSIONS, *matrix.shape), n_iter=3, random_state=seed)
             basis = torch.from_numpy(np.ascontiguousarray(transposed.T.astype(np.float32)))
         return cls(centre, _safe(scale), feature_centre, feature_scale, basis)
+
+    def sizes(self, rows: Array) -> Array:
+        """``log(1 + x)`` of the feature sum and the active features of described nodes ``[N, 2]``.
+
+        Args:
+            rows: Their descriptions.
+        """
+        scale, centre = self.scale[:SIZES].double().numpy(), self.centre[:SIZES].double().numpy()
+        result: Array = rows[:, :SIZES].astype(np.float64) * scale + centre
+        return result
 
     def __call__(self, graph: Graph, statistics: Array | None = None) -> Array:
         """The rows of all nodes, float32; those of a large graph are in a mapped file, to be read in pieces.

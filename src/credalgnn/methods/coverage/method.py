@@ -20,15 +20,16 @@ from ..known_nodes import KnownNodes
 from ..posthoc import OnModel, check_positive
 from ..prediction import MethodError, Prediction
 from ..scratch import rows_at
+from ..temperature import cautious_temperature
 from .descriptions import Array, Describer, described
 from .explain import NAMED, SIMILAR, Explanation, Reason, most_similar, nearest, neighbours_of, reasons_for, usual_share
+from .extremes import Extremes
 from .model import FOLDS, Coverage, Diagnosis, StoredModels, estimate
 from .strangeness import Strangeness
 
 FEW = 50  # new nodes that are too few to estimate coverage anew
 STEEPNESS = 4.0  # power of the relative coverage in the number of labels near a node
 MOST = 1.0 - 1e-6  # the largest share of log2 C that EU may be; at 1 all classes would become alike
-CAUTION = 2.0  # penalty that keeps the temperature near 1 where the validation nodes say little
 TYPICAL = 2_000  # descriptions of training nodes that are kept, to say what is usual and what is strange
 JUDGED = 100_000  # validation nodes, at the most, that temperature and strangeness are judged by
 LOOKED_AT = 10_000  # nodes whose widths are part of the diagnosis
@@ -46,7 +47,8 @@ class CredalCoverage(OnModel):
     (Equation 3) is the one that gives the credal set just this epistemic uncertainty. As far as coverage is not to be
     trusted, because it has no skill on nodes it was not told about, what else makes a node strange widens the set: the
     entropy of the point prediction, and other evidence if that tells known classes that are pretended to be strangers
-    (``strangeness``). Classes are those of the vanilla GNN.
+    (``strangeness``). A node of another graph that is smaller or larger than any node of ``fit`` was is covered by no
+    label (``extremes``). Classes are those of the vanilla GNN.
 
     Of validation nodes only the labels are read, for early stopping and temperature of the midpoints; for coverage they
     are unlabelled, like test nodes.
@@ -82,9 +84,10 @@ class CredalCoverage(OnModel):
         self.class_names = view.class_names
         val = view.val[:: len(view.val) // JUDGED + 1]
         logits = self._logits(graph)
-        self.temperature_ = _temperature(logits(val), graph.labels[val])
+        self.temperature_ = cautious_temperature(logits(val), graph.labels[val])
         self.labels_ = len(view.train) / view.num_classes  # a class, on average
         self.describer_, rows = described(graph, self.seed)
+        self.extremes_ = Extremes.of(self.describer_, rows)
         labelled = torch.zeros(graph.num_nodes, dtype=torch.bool)
         labelled[view.train] = True
         self.models_: StoredModels | None = None
@@ -310,10 +313,11 @@ class CredalCoverage(OnModel):
         if known is not None and known[0] == key:
             return known[1]
         result = self._estimated_anew(graph) if self.reestimate else None
-        if result is None and self.models_ is not None:
-            result = self.models_(self._rows(graph), self._cluster)
-        elif result is None:
-            result = Coverage(np.zeros(graph.num_nodes), self.coverage_.diagnosis)
+        if result is None:
+            rows, result = self._rows(graph), Coverage(np.zeros(graph.num_nodes), self.coverage_.diagnosis)
+            if self.models_ is not None:
+                result = self.models_(rows, self._cluster)
+            result = self.extremes_.limit(result, self.describer_, rows)
         self._anew = key, result
         return result
 
@@ -326,8 +330,9 @@ class CredalCoverage(OnModel):
         labelled = self._labelled(graph)
         if not self._can_estimate(labelled):
             return None
-        _, rows = described(graph, self.seed)
-        return estimate(rows, labelled, self.seed, graph, jobs=self._cluster).coverage
+        describer, rows = described(graph, self.seed)
+        found = estimate(rows, labelled, self.seed, graph, jobs=self._cluster).coverage
+        return self.extremes_.limit(found, describer, rows)
 
     def _can_estimate(self, labelled: Tensor) -> bool:
         """Whether a graph has enough training nodes, and enough others."""
@@ -342,6 +347,7 @@ class CredalCoverage(OnModel):
         if self.strangeness_ is not None:
             for name in Strangeness.FITTED:
                 tensors[f"strangeness.{name}"] = torch.from_numpy(getattr(self.strangeness_, name))
+        tensors["extremes"] = torch.from_numpy(np.stack([self.extremes_.low, self.extremes_.high]))
         tensors["doubt"] = torch.from_numpy(self.doubt_)
         tensors["coverage"] = torch.from_numpy(self.coverage_.log_relative)
         tensors["diagnosis"] = torch.tensor(list(asdict(self.coverage_.diagnosis).values()), dtype=torch.float64)
@@ -360,6 +366,7 @@ class CredalCoverage(OnModel):
         content = bytes(tensors["content"].tolist()).hex()
         self.train_ = KnownNodes(content, tensors["train"], tensors["ids"])
         self.rows_, self.widths_, self.doubt_ = tensors["rows"], tensors["widths"], tensors["doubt"].numpy()
+        self.extremes_ = Extremes(*tensors["extremes"].numpy())
         self.strangeness_ = None
         if any(name.startswith("strangeness.") for name in tensors):
             fitted = (tensors[f"strangeness.{name}"].numpy() for name in Strangeness.FITTED)
@@ -380,18 +387,3 @@ def _enough(labelled: Tensor) -> bool:
     """Whether there are two labelled nodes, and two others, a fold."""
     count = int(labelled.sum())
     return min(count, len(labelled) - count) >= 2 * FOLDS
-
-
-def _temperature(logits: Tensor, labels: Tensor) -> float:
-    """What to divide logits by so that they fit the labels (Guo et al. 2017); near 1 where labels are few.
-
-    Never below 1: it takes back confidence that new nodes do not bear out. What noisy training labels have taught a
-    network to doubt is not its to sharpen, even if the labels it is fitted on are clean.
-    """
-    from scipy.optimize import minimize_scalar
-
-    def loss(log_temperature: float) -> float:
-        fit = torch.nn.functional.cross_entropy(logits / math.exp(log_temperature), labels, reduction="sum")
-        return fit.item() + CAUTION * log_temperature**2
-
-    return math.exp(max(0.0, float(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x)))

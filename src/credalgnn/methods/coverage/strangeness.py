@@ -13,7 +13,7 @@ import numpy as np
 from ..._memory import let_go
 from ..jobs import Threads
 from ..pieces import slices
-from .descriptions import OWN_STATISTICS, STATISTICS, Array
+from .descriptions import SIZES, STATISTICS, Array
 from .learners import DECAY, stack
 from .one_thread import one_thread
 
@@ -23,7 +23,6 @@ LEAST = 10  # nodes that it takes to say what is usual
 PER_CLASS = 30  # labels of a class, on average, below which pretended strangers say too little
 RIDGE = 0.01  # added to variances of about 1: the two statistics of binary features are equal
 PIECE = 1 << 12  # nodes that are compared at a time
-SIZES = OWN_STATISTICS.index("in-degree")  # feature sum and active features: a growing graph does not change them
 
 
 @dataclass(frozen=True, eq=False)
