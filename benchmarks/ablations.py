@@ -20,7 +20,7 @@ import credalgnn as cg
 
 CREDAL = ["credal-lj", "credal-dual", "credal-frozen"]
 LATENTS = ([0], [1], [-1], [1, 2], None)  # of two layers: the features, each layer, both layers, everything
-BACKBONES = ("sage", "gcn", "gat", "gatv2", "gin", "gpr")
+BACKBONES = ("sage", "gcn", "gat", "gpr", "gin", "gatv2")
 
 
 def cell(records: Iterable[dict[str, Any]], graph: str, method: str) -> str:
