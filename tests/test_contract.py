@@ -155,7 +155,7 @@ def count_trainings(patch: pytest.MonkeyPatch) -> list[int]:
     return made
 
 
-@pytest.fixture(scope="module", params=["digits", "csbm", "digits inductive"])
+@pytest.fixture(scope="module", params=["digits", "csbm", "csbm inductive"])
 def fitted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Fitted:
     name, _, setting = request.param.partition(" ")
     return Fitted(load_task(name, inductive=setting == "inductive"), tmp_path_factory.mktemp(name))

@@ -404,7 +404,7 @@ def test_texts_are_shown_as_they_are() -> None:
 
 # Every kind of file -------------------------------------------------------------------------------------------------
 
-SAMPLE = ("record", "journal", "method.json", "Graph.save", "nodes.csv", "graph.safetensors")
+SAMPLE = ("record", "method.json", "Graph.save", "nodes.csv")
 
 
 def test_damaged_files(tmp_path: Path) -> None:
