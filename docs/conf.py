@@ -52,6 +52,7 @@ GUIDES = [
     "coverage",
     "guarantee",
     "benchmark",
+    "probe",
     "reliability",
     "extend",
     "entropy",
@@ -66,7 +67,8 @@ def add_contents(app: Sphinx, document: str, source: list[str]) -> None:
         entries = "\n".join([*guides, "docs/results/README", "docs/api/index", "CONTRIBUTING", "SECURITY", "CHANGELOG"])
         source[0] += f"\n```{{toctree}}\n:hidden:\n:maxdepth: 2\n\n{entries}\n```\n"
     if document == "docs/results/README":
-        source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n*/*\n```\n"
+        pages = sorted(path.stem for path in Path(app.srcdir, "docs/results").glob("*.md") if path.stem != "README")
+        source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n" + "\n".join([*pages, "*/*"]) + "\n```\n"
     if document == "docs/api/index":
         source[0] = source[0].replace(".. PUBLIC NAMES", public_names())
 

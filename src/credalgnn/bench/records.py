@@ -143,7 +143,7 @@ class About(TypedDict):
     config: Annotated[dict[str, Any], Field("every hyper-parameter, those of the models it stands on among them")]
     versions: Annotated[dict[str, Any], Field("of credalgnn, Python, torch and NumPy")]
     finished: Annotated[str, Field("when, in UTC")]
-    checksum: NotRequired[Annotated[str, Field("of all else in the file: [reliability](reliability.md)")]]
+    checksum: NotRequired[Annotated[str, Field("of all else in the file, which `credalgnn check` verifies")]]
     edited: NotRequired[
         Annotated[
             str,
