@@ -290,16 +290,12 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Ta
             texts = [field.name for field in file.schema_arrow if pa.types.is_string(field.type)]
         if claimed > most:
             raise Unreadable(f"its {size:,} bytes claim to hold {claimed:,}")
-        shared = pq.ParquetFile(path, read_dictionary=texts)
-        if longest > most > ALWAYS and rows >= FEW and _mostly_different(shared, texts, columns):
-            table = _in_batches(pq.ParquetFile(path), columns, most, min(rows, 1 << 16))
-        elif longest > most and texts:  # one text may stand in every row
-            table = shared.read(columns)
-            if sum(_decoded_size(table[name]) for name in table.column_names) > most:
-                raise Unreadable(f"its {size:,} bytes hold more than {most:,} bytes of text")
-            types = {name: pa.string() for name in texts}
-            schema = pa.schema([pa.field(field.name, types.get(field.name, field.type)) for field in table.schema])
-            table = table.cast(schema)
+        if longest > most and texts:  # one text may stand in every row
+            shared = pq.ParquetFile(path, read_dictionary=texts)
+            if most > ALWAYS and rows >= FEW and _mostly_different(shared, texts, columns):
+                table = _in_batches(pq.ParquetFile(path), columns, most, min(rows, 1 << 16))
+            else:
+                table = _decoded(shared.read(columns), texts, most)
         elif any(leaf.max_repetition_level for leaf in wanted):  # lists, of any length
             table = _in_batches(pq.ParquetFile(path), columns, most, 8192)
         else:
@@ -325,6 +321,16 @@ def _in_batches(file: Any, columns: Sequence[str] | None, most: int, rows: int) 
             raise Unreadable("its lists or texts are far longer than its size justifies")
     fields = [field for field in file.schema_arrow if columns is None or field.name in columns]
     return pa.Table.from_batches(batches, None if batches else pa.schema(fields))
+
+
+def _decoded(table: pyarrow.Table, texts: Sequence[str], most: int) -> pyarrow.Table:
+    """A table whose texts are kept as dictionaries, with them written out, unless they take more than so many bytes."""
+    import pyarrow as pa
+
+    if sum(_decoded_size(table[name]) for name in table.column_names) > most:
+        raise Unreadable(f"it holds more than {most:,} bytes of text")
+    types = {name: pa.string() for name in texts}
+    return table.cast(pa.schema([pa.field(field.name, types.get(field.name, field.type)) for field in table.schema]))
 
 
 def _mostly_different(file: Any, texts: Sequence[str], columns: Sequence[str] | None) -> bool:
