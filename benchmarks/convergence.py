@@ -31,6 +31,7 @@ from credalgnn.nn.pieces import Scratch, latents_by_pieces
 from credalgnn.nn.rounds import Classifier, Epoch, Monitor, Supervision
 
 WITHIN = 0.01
+ROOM = 1 << 30  # bytes for what is kept in memory while an exact validation loss is computed
 SIGNAL = {"reddit2": 0.06, "patents": 0.25}  # share of features that follow the class
 HOMOPHILY = 0.4
 
@@ -84,7 +85,7 @@ def curve(graph: Graph, parts: dict[str, np.ndarray], how: str, epochs: int) -> 
         value = line.monitor
         if sampled:
             module.eval()
-            z = latents_by_pieces(module.backbone, x, edges, Scratch(0), release=graph.release)[-1]
+            z = latents_by_pieces(module.backbone, x, edges, Scratch(ROOM), release=graph.release)[-1]
             with torch.no_grad():
                 value = loss(module.head(z[val_nodes]), labels[val_nodes]).item()
         found.append((clock["spent"], value))

@@ -52,6 +52,19 @@ def test_import_costs_little_more_than_torch() -> None:
     assert not heavy & set(runs[0][1:])
 
 
+HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+@pytest.mark.skipif(not HUGE.exists() or "[never]" in HUGE.read_text(), reason="a system without huge pages")
+def test_large_tensors_lie_in_huge_pages() -> None:
+    """Without them, half of an epoch on a graph of millions of nodes is the system's time, for pages one by one."""
+    code = (
+        "import credalgnn, torch; x = torch.ones(1 << 26); "
+        "print(*[line for line in open('/proc/self/smaps_rollup') if line.startswith('AnonHuge')])"
+    )
+    assert int(run("-c", code).stdout.split()[1]) > 0
+
+
 def test_help_answers_within_a_second_and_without_torch() -> None:
     times = []
     for _ in range(3):

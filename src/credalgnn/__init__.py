@@ -3,10 +3,14 @@
 Names are imported when they are first used, so that the command line answers without waiting for torch.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
+
+# Huge pages for large tensors, where the system has them for who asks: torch looks here when it first makes one.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 if TYPE_CHECKING:
     from .api import benchmark, tune
