@@ -1,4 +1,4 @@
-"""Backbones by name: GPR-GNN against NumPy and PyG's APPNP, and PyG's attention and isomorphism networks."""
+"""Backbones by name: GPR-GNN against NumPy and PyG's APPNP, and PyG's own models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from credalgnn.cli.common import settings_of
 from credalgnn.graphs import Graph, Task, csbm
 from credalgnn.methods import CredalLJ, MCDropout, MethodError, Vanilla
 from credalgnn.nn import GPR, Adjacency, SparseMatrix, make_backbone
-from pyg import GAT, GIN
+from pyg import GAT, GraphSAGE
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -103,7 +103,7 @@ def test_gpr_gradients() -> None:
 
 def test_names_give_the_models_of_pyg() -> None:
     x, edges = drawn()
-    for name, model, options in (("gat", GAT, {}), ("gin", GIN, {}), ("gatv2", GAT, {"v2": True})):
+    for name, model, options in (("gat", GAT, {}), ("graphsage", GraphSAGE, {}), ("gatv2", GAT, {"v2": True})):
         torch.manual_seed(0)
         ours = make_backbone(name, FEATURES, HIDDEN, 2, 0.0).eval()
         torch.manual_seed(0)
@@ -133,7 +133,7 @@ def test_gpr_learns_that_neighbours_differ() -> None:
     assert bool((fitted.module_.backbone.weights < 0).any())
 
 
-@pytest.mark.parametrize("backbone", ["gpr", "GPR", "gatv2"])
+@pytest.mark.parametrize("backbone", ["gpr", "GPR", "gatv2", "gin"])
 def test_methods_take_the_names(backbone: str, tmp_path: Path) -> None:
     task = Task.leave_out(csbm(nodes=120, classes=4, features=8), [0], name="small")
     for kind in (CredalLJ, MCDropout):
@@ -144,7 +144,7 @@ def test_methods_take_the_names(backbone: str, tmp_path: Path) -> None:
     assert [z.shape[1] for z in fitted.outputs().latents] == [8, 8, 8]
     batches = Vanilla(backbone=backbone, hidden=8, epochs=4, batch_size=16).fit(task)
     assert bool(batches.predict().score.isfinite().all())
-    with pytest.raises(MethodError, match=r"gcn, gpr, sage, .*gatv2"):
+    with pytest.raises(MethodError, match=r"gcn, gin, gpr, sage, .*gatv2"):
         Vanilla(backbone="nonsense")
 
 

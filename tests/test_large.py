@@ -17,6 +17,7 @@ from credalgnn.methods.inputs import inputs, inputs_by_rows
 from credalgnn.methods.large import MemoryWarning
 from credalgnn.nn import (
     GCN,
+    GIN,
     SAGE,
     Classifier,
     Draws,
@@ -58,7 +59,7 @@ KINDS = [{}, {"sparse": True}, {"weighted": True}, {"loops": True}, {"weighted":
 
 
 @pytest.mark.parametrize("options", KINDS, ids=str)
-@pytest.mark.parametrize("operator", ["mean", "normalized"])
+@pytest.mark.parametrize("operator", ["mean", "normalized", "sum"])
 def test_rows_of_operators_are_those_of_the_whole_graph(options: dict[str, bool], operator: str) -> None:
     graph = graph_of(**options)
     _, rows = inputs_by_rows(graph)
@@ -69,7 +70,7 @@ def test_rows_of_operators_are_those_of_the_whole_graph(options: dict[str, bool]
 
 
 @pytest.mark.parametrize("options", KINDS, ids=str)
-@pytest.mark.parametrize("kind", [GCN, SAGE])
+@pytest.mark.parametrize("kind", [GCN, GIN, SAGE])
 @pytest.mark.parametrize("memory", [0, 20_000, 10**9])
 def test_latents_by_pieces_are_those_of_the_whole_graph(
     options: dict[str, bool], kind: type, memory: int, monkeypatch: pytest.MonkeyPatch
@@ -199,7 +200,7 @@ def test_post_hoc_methods_by_pieces(made: Any) -> None:
 
 
 def test_a_backbone_that_needs_the_whole_graph_says_so() -> None:
-    with pytest.raises(MethodError, match=r"GPR needs all of it at once: choose backbone='sage' or 'gcn'"):
+    with pytest.raises(MethodError, match=r"GPR needs all of it at once: choose backbone='sage', 'gcn' or 'gin'"):
         Vanilla(backbone="gpr", **SHORT).fit(task_of(), memory="100MiB")
     with pytest.raises(MethodError, match=r"memory: .* is no size of memory: say 4GiB"):
         Vanilla(**SHORT).fit(task_of(), memory="much")

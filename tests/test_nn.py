@@ -21,6 +21,7 @@ from credalgnn import log_interval_softmax
 from credalgnn.graphs.in_edges import InEdges
 from credalgnn.nn import (
     GCN,
+    GIN,
     SAGE,
     Adjacency,
     Classifier,
@@ -35,15 +36,16 @@ from credalgnn.nn import (
     dro_loss,
     train,
 )
-from credalgnn.nn.backbones import BackboneError
+from credalgnn.nn.backbones import BackboneError, Stack
 from credalgnn.nn.sampling import FANOUT, Sampler
 from credalgnn.nn.training import Epoch
-from pyg import GAT, GIN, gcn_norm
+from pyg import GAT, gcn_norm
 from pyg import GCN as PyGGCN
+from pyg import GIN as PyGGIN
 from pyg import GraphSAGE as PyGSAGE
 
 NODES, FEATURES, HIDDEN, CLASSES = 50, 9, 16, 4
-PAIRS = {"gcn": (GCN, PyGGCN), "sage": (SAGE, PyGSAGE)}
+PAIRS = {"gcn": (GCN, PyGGCN), "gin": (GIN, PyGGIN), "sage": (SAGE, PyGSAGE)}
 
 
 @contextmanager
@@ -231,8 +233,11 @@ def test_adjacency_is_that_of_pyg_and_of_the_definition(kind: str) -> None:
     assert not mean[49].any()  # an isolated node has nobody to average
     assert normalized[49, 49] == pytest.approx(1.0)
     assert np.abs(normalized - normalized.T).max() > 0.1  # the edges are directed: a turned matrix would show
-    assert adjacency.normalized is adjacency.normalized
-    assert adjacency.mean is adjacency.mean
+    expected = np.eye(NODES)
+    np.add.at(expected, (edges[1].numpy(), edges[0].numpy()), 1.0)
+    np.testing.assert_array_equal(adjacency.sum.to_dense().numpy(), expected)
+    for name in ("mean", "normalized", "sum"):
+        assert getattr(adjacency, name) is getattr(adjacency, name)
 
 
 def weights_of(edges: Tensor, seed: int = 0) -> Tensor:
@@ -259,8 +264,9 @@ def test_weighted_adjacency_is_that_of_pyg_and_of_the_definition(kind: str) -> N
     mean = adjacency.mean.to_dense().double().numpy()
     np.testing.assert_allclose(mean, expected, atol=1e-6)
     assert not mean[[5, 49]].any()
+    np.testing.assert_allclose(adjacency.sum.to_dense().double().numpy(), summed + np.eye(NODES), atol=1e-6)
     plain = Adjacency(edges, NODES)
-    for name in ("mean", "normalized"):
+    for name in ("mean", "normalized", "sum"):
         ones = getattr(Adjacency(edges, NODES, torch.ones(edges.shape[1])), name)
         torch.testing.assert_close(ones.to_dense(), getattr(plain, name).to_dense())
         assert not torch.allclose(getattr(adjacency, name).to_dense(), getattr(plain, name).to_dense(), atol=0.1)
@@ -323,7 +329,7 @@ def test_pyg_models_get_weights_or_refuse_them() -> None:
         last = PyGBackbone(module)(x, weighted)[-1]
         torch.testing.assert_close(last, module(x, edges, edge_weight=weighted.edge_weight).relu())
         assert not torch.allclose(last, module(x, edges).relu())
-    for module in (GAT(FEATURES, HIDDEN, 2), GIN(FEATURES, HIDDEN, 2), WithoutWeights()):
+    for module in (GAT(FEATURES, HIDDEN, 2), PyGGIN(FEATURES, HIDDEN, 2), WithoutWeights()):
         PyGBackbone(module)(x, Adjacency(edges, NODES))
         name = type(module).__name__
         with pytest.raises(BackboneError, match=rf"backbone {name} takes no edge weights.*graph\.unweighted"):
@@ -373,9 +379,7 @@ def test_adjacency_without_edges() -> None:
 # ---------------------------------------------------------------------------------------------
 
 
-def twins(
-    kind: str, layers: int, out: int | None, dtype: torch.dtype = torch.float32
-) -> tuple[GCN | SAGE, torch.nn.Module]:
+def twins(kind: str, layers: int, out: int | None, dtype: torch.dtype = torch.float32) -> tuple[Stack, torch.nn.Module]:
     """Ours and PyG's, with the same weights, biases included."""
     ours_class, theirs_class = PAIRS[kind]
     theirs = theirs_class(FEATURES, HIDDEN, layers, out)
@@ -383,14 +387,20 @@ def twins(
     generator = torch.Generator().manual_seed(layers)
     for parameter in theirs.parameters():
         parameter.data = torch.randn(parameter.shape, generator=generator) / 2
-    ours.load_state_dict(theirs.state_dict())
+    state = {own_name(name): value for name, value in theirs.state_dict().items() if not name.endswith(".eps")}
+    ours.load_state_dict(state)
     return ours.to(dtype), theirs.to(dtype)
+
+
+def own_name(name: str) -> str:
+    """Of a parameter of PyG's, whose GIN layers keep theirs in a network of their own."""
+    return name.replace(".nn.lins.0.", ".first.").replace(".nn.lins.1.", ".second.")
 
 
 @pytest.mark.parametrize("out", [None, CLASSES])
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("layers", [2, 3])
-@pytest.mark.parametrize("kind", ["gcn", "sage"])
+@pytest.mark.parametrize("kind", ["gcn", "gin", "sage"])
 def test_backbones_equal_those_of_pyg(kind: str, layers: int, sparse: bool, out: int | None) -> None:
     """Forward, and the gradients of every weight and (dense) of the features, on four kinds of edges."""
     for edge_kind in ("plain", "loops", "duplicates", "all"):
@@ -405,17 +415,20 @@ def test_backbones_equal_those_of_pyg(kind: str, layers: int, sparse: bool, out:
         if out is None:
             expected = expected.relu()
         assert latents[-1].shape == expected.shape
-        torch.testing.assert_close(latents[-1], expected, rtol=1e-4, atol=1e-5)
+        rounding = 1e-5 * max(1.0, float(expected.detach().abs().max()))  # sums of GIN are in the hundreds, and cancel
+        torch.testing.assert_close(latents[-1], expected, rtol=1e-4, atol=rounding)
         assert out is None or bool((latents[-1] < 0).any())  # logits have no ReLU
         pull = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1))
         (latents[-1] * pull).sum().backward()
         (expected * pull).sum().backward()
         for (name, one), (other_name, other) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
-            assert name == other_name
-            torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-4, msg=f"{edge_kind}: {name}")
+            assert name == own_name(other_name)
+            rounding = 1e-5 * max(10.0, float(other.grad.abs().max()))
+            torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=rounding, msg=f"{edge_kind}: {name}")
             assert bool(other.grad.abs().sum() > 0.01)
         if not sparse:
-            torch.testing.assert_close(x.grad, y.grad, rtol=1e-4, atol=1e-4)
+            rounding = 1e-5 * max(10.0, float(y.grad.abs().max()))
+            torch.testing.assert_close(x.grad, y.grad, rtol=1e-4, atol=rounding)
 
 
 @pytest.mark.parametrize("layers", [2, 3])
@@ -489,7 +502,7 @@ def test_initial_weights_follow_the_seed(kind: str) -> None:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("model", [GAT, GIN], ids=["gat", "gin"])
+@pytest.mark.parametrize("model", [GAT, PyGGIN], ids=["gat", "gin"])
 def test_any_pyg_model_is_a_backbone(model: type[torch.nn.Module], sparse: bool) -> None:
     """Latents are the ReLU of what each message-passing layer says, and gradients reach the model."""
     torch.manual_seed(0)

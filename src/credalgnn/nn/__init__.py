@@ -1,7 +1,7 @@
 """Layers and training: sparse operators, backbones that return every latent, the credal head and its loss, one loop."""
 
 from .adjacency import Adjacency
-from .backbones import GCN, GPR, SAGE, PyGBackbone, make_backbone
+from .backbones import GCN, GIN, GPR, SAGE, PyGBackbone, make_backbone
 from .credal import CredalHead, JointLinear, dro_loss
 from .draws import Draws
 from .edge_rows import EdgeRows
@@ -12,6 +12,7 @@ from .training import TrainingError, train
 
 __all__ = [
     "GCN",
+    "GIN",
     "GPR",
     "MLP",
     "SAGE",

@@ -63,6 +63,11 @@ class LayerEdges:
         """See ``Adjacency.normalized``."""
         return self.edges.normalized.top(self.rows, self.columns)
 
+    @property
+    def sum(self) -> SparseMatrix:
+        """See ``Adjacency.sum``."""
+        return self.edges.sum.top(self.rows, self.columns)
+
 
 class Adjacency:
     """The edges of a graph, and the normalised operators made of them, each once and only when asked for.
@@ -163,6 +168,18 @@ class Adjacency:
         values = scale[source] * scale[target] * self._drawn(self.edge_weight)
         source, target = torch.cat([source[others], loops]), torch.cat([target[others], loops])
         return self._operator(source, target, torch.cat([values[others], own]))
+
+    @cached_property
+    def sum(self) -> SparseMatrix:
+        """``A + I``: the sum over a node and its in-neighbours, weighted where edges have weights.
+
+        A node that has a self-loop counts twice, as in PyG's GIN.
+        """
+        source, target = self.edge_index.cpu()
+        values = torch.ones(len(source)) * self._drawn(self.edge_weight)
+        own = torch.arange(self.num_nodes)
+        values = torch.cat([values.float(), torch.ones(self.num_nodes)])
+        return self._operator(torch.cat([source, own]), torch.cat([target, own]), values)
 
     def _drawn(self, weights: Tensor | None) -> Tensor | float:
         """What each edge counts: its weight, for all those that it stands for."""

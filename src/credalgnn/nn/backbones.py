@@ -1,7 +1,7 @@
 """Graph neural networks that return every layer's latent (Equation 4 of the paper).
 
-GCN and SAGE equal PyG's models of the same weights; GPR is for graphs whose neighbours differ. Any other PyG model runs
-through ``PyGBackbone``.
+GCN, SAGE and GIN equal PyG's models of the same weights; GPR is for graphs whose neighbours differ. Any other PyG model
+runs through ``PyGBackbone``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from .adjacency import Adjacency as Adjacency
 from .adjacency import Sample as Sample
 from .layers import Features as Features
-from .layers import GCNLayer, LinearLayer, SAGELayer
+from .layers import GCNLayer, GINLayer, LinearLayer, SAGELayer
 from .layers import linear as linear
 from .sparse import SparseMatrix
 
@@ -130,6 +130,20 @@ class SAGE(Stack):
     layer = SAGELayer
 
 
+class GIN(Stack):
+    """Graph isomorphism network (Xu et al. 2019), equal to ``torch_geometric.nn.models.GIN``; also with edge weights.
+
+    Args:
+        in_channels: Features of a node.
+        hidden_channels: Units of a hidden layer.
+        num_layers: Message-passing layers, each with a perceptron of two.
+        out_channels: Units of the last layer, which then gives bare logits; None: it is hidden like the others.
+        dropout: Probability of dropping a unit, in training.
+    """
+
+    layer = GINLayer
+
+
 class GPR(Stack):
     """GPR-GNN (Chien et al. 2021): a multilayer perceptron, whose result H is then spread as ``sum_k g_k A^k H``.
 
@@ -201,7 +215,7 @@ class PyGBackbone(nn.Module):
     Where edges have weights, it is called as ``module(x, edge_index, edge_weight=...)``, and refused if it cannot be.
 
     ReLU is applied to each, as between layers; a layer inside another layer does not count. It runs as PyG runs it,
-    edge by edge and on dense features, without what makes ``GCN`` and ``SAGE`` fast here.
+    edge by edge and on dense features, without what makes ``GCN``, ``GIN`` and ``SAGE`` fast here.
 
     Args:
         module: The model; one without a message-passing layer is refused.
@@ -245,8 +259,8 @@ class PyGBackbone(nn.Module):
         weights = {} if edges.edge_weight is None else {"edge_weight": edges.edge_weight}
         if weights and not self.supports_edge_weight:
             raise BackboneError(
-                f"the backbone {type(self.module).__name__} takes no edge weights: choose gcn or sage, or drop the "
-                "weights with graph.unweighted()"
+                f"the backbone {type(self.module).__name__} takes no edge weights: choose gcn, gin or sage, or drop "
+                "the weights with graph.unweighted()"
             )
         seen: list[Tensor] = []
         token = _SEEN.set(seen)
@@ -265,7 +279,7 @@ def _keep(layer: nn.Module, inputs: object, output: Tensor) -> None:
     _SEEN.get([]).append(output)
 
 
-NATIVE: dict[str, BackboneFactory] = {"gcn": GCN, "gpr": GPR, "sage": SAGE}  # by the name a user types
+NATIVE: dict[str, BackboneFactory] = {"gcn": GCN, "gin": GIN, "gpr": GPR, "sage": SAGE}  # by the name a user types
 
 
 def make_backbone(
@@ -274,7 +288,7 @@ def make_backbone(
     """A backbone, by name or made by a function.
 
     Args:
-        name: ``gcn``, ``sage``, ``gpr``, ``gatv2``, a model of ``torch_geometric.nn.models`` (``gat``, ``gin``, ..), or
+        name: ``gcn``, ``sage``, ``gin``, ``gpr``, ``gatv2``, a model of ``torch_geometric.nn.models`` (``gat``, ..), or
             a function of the other four parameters that makes a module, to be called as ``module(x, edge_index)``.
         in_channels: Features of a node.
         hidden_channels: Units of a hidden layer.

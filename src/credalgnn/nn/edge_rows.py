@@ -93,7 +93,7 @@ class EdgeRows:
         """Some rows of an operator of ``Adjacency``, all of whose columns are there ``[last - first, N]``.
 
         Args:
-            operator: ``"mean"`` or ``"normalized"``.
+            operator: ``"mean"``, ``"normalized"`` or ``"sum"``.
             first: The first row.
             last: The row behind the last one.
         """
@@ -103,9 +103,12 @@ class EdgeRows:
         if operator == "mean":
             values = (weights / self.in_weight[target]).nan_to_num(nan=0.0).float()  # 0 / 0
             return SparseMatrix(starts, source, values, (last - first, self.num_nodes))
-        values = (self._scale[target] * self._scale[source.long()] * weights * (source != target)).float()
-        own = self._scale[first:last].square() * self.loop_weight[first:last]
-        # The self-loop of each node stands behind its other edges.
+        if operator == "sum":
+            values, own = weights.float(), torch.ones(last - first)
+        else:
+            values = (self._scale[target] * self._scale[source.long()] * weights * (source != target)).float()
+            own = self._scale[first:last].square() * self.loop_weight[first:last]
+        # What each node counts by itself stands behind its edges.
         count = last - first
         ends = starts[1:] + torch.arange(count)
         places = torch.arange(len(values)) + (target - first)

@@ -57,11 +57,12 @@ class MessageLayer(nn.Module, ABC):
     operator: str
 
     @abstractmethod
-    def send(self, x: Features) -> Tensor:
+    def send(self, x: Features, columns: slice = slice(None)) -> Tensor:
         """What goes along the edges ``[N, out_channels]``: ``x W^T``.
 
         Args:
             x: Features or a latent.
+            columns: Which of its columns; by default all.
         """
 
     @abstractmethod
@@ -97,8 +98,8 @@ class GCNLayer(MessageLayer):
         nn.init.xavier_uniform_(self.lin.weight)
         nn.init.zeros_(self.bias)
 
-    def send(self, x: Features) -> Tensor:
-        return linear(x, self.lin.weight)
+    def send(self, x: Features, columns: slice = slice(None)) -> Tensor:
+        return linear(x, self.lin.weight[columns])
 
     def receive(self, received: Tensor, own: Features) -> Tensor:
         return received.add_(self.bias)
@@ -118,11 +119,36 @@ class SAGELayer(MessageLayer):
         self.lin_l.reset_parameters()
         self.lin_r.reset_parameters()
 
-    def send(self, x: Features) -> Tensor:
-        return linear(x, self.lin_l.weight)
+    def send(self, x: Features, columns: slice = slice(None)) -> Tensor:
+        return linear(x, self.lin_l.weight[columns])
 
     def receive(self, received: Tensor, own: Features) -> Tensor:
         return received.add_(linear(own, self.lin_r.weight, self.lin_l.bias))
+
+
+class GINLayer(MessageLayer):
+    """Xu et al.'s layer with eps = 0: a perceptron of the sum over a node and its in-neighbours; equal to PyG's.
+
+    The perceptron's first product is made before nodes are summed, as everywhere here, so that wide and sparse features
+    are never carried along edges.
+    """
+
+    operator = "sum"
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(in_channels, out_channels), nn.Linear(out_channels, out_channels)
+
+    def reset_parameters(self) -> None:
+        self.first.reset_parameters()
+        self.second.reset_parameters()
+
+    def send(self, x: Features, columns: slice = slice(None)) -> Tensor:
+        return linear(x, self.first.weight[columns])
+
+    def receive(self, received: Tensor, own: Features) -> Tensor:
+        out: Tensor = self.second(received.add_(self.first.bias).relu_())
+        return out
 
 
 class LinearLayer(nn.Module):

@@ -74,7 +74,7 @@ def check_pieces(backbone: nn.Module) -> None:
     if type(backbone).forward is not Stack.forward:
         raise BackboneError(
             f"the graph does not fit in memory, and the backbone {type(backbone).__name__} needs all of it at once: "
-            "choose backbone='sage' or 'gcn', or allow more memory"
+            "choose backbone='sage', 'gcn' or 'gin', or allow more memory"
         )
 
 
@@ -156,7 +156,7 @@ def _receive(
     """Some columns of what all nodes receive, into ``made``."""
     sent = torch.empty(edges.num_nodes, columns.stop - columns.start)
     for first, last in _stretches(edges.num_nodes):
-        sent[first:last] = layer.send(rows_of(before, slice(first, last)))[:, columns]
+        sent[first:last] = layer.send(rows_of(before, slice(first, last)), columns)
         _pause(scratch, release, first)
     for number, (first, last) in enumerate(edges.blocks(rows=ROWS)):
         made[first:last, columns] = received_by(layer, edges, first, last, sent)
