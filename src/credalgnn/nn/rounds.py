@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .adjacency import Adjacency
+from .averaging import Averages
 from .draws import Draws
 from .edge_rows import EdgeRows
 from .layers import Features, first_rows
@@ -164,6 +165,12 @@ class Rounds(Protocol):
     def share(self) -> None:
         """Called when gradients are there, and before they are used."""
 
+    def stepped(self) -> None:
+        """Called when a step has changed the weights."""
+
+    def judged(self) -> AbstractContextManager[None]:
+        """Around what looks at the model and keeps its weights; inside, it has those that shall be judged."""
+
     def state(self) -> dict[str, Any]:
         """What ``restore`` goes on from."""
 
@@ -218,6 +225,12 @@ class Whole:
     def share(self) -> None:
         pass
 
+    def stepped(self) -> None:
+        pass
+
+    def judged(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def state(self) -> dict[str, Any]:
         return {}
 
@@ -240,6 +253,9 @@ class Sampled:
     An epoch ends after ``STEPS`` steps, or when all training nodes have been seen; the next one goes on with the
     others. The training loss is the mean over an epoch's steps. The monitor's nodes have neighbourhoods that are drawn
     once and never change, so that it moves with the weights alone.
+
+    Weights that are judged and kept are averages over the last steps (``Averages``): batches push weights around their
+    best place, and the average lies much nearer to it.
 
     Args:
         model: What is trained.
@@ -276,6 +292,14 @@ class Sampled:
         self.device = data.labels.device
         self._seen: list[Tensor] = []  # the losses of the epoch's steps
         self._share = 1.0
+        self._averages = Averages(model)
+
+    def stepped(self) -> None:
+        if self.size < len(self.data.nodes):  # a batch of everything is pushed around by nothing
+            self._averages.add(self.steps_done)
+
+    def judged(self) -> AbstractContextManager[None]:
+        return self._averages.in_place()
 
     def look(self) -> tuple[Tensor, float]:
         self.model.eval()
@@ -338,10 +362,11 @@ class Sampled:
         self.group.average(gradients, self._share)
 
     def state(self) -> dict[str, Any]:
-        return {"steps_done": self.steps_done, "losses": list(self._seen)}
+        return {"steps_done": self.steps_done, "losses": list(self._seen), "averages": list(self._averages.values)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.steps_done, self._seen = state["steps_done"], list(state["losses"])
+        self._averages.values = list(state["averages"])
 
     def _order(self, passes: int) -> Tensor:
         """The training nodes in the order of a pass over all of them."""

@@ -51,7 +51,7 @@ def train(
     keeper: Keeper | None = None,
     after_reading: Callable[[], None] | None = None,
 ) -> list[Epoch]:
-    """Minimise a loss on labelled nodes; keep the weights with which the monitor was least.
+    """Minimise a loss on labelled nodes; keep the weights, of batches averaged, with which the monitor was least.
 
     Weight decay is L2, as Adam has it. The curve has one line more than there were epochs: it begins with the untrained
     weights, which are never kept. Where edges are given by ``EdgeRows``, mini-batches with sampled neighbourhoods are
@@ -94,13 +94,14 @@ def train(
         leave=False,
     ) as bar:  # fmt: skip
         for epoch in range(len(curve), schedule.epochs + 1):
-            value, watched = rounds.look()
-            curve.append(Epoch(epoch, _finite(value, epoch, schedule), watched))
-            if epoch and curve[-1].monitor < best:  # the untrained weights are never kept
-                best, best_epoch = curve[-1].monitor, epoch
-                best_state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-            if on_epoch is not None:
-                on_epoch(curve[-1])
+            with rounds.judged():
+                value, watched = rounds.look()
+                curve.append(Epoch(epoch, _finite(value, epoch, schedule), watched))
+                if epoch and curve[-1].monitor < best:  # the untrained weights are never kept
+                    best, best_epoch = curve[-1].monitor, epoch
+                    best_state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+                if on_epoch is not None:
+                    on_epoch(curve[-1])
             if epoch == schedule.epochs or epoch - best_epoch >= schedule.patience:
                 break
             for step in rounds.losses():
@@ -109,6 +110,7 @@ def train(
                 step.backward()  # type: ignore[no-untyped-call]
                 rounds.share()
                 optimiser.step()
+                rounds.stepped()
             bar.set_postfix(loss=f"{curve[-1].loss:.3f}", monitor=f"{curve[-1].monitor:.3f}", refresh=False)
             bar.update()
             if keeper is not None:
