@@ -3,10 +3,10 @@
     make bench-train        (or: python benchmarks/train.py --mirror FOLDER --tables methods --datasets chameleon)
 
 Stock is ``torch_geometric.nn.models.GCN``, ``GraphSAGE`` or ``GIN`` on ``edge_index`` with dense features, whose last
-layer gives the logits; ``like ours`` is the same with ``jk="last"``, which has our vanilla's architecture: as many hidden
-layers and a linear layer on top. ``stock CSR`` is stock on a sparse CSR matrix of the edges (torch's, which layers of
-PyG take in the place of ``edge_index``), with GCN's normalisation made once. Timings are CPU time, the best of several
-rounds that take turns, because machines are noisy.
+layer gives the logits; ``like ours`` is the same with ``jk="last"``, which has our vanilla's architecture: as many
+hidden layers and a linear layer on top. ``stock CSR`` is stock on a sparse CSR matrix of the edges (torch's, which
+layers of PyG take in the place of ``edge_index``), with GCN's normalisation made once. Timings are CPU time, the best
+of several rounds that take turns, because machines are noisy.
 A second table has what other methods cost beside a vanilla GNN, in one thread: of methods that stand on a fitted model,
 what comes on top of it. A third one has whole fits, on all cores: what credal-coverage costs, prediction included, in
 vanilla fits.
