@@ -4,7 +4,8 @@
 
 ``full`` trains a vanilla GraphSAGE on the whole graph, ``sampled`` on mini-batches with sampled neighbours of the
 packed graph that is opened, not loaded; both with two threads, each in a process of its own, whose peak memory is
-printed, too. Validation losses are exact, over the whole graph, and the clock stands still while they are computed.
+printed, too. Validation losses are exact, over the whole graph, and the clock stands still while they are computed; the
+memory of ``sampled`` includes what that takes (``ROOM``, at the most).
 ``arxiv`` is the real citation graph (``arxiv-structure``); the others are generated with the sizes of Reddit2 and
 Patents, with labels that features and neighbours tell in part.
 """

@@ -42,8 +42,8 @@ STAGES: dict[str, list[tuple[str, list[str], list[str], int, list[str]]]] = {  #
 }
 
 
-def credalgnn(*words: str) -> None:
-    """Run a command of the shell, and say what it took."""
+def credalgnn(*words: str) -> int:
+    """Run a command of the shell, and say what it took; gives its exit code."""
     command = ["credalgnn", *words]
     print("$ " + " ".join(command), flush=True)
     begin, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -51,9 +51,9 @@ def credalgnn(*words: str) -> None:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     wall = time.perf_counter() - begin
-    print(f"  {wall / 60:.1f} minutes, {processor / 60:.1f} of processor time", flush=True)
-    if done.returncode:
-        raise SystemExit(done.returncode)
+    failed = f", exit code {done.returncode}" if done.returncode else ""
+    print(f"  {wall / 60:.1f} minutes, {processor / 60:.1f} of processor time{failed}", flush=True)
+    return done.returncode
 
 
 def main() -> None:
@@ -62,12 +62,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, default=Path("runs/leaderboard"))
     args = parser.parse_args()
+    codes = []
     for name in args.only:
         for folder, graphs, methods, seeds, options in STAGES[name]:
             words = ["-d", *graphs, "-m", *methods, "--seeds", str(seeds), *options, "--predictions", "none"]
-            credalgnn("bench", *words, "--jobs", str(args.jobs), "--out", str(args.out / folder))
+            codes.append(credalgnn("bench", *words, "--jobs", str(args.jobs), "--out", str(args.out / folder)))
     folders = [str(args.out / row[0]) for rows in STAGES.values() for row in rows if (args.out / row[0]).exists()]
-    credalgnn("leaderboard", *folders, "--out", str(args.out / "page"))
+    codes.append(credalgnn("leaderboard", *folders, "--out", str(args.out / "page")))
+    raise SystemExit(max(codes))  # what failed is tried again by the same command
 
 
 if __name__ == "__main__":

@@ -103,8 +103,8 @@ class DropEdge(Sampling):
     """DropEdge (Rong et al. 2020) as a sampler: a GNN trained on graphs without some edges, and asked on such graphs.
 
     A step of training, and a pass at prediction, leaves out each edge with the same probability, both directions by
-    themselves; the operators are normalised by the edges that are left. TU, AU and EU are those of a classical ensemble
-    (``Sampling``).
+    themselves; means are over the edges that are left, and in sums each counts for the others, too. TU, AU and EU are
+    those of a classical ensemble (``Sampling``).
 
     Differences from the original: it is for training only there, and prediction sees all edges. Edges are left out
     independently; the original leaves out an exact number of them. All layers see the same edges, as in the original

@@ -79,12 +79,19 @@ class Adjacency:
         num_nodes: How many nodes there are.
         edge_weight: A number ``[E]`` for each edge, not negative; None: all count the same.
         sample: Given if the edges were drawn from those of a larger graph.
+        kept: The share of the graph's edges that these are, of which each then counts for more in sums.
     """
 
     def __init__(
-        self, edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None = None, sample: Sample | None = None
+        self,
+        edge_index: Tensor,
+        num_nodes: int,
+        edge_weight: Tensor | None = None,
+        sample: Sample | None = None,
+        kept: float = 1.0,
     ) -> None:
-        self.edge_index, self.num_nodes, self.edge_weight, self.sample = edge_index, num_nodes, edge_weight, sample
+        self.edge_index, self.num_nodes, self.edge_weight = edge_index, num_nodes, edge_weight
+        self.sample, self.kept = sample, kept
 
     def to(self, device: torch.device | str) -> Adjacency:
         """The edges on another device.
@@ -93,7 +100,7 @@ class Adjacency:
             device: As torch names it.
         """
         weight = None if self.edge_weight is None else self.edge_weight.to(device)
-        return Adjacency(self.edge_index.to(device), self.num_nodes, weight, self.sample)
+        return Adjacency(self.edge_index.to(device), self.num_nodes, weight, self.sample, self.kept)
 
     def before(self, layers: int) -> Adjacency | LayerEdges:
         """What a layer multiplies by that some more layers follow: of drawn edges, those that it needs.
@@ -176,7 +183,7 @@ class Adjacency:
         A node that has a self-loop counts twice, as in PyG's GIN.
         """
         source, target = self.edge_index.cpu()
-        values = torch.ones(len(source)) * self._drawn(self.edge_weight)
+        values = torch.ones(len(source)) * self._drawn(self.edge_weight) / self.kept
         own = torch.arange(self.num_nodes)
         values = torch.cat([values.float(), torch.ones(self.num_nodes)])
         return self._operator(torch.cat([source, own]), torch.cat([target, own]), values)

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 
 STEPS = 100  # over which weights are averaged, once there are many
+ETA = 8
 
 
 class Averages:
-    """Exponential averages of a model's weights (Polyak and Juditsky 1992).
+    """Averages of a model's weights with polynomial decay (Shamir and Zhang 2013), later exponential over ``STEPS``.
 
-    Over ``STEPS`` steps; in the beginning over a ninth of those that were made, so that the first ones are soon
-    forgotten.
+    In the beginning they are over about a ninth of the steps that were made, so that the first ones are soon forgotten.
+    Running statistics of layers are averaged likewise.
 
     Args:
         model: Whose weights.
@@ -31,22 +32,37 @@ class Averages:
         Args:
             step: How many steps were made, this one among them.
         """
-        weights = [weight.detach() for weight in self.model.parameters()]
+        weights = self._weights()
         if not self.values:
             self.values = [torch.zeros_like(weight) for weight in weights]
-        torch._foreach_lerp_(self.values, weights, max(1 / STEPS, 9 / (8 + step)))  # of the first step 1
+        torch._foreach_lerp_(self.values, weights, max(1 / STEPS, (ETA + 1) / (ETA + step)))  # of the first step 1
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """The model has the averages as its weights; afterwards its own again. Without any it keeps its own."""
-        own = [weight.detach().clone() for weight in self.model.parameters()]
-        self._put(self.values or own)
+        if not self.values:
+            yield
+            return
+        own = [weight.clone() for weight in self._weights()]
+        self._put(self.values)
         try:
             yield
         finally:
             self._put(own)
 
+    def restore(self, values: Sequence[Tensor]) -> None:
+        """Go on with averages that were kept.
+
+        Args:
+            values: Those of another time, perhaps on another device.
+        """
+        pairs = zip(values, self._weights(), strict=False)  # there may be none yet
+        self.values = [value.to(weight.device, copy=True) for value, weight in pairs]
+
+    def _weights(self) -> list[Tensor]:
+        statistics = (buffer for buffer in self.model.buffers() if buffer.is_floating_point())
+        return [*(weight.detach() for weight in self.model.parameters()), *statistics]
+
     def _put(self, weights: Sequence[Tensor]) -> None:
-        with torch.no_grad():
-            for weight, value in zip(self.model.parameters(), weights, strict=True):
-                weight.copy_(value)
+        for weight, value in zip(self._weights(), weights, strict=True):
+            weight.copy_(value)

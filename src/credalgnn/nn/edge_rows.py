@@ -105,9 +105,11 @@ class EdgeRows:
             return SparseMatrix(starts, source, values, (last - first, self.num_nodes))
         if operator == "sum":
             values, own = weights.float(), torch.ones(last - first)
-        else:
+        elif operator == "normalized":
             values = (self._scale[target] * self._scale[source.long()] * weights * (source != target)).float()
             own = self._scale[first:last].square() * self.loop_weight[first:last]
+        else:
+            raise ValueError(f"there is no operator {operator!r}: mean, normalized or sum")
         # What each node counts by itself stands behind its edges.
         count = last - first
         ends = starts[1:] + torch.arange(count)

@@ -37,7 +37,9 @@ def dropped_units(layers: Sequence[nn.Module], probability: float, generator: to
 
 
 def thinned(edges: Adjacency, probability: float, generator: torch.Generator | None = None) -> Adjacency:
-    """The edges without some of them, each direction by itself; operators are normalised by those that are left.
+    """The edges without some of them, each direction by itself; means and sums are over those that are left.
+
+    Sums count each of them for the others, too, so that they are as large as with all edges.
 
     The first edges of a graph are drawn alike whatever edges come after them.
 
@@ -49,11 +51,12 @@ def thinned(edges: Adjacency, probability: float, generator: torch.Generator | N
     kept = torch.rand(edges.edge_index.shape[1], generator=generator) >= probability
     kept = kept.to(edges.edge_index.device)
     weight = None if edges.edge_weight is None else edges.edge_weight[kept]
-    sample = edges.sample
-    if sample is not None:
-        counts = sample.counts[kept.to(sample.counts.device)]
-        sample = sample._replace(counts=counts / (1.0 - probability))
-    return Adjacency(edges.edge_index[:, kept], edges.num_nodes, weight, sample)
+    left = edges.edge_index[:, kept]
+    if edges.sample is None:
+        return Adjacency(left, edges.num_nodes, weight, kept=edges.kept * (1.0 - probability))
+    counts = edges.sample.counts[kept.to(edges.sample.counts.device)]
+    sample = edges.sample._replace(counts=counts / (1.0 - probability))
+    return Adjacency(left, edges.num_nodes, weight, sample)
 
 
 class EdgeDropping(nn.Module):

@@ -157,7 +157,7 @@ class Rounds(Protocol):
     """What the training loop does in an epoch."""
 
     def look(self) -> tuple[Tensor, float]:
-        """The training loss, and the monitor's value, of the present weights."""
+        """The training loss, and the monitor's value of the weights that are judged."""
 
     def losses(self) -> Iterator[Tensor]:
         """The losses of one epoch, one a step."""
@@ -254,8 +254,8 @@ class Sampled:
     others. The training loss is the mean over an epoch's steps. The monitor's nodes have neighbourhoods that are drawn
     once and never change, so that it moves with the weights alone.
 
-    Weights that are judged and kept are averages over the last steps (``Averages``): batches push weights around their
-    best place, and the average lies much nearer to it.
+    Weights that are judged and kept are averages over the last steps (``Averages``), unless all steps see the same:
+    batches push weights around their best place, and the average lies much nearer to it.
 
     Args:
         model: What is trained.
@@ -293,9 +293,11 @@ class Sampled:
         self._seen: list[Tensor] = []  # the losses of the epoch's steps
         self._share = 1.0
         self._averages = Averages(model)
+        most = int(data.edges.starts.diff().max()) if data.edges.num_nodes else 0
+        self._is_noisy = self.size < len(data.nodes) or not model.is_deterministic or most > min(fanouts, default=most)
 
     def stepped(self) -> None:
-        if self.size < len(self.data.nodes):  # a batch of everything is pushed around by nothing
+        if self._is_noisy:
             self._averages.add(self.steps_done)
 
     def judged(self) -> AbstractContextManager[None]:
@@ -366,7 +368,7 @@ class Sampled:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.steps_done, self._seen = state["steps_done"], list(state["losses"])
-        self._averages.values = list(state["averages"])
+        self._averages.restore(state["averages"])
 
     def _order(self, passes: int) -> Tensor:
         """The training nodes in the order of a pass over all of them."""
