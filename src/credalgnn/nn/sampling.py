@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -18,6 +19,11 @@ FANOUT = 10  # neighbours drawn for a node, at each hop, if nothing else is said
 ALL = 2**62  # the fanout that draws all neighbours
 READ = 1 << 10  # rows of features that are read between two looks at the memory: each may map half a MiB around it
 AHEAD = 2  # batches that are drawn before they are asked for
+
+
+def processors() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Batch(NamedTuple):
@@ -129,9 +135,15 @@ class Sampler:
     def ahead(self, batches: Iterable[tuple[Tensor, int]]) -> Iterator[Batch]:
         """Batches one after another, the next ones drawn in a thread of their own while one is worked on.
 
+        A process that has one processor only draws each when it is asked for: processes that wait for each other at
+        every step should take equally long for it.
+
         Args:
             batches: The nodes, and the number, of each.
         """
+        if processors() == 1:
+            yield from (self.around(*each) for each in batches)
+            return
         todo = iter(batches)
         with ThreadPoolExecutor(1) as thread:
             waiting = [thread.submit(self.around, *each) for _, each in zip(range(AHEAD), todo, strict=False)]
