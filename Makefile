@@ -69,7 +69,7 @@ bench-open: $(READY)  ## what keeps the intervals of credal-lj open, judged by I
 bench-own: $(READY)  ## a graph of 2 million nodes from Parquet tables to predictions: time and memory (half an hour)
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore benchmarks/own_graph.py
 
-bench-leaderboard: $(READY)  ## every method on every graph, all conditions of the leaderboard (hours; resumable)
+bench-leaderboard: $(READY)  ## every method on every graph, all conditions of the leaderboard (some hours; resumable)
 	CREDALGNN_MIRROR=$(MIRROR) $(BIN)/python benchmarks/leaderboard.py
 
 bench-guarantee: $(READY)  ## false alarms, prediction sets and strangers caught, and what breaks the guarantee (an hour)
