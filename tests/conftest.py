@@ -6,6 +6,7 @@ The files that take longest come first, so that no process of the tests is left 
 from __future__ import annotations
 
 import http.server
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -34,6 +35,11 @@ LONGEST = [
 ONE_THREAD = (
     "test_nn", "test_methods", "test_contract", "test_inductive", "test_slow_methods", "test_tun", "test_reproduce",
 )  # fmt: skip
+
+
+# What a shell starts in the background ignores Ctrl-C, and so would all commands that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # These ask how credal-coverage behaves, not how well it finds strangers: a fifth of its trees will do.
