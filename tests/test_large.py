@@ -280,3 +280,17 @@ def test_a_model_is_judged_on_a_packed_graph_within_its_memory_as_on_the_whole(t
     assert (small.nodes, small.left_out) == (whole.nodes, whole.left_out) == (200, 200)
     for name, value in whole.evaluation.metrics.items():
         assert small.evaluation.metrics[name] == (None if value is None else pytest.approx(value, rel=1e-4)), name
+
+
+def test_batches_are_the_same_whoever_draws_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a thread that draws ahead, and in a process that has one processor, without one."""
+    x, rows = inputs_by_rows(graph_of())
+    wanted = [(torch.arange(first, first + 50), number) for number, first in enumerate(range(0, 300, 50))]
+
+    def drawn(processors: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        monkeypatch.setattr("credalgnn.nn.sampling.processors", lambda: processors)
+        return [(batch.x, batch.edges.edge_index) for batch in Sampler(x, rows, [3, 3], seed=1).ahead(wanted)]
+
+    for (x_ahead, edges_ahead), (x_alone, edges_alone) in zip(drawn(2), drawn(1), strict=True):
+        assert torch.equal(x_ahead, x_alone)
+        assert torch.equal(edges_ahead, edges_alone)

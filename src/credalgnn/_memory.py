@@ -1,4 +1,4 @@
-"""How much memory there is, how much somebody allows, and arrays on the disk where it ends."""
+"""How much memory and how many processors there are, what somebody allows, and arrays on the disk where memory ends."""
 
 from __future__ import annotations
 
@@ -42,6 +42,11 @@ def parse_memory(memory: str | int | None) -> int:
 def available_memory() -> int:
     """Bytes that can be had without swapping: what the system has left, or a container's limit if that is less."""
     return max(LEAST, min(_of_system(), *_of_containers()))
+
+
+def processors() -> int:
+    """How many this process may use, where the system tells; macOS and Windows tell how many there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def resident_memory() -> int:

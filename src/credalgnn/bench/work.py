@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from .._memory import processors
 from ..graphs import Task
 from ..methods import Method
 from .engines import Engine, Processes, Ray
@@ -86,9 +87,4 @@ def make_engine(name: str, address: str | None, jobs: int | None, source: Source
         source: Where tasks come from.
         models: The folder of fitted models that runs share.
     """
-    return Ray(address, source, models) if name == "ray" else Processes(jobs or _cores(), source, models)
-
-
-def _cores() -> int:
-    """The cores that this process may use, where the system tells; macOS and Windows tell how many there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return Ray(address, source, models) if name == "ray" else Processes(jobs or processors(), source, models)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -11,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._memory import processors
 from .adjacency import Adjacency, Sample
 from .edge_rows import EdgeRows
 from .layers import Features, rows_of
@@ -19,11 +19,6 @@ FANOUT = 10  # neighbours drawn for a node, at each hop, if nothing else is said
 ALL = 2**62  # the fanout that draws all neighbours
 READ = 1 << 10  # rows of features that are read between two looks at the memory: each may map half a MiB around it
 AHEAD = 2  # batches that are drawn before they are asked for
-
-
-def processors() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Batch(NamedTuple):
