@@ -39,7 +39,7 @@ GBIT = 1e9 / 8
 BATCH = 1024
 
 
-def stage(folder: Path, epochs: int) -> None:
+def stage(folder: Path, epochs: int, batch: int) -> None:
     """Train and predict on a cluster of two nodes, in this process; prints seconds and bytes."""
     import ray
     from ray.cluster_utils import Cluster
@@ -55,7 +55,7 @@ def stage(folder: Path, epochs: int) -> None:
     graph = cg.Graph.open(folder / "twin.cg")
     found: dict[str, float] = {}
     for workers in (1, 2):
-        method = cg.CredalLJ(epochs=epochs, patience=epochs, batch_size=BATCH)
+        method = cg.CredalLJ(epochs=epochs, patience=epochs, batch_size=batch)
         seen: list[tuple[float, int]] = []
 
         def look(line: object, seen: list[tuple[float, int]] = seen) -> None:
@@ -90,7 +90,7 @@ def sent() -> int:
     return int(line.split(":")[1].split()[8])
 
 
-def measured(folder: Path, rate: str, epochs: int) -> dict[str, float]:
+def measured(folder: Path, rate: str, epochs: int, batch: int) -> dict[str, float]:
     """What ``stage`` prints in a network of its own."""
     name = f"credalgnn-{os.getpid()}"
     subprocess.run(["ip", "netns", "add", name], check=True)
@@ -107,8 +107,8 @@ def measured(folder: Path, rate: str, epochs: int) -> dict[str, float]:
             }  # fmt: skip
             command = [*inside, sys.executable, "-W", "ignore", __file__, "--stage", "--folder", str(folder)]
             done = subprocess.run(
-                [*command, "--epochs", str(epochs)], env={**os.environ, **settings}, stdout=subprocess.PIPE, text=True,
-                check=True,
+                [*command, "--epochs", str(epochs), "--batch", str(batch)], env={**os.environ, **settings},
+                stdout=subprocess.PIPE, text=True, check=True,
             )  # fmt: skip
     finally:
         subprocess.run(["ip", "netns", "del", name], check=False)
@@ -123,7 +123,7 @@ def extrapolated(args: argparse.Namespace, parameters: float) -> None:
     print("| machines | a pass over the training nodes | latents of all nodes | answers | together |")
     print("|---:|---:|---:|---:|---:|")
     speed = args.link * GBIT * args.efficiency
-    batches = TRAIN / BATCH
+    batches = TRAIN / args.batch
     for machines in (1, 4, 16):
         others = (machines - 1) / machines
         work = {
@@ -150,6 +150,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=200_000)
     parser.add_argument("--edges", type=int, default=2_600_000)
     parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=BATCH, help="training nodes of a batch (default: %(default)s)")
     parser.add_argument("--folder", type=Path, default=Path("runs/network"))
     parser.add_argument("--epoch", type=float, help="of twin.py, seconds")
     parser.add_argument("--latents", type=float, help="likewise")
@@ -162,7 +163,7 @@ def main() -> None:
     parser.add_argument("--stage", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.stage:
-        stage(args.folder, args.epochs)
+        stage(args.folder, args.epochs, args.batch)
         return
     if os.geteuid() or shutil.which("tc") is None or shutil.which("ip") is None:
         raise SystemExit("a slow network is made by ip and tc (iproute2), as root")
@@ -176,7 +177,7 @@ def main() -> None:
     print("|---|---:|---:|---:|---:|---:|---:|", flush=True)
     found: dict[str, float] = {}
     for rate in args.rates:
-        found = measured(args.folder.resolve(), rate, args.epochs)
+        found = measured(args.folder.resolve(), rate, args.epochs, args.batch)
         one, two = found["epoch1"], found["epoch2"]
         cells = (one, two, one / two, found["bytes2"] / 1e6, found["predict"], found["predict_bytes"] / 1e6)
         print(f"| {rate} | {' | '.join(f'{cell:,.2f}' for cell in cells)} |", flush=True)

@@ -9,7 +9,7 @@ import torch
 from credalgnn.graphs import csbm
 from credalgnn.methods.inputs import inputs_by_rows
 from credalgnn.nn import SAGE, Classifier, Draws, Monitor, Schedule, Supervision, train
-from credalgnn.nn.averaging import STEPS, Averages
+from credalgnn.nn.averaging import Averages
 from credalgnn.nn.sampling import ALL
 
 
@@ -22,7 +22,7 @@ def test_averages_are_those_of_the_definition() -> None:
         drawn = rng.normal(size=(2, 3))
         model.weight.data = torch.from_numpy(drawn).float()
         averages.add(step)
-        share = 1.0 / STEPS if step > 9 * STEPS - 8 else 9.0 / (8 + step)
+        share = 9.0 / (8 + step)
         expected = (1 - share) * expected + share * drawn
         if step == 1:
             np.testing.assert_allclose(averages.values[0].numpy(), drawn, rtol=1e-6)
@@ -51,24 +51,30 @@ def test_a_model_has_averages_for_a_while_and_then_its_own_weights() -> None:
     assert bool((model.weight == 7.0).all())
 
 
-def test_batches_come_nearer_to_the_best_loss_with_averages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exact training loss that small batches reach, and the same without averaging."""
+def reached(epochs: int, lr: float = 0.05) -> float:
+    """The exact training loss that small batches reach at last."""
     graph = csbm(nodes=600, classes=3, features=8, homophily=0.6)
     nodes, labels = torch.arange(600), graph.labels
     x, edges = inputs_by_rows(graph)
-
-    def reached() -> float:
-        draws = Draws(0)
-        with draws:
-            model = Classifier(SAGE(8, 8, 1), torch.nn.Linear(8, 3), 1)
-        found: list[float] = []
-        monitor = Monitor(nodes, lambda output: found.append(loss(output, labels).item()) or found[-1])
-        train(
-            model, Supervision(x, edges, nodes, labels), loss, monitor, Schedule(0.05, 0.0, 20, 20, 20, (ALL,)), draws
-        )
-        return float(np.mean(found[-5:]))
-
     loss = torch.nn.functional.cross_entropy
-    averaged = reached()
+    draws = Draws(0)
+    with draws:
+        model = Classifier(SAGE(8, 8, 1), torch.nn.Linear(8, 3), 1)
+    found: list[float] = []
+    monitor = Monitor(nodes, lambda output: found.append(loss(output, labels).item()) or found[-1])
+    schedule = Schedule(lr, 0.0, epochs, epochs, 20, (ALL,))
+    train(model, Supervision(x, edges, nodes, labels), loss, monitor, schedule, draws)
+    return float(np.mean(found[-5:]))
+
+
+def test_batches_come_nearer_to_the_best_loss_with_averages(monkeypatch: pytest.MonkeyPatch) -> None:
+    averaged = reached(20)
     monkeypatch.setattr(Averages, "add", lambda self, step: None)
-    assert averaged < 0.9 * reached()  # 0.137 and 0.168
+    assert averaged < 0.9 * reached(20)  # 0.137 and 0.168
+
+
+def test_batches_come_nearer_to_the_best_loss_where_the_learning_rate_falls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("credalgnn.nn.rounds.PLATEAU", 100)
+    falling = reached(40, lr=0.2)
+    monkeypatch.setattr("credalgnn.nn.rounds.PLATEAU", 10**9)
+    assert falling < 0.8 * reached(40, lr=0.2)  # 0.151 and 0.233

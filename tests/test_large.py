@@ -245,7 +245,11 @@ class Memory:
 
 
 @pytest.mark.parametrize("sampled", [False, True])
-def test_training_goes_on_where_it_was_stopped_with_the_same_bits(sampled: bool) -> None:
+def test_training_goes_on_where_it_was_stopped_with_the_same_bits(
+    sampled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after the learning rate has fallen, and while it is about to."""
+    monkeypatch.setattr("credalgnn.nn.rounds.PLATEAU", 16)  # two epochs
     graph = graph_of()
 
     def fit(keeper: Any) -> tuple[Any, Any]:
@@ -257,16 +261,17 @@ def test_training_goes_on_where_it_was_stopped_with_the_same_bits(sampled: bool)
         data = Supervision(x, edges, nodes, graph.labels[nodes])
         loss = torch.nn.functional.cross_entropy
         monitor = Monitor(torch.arange(300, 400), lambda out: loss(out, graph.labels[300:]).item())
-        curve = train(module, data, loss, monitor, Schedule(0.05, 0.0, 9, 9, 40), draws, keeper=keeper)
+        curve = train(module, data, loss, monitor, Schedule(0.05, 0.0, 25, 25, 40), draws, keeper=keeper)
         return curve, module.state_dict()
 
     whole_curve, whole = fit(None)
-    keeper = Memory(4)
+    keeper = Memory(18)
     with pytest.raises(KeyboardInterrupt):
         fit(keeper)
     curve, state = fit(keeper)
     assert curve == whole_curve
     assert all(torch.equal(state[name], whole[name]) for name in whole)
+    assert (min(keeper.state["slower"].get("_last_lr", [0.05])) < 0.05) == sampled
 
 
 def test_a_model_is_judged_on_a_packed_graph_within_its_memory_as_on_the_whole(tmp_path: Path) -> None:
@@ -294,3 +299,16 @@ def test_batches_are_the_same_whoever_draws_them(monkeypatch: pytest.MonkeyPatch
     for (x_ahead, edges_ahead), (x_alone, edges_alone) in zip(drawn(2), drawn(1), strict=True):
         assert torch.equal(x_ahead, x_alone)
         assert torch.equal(edges_ahead, edges_alone)
+
+
+def test_training_on_batches_is_the_same_whoever_draws_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over several epochs, and where fewer neighbours are drawn than there are."""
+    task = task_of()
+
+    def fitted(processors: int) -> Vanilla:
+        monkeypatch.setattr("credalgnn.nn.sampling.processors", lambda: processors)
+        return Vanilla(hidden=8, epochs=4, patience=4, batch_size=16, fanouts=[2, 2]).fit(task)
+
+    ahead, alone = fitted(2), fitted(1)
+    assert ahead.history_ == alone.history_
+    assert all(torch.equal(a, b) for a, b in zip(ahead.module_.parameters(), alone.module_.parameters(), strict=True))

@@ -1,4 +1,4 @@
-"""Sparse times dense on the CPU: each row of the result is one fixed sum, whoever computes it."""
+"""Rows of CSR matrices on the CPU: times dense, each one fixed sum whoever computes it, and put together anew."""
 
 from __future__ import annotations
 
@@ -36,4 +36,22 @@ def multiply_rows(
             value, x = values[entry], dense[columns[entry]]
             for k in range(width):
                 sums[k] += value * x[k]
+            entry += 1
+
+
+@kernel()
+def gather_rows(
+    begins: NDArray[Any],
+    columns: NDArray[Any],
+    values: NDArray[Any],
+    starts: NDArray[Any],
+    out_columns: NDArray[Any],
+    out_values: NDArray[Any],
+) -> None:
+    """Copy the entries from ``begins[row]`` on to the place of each row, ``starts[row]`` to ``starts[row + 1]``."""
+    for row in range(len(begins)):
+        entry = begins[row]
+        for place in range(starts[row], starts[row + 1]):
+            out_columns[place] = columns[entry]
+            out_values[place] = values[entry]
             entry += 1

@@ -8,15 +8,14 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-STEPS = 100  # over which weights are averaged, once there are many
-ETA = 8
+ETA = 8  # weights are averaged over about one in ETA + 1 of all steps, the last ones
 
 
 class Averages:
-    """Averages of a model's weights with polynomial decay (Shamir and Zhang 2013), later exponential over ``STEPS``.
+    """Averages of a model's weights with polynomial decay (Shamir and Zhang 2013).
 
-    In the beginning they are over about a ninth of the steps that were made, so that the first ones are soon forgotten.
-    Running statistics of layers are averaged likewise.
+    They are over about the last ninth of the steps that were made: the first ones are soon forgotten, and the longer a
+    training goes on, the less of the noise of its batches is left. Running statistics of layers are averaged likewise.
 
     Args:
         model: Whose weights.
@@ -35,7 +34,7 @@ class Averages:
         weights = self._weights()
         if not self.values:
             self.values = [torch.zeros_like(weight) for weight in weights]
-        torch._foreach_lerp_(self.values, weights, max(1 / STEPS, (ETA + 1) / (ETA + step)))  # of the first step 1
+        torch._foreach_lerp_(self.values, weights, (ETA + 1) / (ETA + step))  # of the first step 1
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,12 +37,13 @@ class Processes:
 
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
 
-    def average(self, gradients: Sequence[Tensor], share: float) -> None:
+    def average(self, gradients: Sequence[Tensor], share: float, meanwhile: Callable[[], None]) -> None:
         """Replace each gradient by the mean over all processes, weighted by their shares of the batch.
 
         Args:
             gradients: Of this process, in place.
             share: Its share of the batch.
+            meanwhile: What this process does while those of the others are on their way.
         """
         from torch import distributed
 
@@ -51,7 +52,10 @@ class Processes:
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients]).mul_(share)
         everyone = [torch.empty_like(flat) for _ in range(self.size)]
         with _together():
-            distributed.all_gather(everyone, flat)
+            coming = distributed.all_gather(everyone, flat, async_op=True)
+        meanwhile()
+        with _together():
+            coming.wait()
         total = torch.stack(everyone).sum(0)
         parts = torch.split(total, [gradient.numel() for gradient in gradients])
         for gradient, part in zip(gradients, parts, strict=True):

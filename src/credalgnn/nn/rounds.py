@@ -21,6 +21,7 @@ from .sampling import FANOUT, Batch, Sampler
 Output: TypeAlias = Tensor | tuple[Tensor, ...]
 
 STEPS = 200  # steps after which an epoch of mini-batches ends, so that early stopping has something to look at
+PLATEAU = 400  # steps without a better monitor after which the learning rate of mini-batches falls
 WATCHED = 2**31  # the number of the first batch of the monitor's nodes: what is drawn for them never changes
 
 
@@ -137,12 +138,13 @@ class Group(Protocol):
     rank: int
     size: int
 
-    def average(self, gradients: Sequence[Tensor], share: float) -> None:
+    def average(self, gradients: Sequence[Tensor], share: float, meanwhile: Callable[[], None]) -> None:
         """Replace each gradient by the mean over all processes, weighted by their shares of the batch.
 
         Args:
             gradients: Of this process, in place.
             share: Its share of the batch.
+            meanwhile: What this process does while those of the others are on their way.
         """
 
     def gather(self, parts: list[Output]) -> list[list[Output]]:
@@ -154,7 +156,13 @@ class Group(Protocol):
 
 
 class Rounds(Protocol):
-    """What the training loop does in an epoch."""
+    """What the training loop does in an epoch.
+
+    Attributes:
+        plateau: Epochs without a better monitor after which the learning rate falls; None: it never does.
+    """
+
+    plateau: int | None
 
     def look(self) -> tuple[Tensor, float]:
         """The training loss, and the monitor's value of the weights that are judged."""
@@ -202,6 +210,7 @@ class Whole:
         draws: Draws,
     ) -> None:
         self.model, self.data, self.loss, self.monitor, self.draws = model, data, loss, monitor, draws
+        self.plateau: int | None = None
         self._value: Tensor | None = None  # of a forward pass that serves looking and learning
 
     def look(self) -> tuple[Tensor, float]:
@@ -255,7 +264,8 @@ class Sampled:
     once and never change, so that it moves with the weights alone.
 
     Weights that are judged and kept are averages over the last steps (``Averages``), unless all steps see the same:
-    batches push weights around their best place, and the average lies much nearer to it.
+    batches push weights around their best place, and the average lies much nearer to it. Where ``PLATEAU`` steps have
+    brought no better monitor, the learning rate falls, and they are pushed less.
 
     Args:
         model: What is trained.
@@ -292,12 +302,16 @@ class Sampled:
         self.device = data.labels.device
         self._seen: list[Tensor] = []  # the losses of the epoch's steps
         self._share = 1.0
+        self._coming: Iterator[Batch] = iter(())
+        self._next: Batch | None = None  # of those that come, if it was drawn before it is needed
         self._averages = Averages(model)
         most = int(data.edges.starts.diff().max()) if data.edges.num_nodes else 0
-        self._is_noisy = self.size < len(data.nodes) or not model.is_deterministic or most > min(fanouts, default=most)
+        is_noisy = self.size < len(data.nodes) or not model.is_deterministic or most > min(fanouts, default=most)
+        self._steps = -(-len(data.nodes) // self.size)  # that see all training nodes
+        self.plateau: int | None = -(-PLATEAU // min(self._steps, STEPS)) if is_noisy else None
 
     def stepped(self) -> None:
-        if self._is_noisy:
+        if self.plateau is not None:
             self._averages.add(self.steps_done)
 
     def judged(self) -> AbstractContextManager[None]:
@@ -337,16 +351,17 @@ class Sampled:
     def losses(self) -> Iterator[Tensor]:
         self.model.train()
         rank, size = (0, 1) if self.group is None else (self.group.rank, self.group.size)
-        steps = -(-len(self.data.nodes) // self.size)  # that see all training nodes
-        begun = self.steps_done % steps
-        order = self._order(self.steps_done // steps)
-        numbers = range(begun, min(steps, begun + STEPS))
+        begun = self.steps_done % self._steps
+        order = self._order(self.steps_done // self._steps)
+        numbers = range(begun, min(self._steps, begun + STEPS))
         chosen = [order[number * self.size : (number + 1) * self.size] for number in numbers]
         own = [part[rank::size] if len(part) >= size else part for part in chosen]
         nodes = self.data.nodes.cpu()
-        batches = ((nodes[part], self.steps_done + number) for number, part in enumerate(own))
         first = self.steps_done
-        for number, batch in enumerate(self.sampler.ahead(batches)):
+        batches = ((nodes[part], first + number) for number, part in enumerate(own))
+        self._coming = self.sampler.ahead(batches)
+        for number in range(len(numbers)):
+            batch, self._next = self._next or next(self._coming), None
             self._share = 1 / size if len(chosen[number]) < size else len(own[number]) / len(chosen[number])
             value = self._judged(self._output(batch), own[number])
             self._seen.append(value.detach())
@@ -361,7 +376,11 @@ class Sampled:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             gradients.append(parameter.grad)
-        self.group.average(gradients, self._share)
+        self.group.average(gradients, self._share, self._draw)
+
+    def _draw(self) -> None:
+        """Draw the next batch of the epoch, if there is one."""
+        self._next = next(self._coming, None)
 
     def state(self) -> dict[str, Any]:
         return {"steps_done": self.steps_done, "losses": list(self._seen), "averages": list(self._averages.values)}

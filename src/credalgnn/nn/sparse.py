@@ -107,13 +107,20 @@ class SparseMatrix:
         Args:
             nodes: Their numbers.
         """
-        starts = self.starts[nodes].long()
-        counts = self.starts[nodes + 1].long() - starts
-        ends = counts.cumsum(0)
-        at = torch.arange(int(ends[-1]) if len(ends) else 0, device=self.device)
-        at = at + torch.repeat_interleave(starts - ends + counts, counts)
-        offsets = torch.cat([ends.new_zeros(1), ends]).to(self.starts.dtype)
-        return SparseMatrix(offsets, self.columns[at], self.values[at], (len(nodes), self.shape[1]))
+        begins = self.starts[nodes].long()
+        counts = self.starts[nodes + 1].long() - begins
+        starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        if _is_compiled(self.device):
+            from ._spmm import gather_rows
+
+            columns, values = (part.new_empty(int(starts[-1])) for part in (self.columns, self.values))
+            kernel: Any = gather_rows
+            kernel(begins.numpy(), *map(_bits, (self.columns, self.values, starts, columns, values)))
+        else:
+            at = torch.arange(int(starts[-1]), device=self.device)
+            at = at + torch.repeat_interleave(begins - starts[:-1], counts)
+            columns, values = self.columns[at], self.values[at]
+        return SparseMatrix(starts.to(self.starts.dtype), columns, values, (len(nodes), self.shape[1]))
 
     def top(self, rows: int, columns: int) -> SparseMatrix:
         """The first rows, which have no entry behind the first columns; the memory is shared.
@@ -189,8 +196,19 @@ class _Product(torch.autograd.Function):
         return ctx.matrix.t() @ gradient, None
 
 
+def _is_compiled(device: torch.device) -> bool:
+    """Whether there are kernels for a device."""
+    return device.type == "cpu" and find_spec("numba") is not None
+
+
+def _bits(tensor: Tensor) -> Any:
+    """The memory of a tensor as whole numbers of its width: whoever copies them needs no kernel for each dtype."""
+    array = tensor.numpy()
+    return array.view(f"i{array.itemsize}")
+
+
 def _multiply(matrix: SparseMatrix, dense: Tensor) -> Tensor:
-    if dense.device.type != "cpu" or find_spec("numba") is None:
+    if not _is_compiled(dense.device):
         return matrix._torch().to(dense.dtype) @ dense
     from ._spmm import multiply_rows
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 from tqdm import tqdm
 
 from .draws import Draws
@@ -16,6 +17,8 @@ from .rounds import Classifier, Group, Monitor, Rounds, Sampled, Schedule, Super
 from .rounds import Epoch as Epoch
 from .rounds import Output as Output
 from .rounds import at as at
+
+SLOWER = 0.3  # what a learning rate is multiplied by where it has brought nothing for a while
 
 
 class TrainingError(RuntimeError):
@@ -55,7 +58,8 @@ def train(
 
     Weight decay is L2, as Adam has it. The curve has one line more than there were epochs: it begins with the untrained
     weights, which are never kept. Where edges are given by ``EdgeRows``, mini-batches with sampled neighbourhoods are
-    trained on (``rounds.Sampled``), and the graph is never looked at as a whole.
+    trained on (``rounds.Sampled``), and the graph is never looked at as a whole; their learning rate falls whenever the
+    monitor has not been better for a while.
 
     Args:
         model: What to train, in place.
@@ -78,6 +82,9 @@ def train(
         rounds = Sampled(model, data, loss, monitor, schedule, draws, group, after_reading)
     else:
         rounds = Whole(model, data, loss, monitor, draws)
+    slower: ReduceLROnPlateau | None = None
+    if rounds.plateau is not None:
+        slower = ReduceLROnPlateau(optimiser, factor=SLOWER, patience=rounds.plateau - 1, threshold=0.0)
     curve: list[Epoch] = []
     best, best_epoch = float("inf"), 0
     best_state: dict[str, Tensor] | None = None
@@ -88,6 +95,8 @@ def train(
         optimiser.load_state_dict(kept["optimiser"])
         draws.restore(kept["draws"])
         rounds.restore(kept["rounds"])
+        if slower is not None:
+            slower.load_state_dict(kept["slower"])
     hidden = None if progress is None else not progress
     with tqdm(
         total=schedule.epochs, initial=max(0, len(curve) - 1), desc=description, unit="epoch", delay=3, disable=hidden,
@@ -100,6 +109,8 @@ def train(
                 if epoch and curve[-1].monitor < best:  # the untrained weights are never kept
                     best, best_epoch = curve[-1].monitor, epoch
                     best_state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+                if slower is not None and epoch:
+                    slower.step(watched)
                 if on_epoch is not None:
                     on_epoch(curve[-1])
             if epoch == schedule.epochs or epoch - best_epoch >= schedule.patience:
@@ -124,6 +135,7 @@ def train(
                         "optimiser": optimiser.state_dict(),
                         "draws": draws.state(),
                         "rounds": rounds.state(),
+                        "slower": {} if slower is None else slower.state_dict(),
                     }
                 )
     if best_state is None:
