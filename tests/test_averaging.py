@@ -74,7 +74,7 @@ def test_batches_come_nearer_to_the_best_loss_with_averages(monkeypatch: pytest.
 
 
 def test_batches_come_nearer_to_the_best_loss_where_the_learning_rate_falls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("credalgnn.nn.rounds.PLATEAU", 100)
+    monkeypatch.setattr("credalgnn.nn.batches.PLATEAU", 100)
     falling = reached(40, lr=0.2)
-    monkeypatch.setattr("credalgnn.nn.rounds.PLATEAU", 10**9)
+    monkeypatch.setattr("credalgnn.nn.batches.PLATEAU", 10**9)
     assert falling < 0.8 * reached(40, lr=0.2)  # 0.151 and 0.233

@@ -249,7 +249,7 @@ def test_training_goes_on_where_it_was_stopped_with_the_same_bits(
     sampled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also after the learning rate has fallen, and while it is about to."""
-    monkeypatch.setattr("credalgnn.nn.rounds.PLATEAU", 16)  # two epochs
+    monkeypatch.setattr("credalgnn.nn.batches.PLATEAU", 16)  # two epochs
     graph = graph_of()
 
     def fit(keeper: Any) -> tuple[Any, Any]:

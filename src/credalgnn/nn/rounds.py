@@ -1,4 +1,4 @@
-"""What one epoch does: the whole graph at once, or mini-batches with sampled neighbourhoods."""
+"""What is trained, on what, and what one epoch does, if it is the whole graph at once."""
 
 from __future__ import annotations
 
@@ -7,22 +7,15 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from .adjacency import Adjacency
-from .averaging import Averages
 from .draws import Draws
 from .edge_rows import EdgeRows
 from .layers import Features, first_rows
-from .sampling import FANOUT, Batch, Sampler
 
 Output: TypeAlias = Tensor | tuple[Tensor, ...]
-
-STEPS = 200  # steps after which an epoch of mini-batches ends, so that early stopping has something to look at
-PLATEAU = 400  # steps without a better monitor after which the learning rate of mini-batches falls
-WATCHED = 2**31  # the number of the first batch of the monitor's nodes: what is drawn for them never changes
 
 
 class Classifier(nn.Module):
@@ -254,159 +247,3 @@ class Whole:
     def _judged(self, output: Output) -> Tensor:
         with self.draws:
             return self.loss(at(output, self.data.nodes), self.data.labels)
-
-
-class Sampled:
-    """Mini-batches with sampled neighbourhoods, in random order; of the graph only their rows are touched.
-
-    An epoch ends after ``STEPS`` steps, or when all training nodes have been seen; the next one goes on with the
-    others. The training loss is the mean over an epoch's steps. The monitor's nodes have neighbourhoods that are drawn
-    once and never change, so that it moves with the weights alone.
-
-    Weights that are judged and kept are averages over the last steps (``Averages``), unless all steps see the same:
-    batches push weights around their best place, and the average lies much nearer to it. Where ``PLATEAU`` steps have
-    brought no better monitor, the learning rate falls, and they are pushed less.
-
-    Args:
-        model: What is trained.
-        data: What it is trained on; its edges by rows.
-        loss: Of its output at the nodes and of their labels.
-        monitor: What early stopping looks at.
-        schedule: Has the sizes of batches and neighbourhoods.
-        draws: Where dropout comes from; its seed is that of batches, too.
-        group: Other processes that have a share of each batch.
-        after_reading: See ``Sampler``.
-    """
-
-    def __init__(
-        self,
-        model: Classifier,
-        data: Supervision,
-        loss: Callable[[Output, Tensor], Tensor],
-        monitor: Monitor,
-        schedule: Schedule,
-        draws: Draws,
-        group: Group | None = None,
-        after_reading: Callable[[], None] | None = None,
-    ) -> None:
-        assert isinstance(data.edges, EdgeRows)
-        self.model, self.data, self.loss, self.monitor, self.draws = model, data, loss, monitor, draws
-        self.group, self.size = group, schedule.batch_size
-        self.steps_done = 0
-        fanouts = schedule.fanouts or (FANOUT,) * model.hops
-        self.sampler = self.watcher = Sampler(data.x, data.edges, fanouts, draws.seed, after_reading)
-        if monitor.on is not None:
-            x, edges = monitor.on
-            assert isinstance(edges, EdgeRows)
-            self.watcher = Sampler(x, edges, fanouts, draws.seed, after_reading)
-        self.device = data.labels.device
-        self._seen: list[Tensor] = []  # the losses of the epoch's steps
-        self._share = 1.0
-        self._coming: Iterator[Batch] = iter(())
-        self._next: Batch | None = None  # of those that come, if it was drawn before it is needed
-        self._averages = Averages(model)
-        most = int(data.edges.starts.diff().max()) if data.edges.num_nodes else 0
-        is_noisy = self.size < len(data.nodes) or not model.is_deterministic or most > min(fanouts, default=most)
-        self._steps = -(-len(data.nodes) // self.size)  # that see all training nodes
-        self.plateau: int | None = -(-PLATEAU // min(self._steps, STEPS)) if is_noisy else None
-
-    def stepped(self) -> None:
-        if self.plateau is not None:
-            self._averages.add(self.steps_done)
-
-    def judged(self) -> AbstractContextManager[None]:
-        return self._averages.in_place()
-
-    def look(self) -> tuple[Tensor, float]:
-        self.model.eval()
-        with torch.no_grad():
-            if self._seen:
-                value = torch.stack(self._seen).mean()
-            else:
-                nodes = self.data.nodes[: self.size].cpu()
-                value = self._judged(self._output(self.sampler.around(nodes, WATCHED - 1)), torch.arange(len(nodes)))
-            parts = list(torch.split(self.monitor.nodes.cpu(), max(self.size, 1)))
-            own = [(nodes, WATCHED + number) for number, nodes in enumerate(parts)]
-            rank, size = (0, 1) if self.group is None else (self.group.rank, self.group.size)
-            outputs = [self._output(batch) for batch in self.watcher.ahead(own[rank::size])]
-            if self.group is not None:
-                gathered = self.group.gather(outputs)
-                outputs = [gathered[number % size][number // size] for number in range(len(parts))]
-            with self.draws:
-                watched = self.monitor.value(_joined(outputs))
-        self._seen = []
-        return self._agreed(value, watched)
-
-    def _agreed(self, value: Tensor, watched: float) -> tuple[Tensor, float]:
-        """The mean of the losses of all processes, and the monitor's value as the first one has it.
-
-        They may be machines that round differently, and must not stop at different epochs.
-        """
-        if self.group is None or self.group.size == 1:
-            return value, watched
-        told = self.group.gather([torch.tensor([value.item(), watched], dtype=torch.float64)])
-        rows = torch.stack([part for (part,) in told if isinstance(part, Tensor)])
-        return rows[:, 0].mean(), rows[0, 1].item()
-
-    def losses(self) -> Iterator[Tensor]:
-        self.model.train()
-        rank, size = (0, 1) if self.group is None else (self.group.rank, self.group.size)
-        begun = self.steps_done % self._steps
-        order = self._order(self.steps_done // self._steps)
-        numbers = range(begun, min(self._steps, begun + STEPS))
-        chosen = [order[number * self.size : (number + 1) * self.size] for number in numbers]
-        own = [part[rank::size] if len(part) >= size else part for part in chosen]
-        nodes = self.data.nodes.cpu()
-        first = self.steps_done
-        batches = ((nodes[part], first + number) for number, part in enumerate(own))
-        self._coming = self.sampler.ahead(batches)
-        for number in range(len(numbers)):
-            batch, self._next = self._next or next(self._coming), None
-            self._share = 1 / size if len(chosen[number]) < size else len(own[number]) / len(chosen[number])
-            value = self._judged(self._output(batch), own[number])
-            self._seen.append(value.detach())
-            self.steps_done = first + number + 1
-            yield value
-
-    def share(self) -> None:
-        if self.group is None or self.group.size == 1:
-            return
-        gradients = []
-        for parameter in self.model.parameters():
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            gradients.append(parameter.grad)
-        self.group.average(gradients, self._share, self._draw)
-
-    def _draw(self) -> None:
-        """Draw the next batch of the epoch, if there is one."""
-        self._next = next(self._coming, None)
-
-    def state(self) -> dict[str, Any]:
-        return {"steps_done": self.steps_done, "losses": list(self._seen), "averages": list(self._averages.values)}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.steps_done, self._seen = state["steps_done"], list(state["losses"])
-        self._averages.restore(state["averages"])
-
-    def _order(self, passes: int) -> Tensor:
-        """The training nodes in the order of a pass over all of them."""
-        generator = np.random.Generator(np.random.Philox(key=[self.draws.seed, passes]))
-        return torch.from_numpy(generator.permutation(len(self.data.nodes)))
-
-    def _output(self, batch: Batch) -> Output:
-        batch = batch.to(self.device)
-        with nullcontext() if self.model.is_deterministic or not self.model.training else self.draws:
-            output: Output = self.model(batch.x, batch.edges)
-        return output
-
-    def _judged(self, output: Output, places: Tensor) -> Tensor:
-        with self.draws:
-            return self.loss(output, self.data.labels[places.to(self.device)])
-
-
-def _joined(outputs: Sequence[Output]) -> Output:
-    """Outputs of batches as one."""
-    if isinstance(outputs[0], Tensor):
-        return torch.cat([output for output in outputs if isinstance(output, Tensor)])
-    return tuple(torch.cat(parts) for parts in zip(*outputs, strict=True))

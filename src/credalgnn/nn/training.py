@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from tqdm import tqdm
 
+from .batches import Sampled
 from .draws import Draws
 from .edge_rows import EdgeRows
-from .rounds import Classifier, Group, Monitor, Rounds, Sampled, Schedule, Supervision, Whole
+from .rounds import Classifier, Group, Monitor, Rounds, Schedule, Supervision, Whole
 from .rounds import Epoch as Epoch
 from .rounds import Output as Output
 from .rounds import at as at
@@ -58,8 +59,8 @@ def train(
 
     Weight decay is L2, as Adam has it. The curve has one line more than there were epochs: it begins with the untrained
     weights, which are never kept. Where edges are given by ``EdgeRows``, mini-batches with sampled neighbourhoods are
-    trained on (``rounds.Sampled``), and the graph is never looked at as a whole; their learning rate falls whenever the
-    monitor has not been better for a while.
+    trained on (``batches.Sampled``), and the graph is never looked at as a whole; the learning rate then falls whenever
+    the monitor has not been better for a while.
 
     Args:
         model: What to train, in place.
