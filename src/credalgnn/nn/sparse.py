@@ -94,7 +94,7 @@ class SparseMatrix:
     @cached_property
     def _numbered(self) -> SparseMatrix:
         """The transpose, with the number that each entry has here in the place of its value."""
-        return self.with_values(torch.arange(self.nnz, device=self.device)).t()
+        return self.with_values(torch.arange(self.nnz, dtype=self.starts.dtype, device=self.device)).t()
 
     def transposed_with(self, values: Tensor) -> SparseMatrix:
         """The transpose of the matrix with other values; its places are found once, and kept.
@@ -102,7 +102,7 @@ class SparseMatrix:
         Args:
             values: An entry for each stored one of this matrix.
         """
-        return self._numbered.with_values(values[self._numbered.values])
+        return self._numbered.with_values(values.index_select(0, self._numbered.values))
 
     def to(self, device: torch.device | str) -> SparseMatrix:
         """The matrix on another device.
