@@ -1,4 +1,4 @@
-"""Backbones by name: GPR-GNN against NumPy and PyG's APPNP, and PyG's own models."""
+"""Backbones by name: GPR-GNN against NumPy and PyG's APPNP, native ones, and PyG's own models."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from credalgnn.bench.plan import plan
 from credalgnn.cli.common import settings_of
 from credalgnn.graphs import Graph, Task, csbm
 from credalgnn.methods import CredalLJ, MCDropout, MethodError, Vanilla
-from credalgnn.nn import GPR, Adjacency, SparseMatrix, make_backbone
-from pyg import GAT, GraphSAGE
+from credalgnn.nn import GAT, GPR, SAGE, Adjacency, GATv2, SparseMatrix, make_backbone
+from pyg import GraphSAGE
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
-    from torch_geometric.nn import APPNP, GATv2Conv
+    from torch_geometric.nn import APPNP
+    from torch_geometric.nn.models import EdgeCNN
 
 pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
 NODES, FEATURES, HIDDEN = 40, 6, 8
@@ -101,15 +102,16 @@ def test_gpr_gradients() -> None:
     torch.autograd.gradcheck(loss, module.weights.detach().clone().requires_grad_())
 
 
-def test_names_give_the_models_of_pyg() -> None:
+def test_names_give_native_backbones_and_the_models_of_pyg() -> None:
+    for name, kind in (("gat", GAT), ("GATv2", GATv2), ("sage", SAGE)):
+        assert type(make_backbone(name, FEATURES, HIDDEN, 2, 0.0)) is kind
     x, edges = drawn()
-    for name, model, options in (("gat", GAT, {}), ("graphsage", GraphSAGE, {}), ("gatv2", GAT, {"v2": True})):
+    for name, model in (("edgecnn", EdgeCNN), ("graphsage", GraphSAGE)):
         torch.manual_seed(0)
         ours = make_backbone(name, FEATURES, HIDDEN, 2, 0.0).eval()
         torch.manual_seed(0)
-        theirs = model(FEATURES, HIDDEN, 2, **options).eval()
+        theirs = model(FEATURES, HIDDEN, 2).eval()
         torch.testing.assert_close(ours(x, edges)[-1], theirs(x, edges).relu())
-        assert all(isinstance(conv, GATv2Conv) for conv in ours.layers) == (name == "gatv2")
 
 
 def graph_of_rivals() -> Graph:
@@ -133,7 +135,7 @@ def test_gpr_learns_that_neighbours_differ() -> None:
     assert bool((fitted.module_.backbone.weights < 0).any())
 
 
-@pytest.mark.parametrize("backbone", ["gpr", "GPR", "gatv2", "gin"])
+@pytest.mark.parametrize("backbone", ["gpr", "GPR", "edgecnn", "gatv2", "gin"])
 def test_methods_take_the_names(backbone: str, tmp_path: Path) -> None:
     task = Task.leave_out(csbm(nodes=120, classes=4, features=8), [0], name="small")
     for kind in (CredalLJ, MCDropout):
@@ -144,7 +146,7 @@ def test_methods_take_the_names(backbone: str, tmp_path: Path) -> None:
     assert [z.shape[1] for z in fitted.outputs().latents] == [8, 8, 8]
     batches = Vanilla(backbone=backbone, hidden=8, epochs=4, batch_size=16).fit(task)
     assert bool(batches.predict().score.isfinite().all())
-    with pytest.raises(MethodError, match=r"gcn, gin, gpr, sage, .*gatv2"):
+    with pytest.raises(MethodError, match=r"gat, gatv2, gcn, gin, gpr, sage, .*edgecnn"):
         Vanilla(backbone="nonsense")
 
 

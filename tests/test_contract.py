@@ -528,8 +528,8 @@ def test_a_flipped_bit_in_the_weights_is_noticed(small: Fitted, tmp_path: Path) 
             load_method(tmp_path / name, small.task)
 
 
-def test_pyg_backbones_are_saved_by_name(small: Fitted, tmp_path: Path) -> None:
-    for backbone in ("gat", "gin", "gcn"):
+def test_backbones_are_saved_by_name(small: Fitted, tmp_path: Path) -> None:
+    for backbone in ("edgecnn", "gat", "gatv2", "gcn", "gin"):
         made = METHODS["credal-lj"](backbone=backbone, **SHORT).fit(small.task)
         made.save(tmp_path / backbone)
         loaded = load_method(tmp_path / backbone, small.task)

@@ -98,7 +98,14 @@ def test_transductive_training_sees_them(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"dropout": 0.5}, {"batch_size": 32}, {"backbone": "gcn"}, {"backbone": "gat"}, {"monitor": "id_f1"}],
+    [
+        {"dropout": 0.5},
+        {"batch_size": 32},
+        {"backbone": "gcn"},
+        {"backbone": "gat"},
+        {"backbone": "edgecnn"},
+        {"monitor": "id_f1"},
+    ],
     ids=str,
 )
 def test_no_way_of_training_sees_them(options: dict[str, Any], tmp_path: Path) -> None:

@@ -200,8 +200,10 @@ def test_post_hoc_methods_by_pieces(made: Any) -> None:
 
 
 def test_a_backbone_that_needs_the_whole_graph_says_so() -> None:
-    with pytest.raises(MethodError, match=r"GPR needs all of it at once: choose backbone='sage', 'gcn' or 'gin'"):
-        Vanilla(backbone="gpr", **SHORT).fit(task_of(), memory="100MiB")
+    for backbone in ("gpr", "gat"):
+        refusal = rf"{backbone.upper()} needs all of it at once: choose backbone='sage', 'gcn' or 'gin'"
+        with pytest.raises(MethodError, match=refusal):
+            Vanilla(backbone=backbone, **SHORT).fit(task_of(), memory="100MiB")
     with pytest.raises(MethodError, match=r"memory: .* is no size of memory: say 4GiB"):
         Vanilla(**SHORT).fit(task_of(), memory="much")
 

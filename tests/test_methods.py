@@ -1300,12 +1300,15 @@ def test_edge_weights_are_used(backbone: str, batch_size: int | None) -> None:
 def test_edge_weights_that_a_backbone_cannot_use_are_refused() -> None:
     task = small_task()
     weighted = task.graph.replace(edge_weight=torch.ones(task.graph.num_edges))
-    with pytest.raises(MethodError, match=r"GAT takes no edge weights.*graph\.unweighted\(\)$"):
-        Vanilla(**SHORT | {"backbone": "gat"}).fit(replace(task, graph=weighted))
-    fitted = Vanilla(**SHORT | {"backbone": "gat"}).fit(task)
-    with pytest.raises(MethodError, match=r"GAT takes no edge weights.*graph\.unweighted\(\)$"):
-        fitted.predict(weighted)
-    fitted.predict(weighted.unweighted())
+    for name, kind in (("edgecnn", "EdgeCNN"), ("gat", "GAT"), ("gatv2", "GATv2")):
+        refusal = rf"backbone {kind} takes no edge weights.*graph\.unweighted\(\)$"
+        for batch_size in (None, 32):
+            with pytest.raises(MethodError, match=refusal):
+                Vanilla(**SHORT | {"backbone": name, "batch_size": batch_size}).fit(replace(task, graph=weighted))
+        fitted = Vanilla(**SHORT | {"backbone": name}).fit(task)
+        with pytest.raises(MethodError, match=refusal):
+            fitted.predict(weighted)
+        fitted.predict(weighted.unweighted())
 
 
 @pytest.mark.parametrize("kind", ["mean", "normalized"])

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ import references as ref
 from credalgnn import log_interval_softmax
 from credalgnn.graphs.in_edges import InEdges
 from credalgnn.nn import (
+    GAT,
     GCN,
     GIN,
     SAGE,
@@ -28,6 +30,7 @@ from credalgnn.nn import (
     CredalHead,
     Draws,
     EdgeRows,
+    GATv2,
     Monitor,
     PyGBackbone,
     Schedule,
@@ -39,13 +42,20 @@ from credalgnn.nn import (
 from credalgnn.nn.backbones import BackboneError, Stack
 from credalgnn.nn.sampling import FANOUT, Sampler
 from credalgnn.nn.training import Epoch
-from pyg import GAT, gcn_norm
+from pyg import GAT as PyGGAT
 from pyg import GCN as PyGGCN
 from pyg import GIN as PyGGIN
 from pyg import GraphSAGE as PyGSAGE
+from pyg import gcn_norm
 
 NODES, FEATURES, HIDDEN, CLASSES = 50, 9, 16, 4
-PAIRS = {"gcn": (GCN, PyGGCN), "gin": (GIN, PyGGIN), "sage": (SAGE, PyGSAGE)}
+PAIRS = {
+    "gat": (GAT, PyGGAT),
+    "gatv2": (GATv2, partial(PyGGAT, v2=True)),
+    "gcn": (GCN, PyGGCN),
+    "gin": (GIN, PyGGIN),
+    "sage": (SAGE, PyGSAGE),
+}
 
 
 @contextmanager
@@ -236,7 +246,9 @@ def test_adjacency_is_that_of_pyg_and_of_the_definition(kind: str) -> None:
     expected = np.eye(NODES)
     np.add.at(expected, (edges[1].numpy(), edges[0].numpy()), 1.0)
     np.testing.assert_array_equal(adjacency.sum.to_dense().numpy(), expected)
-    for name in ("mean", "normalized", "sum"):
+    looped = expected * (1.0 - np.eye(NODES)) + np.eye(NODES)
+    np.testing.assert_array_equal(adjacency.looped.to_dense().numpy(), looped)
+    for name in ("looped", "mean", "normalized", "sum"):
         assert getattr(adjacency, name) is getattr(adjacency, name)
 
 
@@ -329,7 +341,7 @@ def test_pyg_models_get_weights_or_refuse_them() -> None:
         last = PyGBackbone(module)(x, weighted)[-1]
         torch.testing.assert_close(last, module(x, edges, edge_weight=weighted.edge_weight).relu())
         assert not torch.allclose(last, module(x, edges).relu())
-    for module in (GAT(FEATURES, HIDDEN, 2), PyGGIN(FEATURES, HIDDEN, 2), WithoutWeights()):
+    for module in (PyGGAT(FEATURES, HIDDEN, 2), PyGGIN(FEATURES, HIDDEN, 2), WithoutWeights()):
         PyGBackbone(module)(x, Adjacency(edges, NODES))
         name = type(module).__name__
         with pytest.raises(BackboneError, match=rf"backbone {name} takes no edge weights.*graph\.unweighted"):
@@ -400,7 +412,7 @@ def own_name(name: str) -> str:
 @pytest.mark.parametrize("out", [None, CLASSES])
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("layers", [2, 3])
-@pytest.mark.parametrize("kind", ["gcn", "gin", "sage"])
+@pytest.mark.parametrize("kind", PAIRS)
 def test_backbones_equal_those_of_pyg(kind: str, layers: int, sparse: bool, out: int | None) -> None:
     """Forward, and the gradients of every weight and (dense) of the features, on four kinds of edges."""
     for edge_kind in ("plain", "loops", "duplicates", "all"):
@@ -502,7 +514,7 @@ def test_initial_weights_follow_the_seed(kind: str) -> None:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("model", [GAT, PyGGIN], ids=["gat", "gin"])
+@pytest.mark.parametrize("model", [PyGGAT, PyGGIN], ids=["gat", "gin"])
 def test_any_pyg_model_is_a_backbone(model: type[torch.nn.Module], sparse: bool) -> None:
     """Latents are the ReLU of what each message-passing layer says, and gradients reach the model."""
     torch.manual_seed(0)

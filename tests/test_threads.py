@@ -82,16 +82,16 @@ def test_draws_are_of_one_thread_alone() -> None:
         assert torch.equal(torch.rand(2), drawn[0])
 
 
-@pytest.mark.parametrize("options", [{"backbone": "gat", "dropout": 0.5}, {"backbone": "gin"}, {"batch_size": 16}])
+@pytest.mark.parametrize("options", [{"backbone": "gat", "dropout": 0.5}, {"backbone": "edgecnn"}, {"batch_size": 16}])
 def test_the_contract_with_foreign_layers_and_batches(options: dict[str, Any]) -> None:
-    """Weights and dropout of PyG's layers, and the drawing of neighbours."""
+    """Dropout of weights of edges, the weights of PyG's layers, and the drawing of neighbours."""
     check_method(Vanilla(hidden=8, epochs=3, **options))
 
 
 def test_layers_outputs_do_not_get_mixed_up() -> None:
     """Two threads in the middle of one PyG backbone: each has the latents of its own graph."""
     task = Task.leave_out(csbm(nodes=60, classes=3, features=4), [0])
-    method = Vanilla(backbone="gat", hidden=4, epochs=1).fit(task)
+    method = Vanilla(backbone="edgecnn", hidden=4, epochs=1).fit(task)
     graphs = [task.graph, task.graph.replace(features=task.graph.features.to_dense().flip(0))]
     alone = [method.outputs(graph).latents for graph in graphs]
     meet = threading.Barrier(2)

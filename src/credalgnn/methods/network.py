@@ -57,8 +57,8 @@ class Network(Method):
     One of one's own overrides ``_head``, ``_loss``, ``_probabilities``, ``_headline``, ``_logits`` and ``_predict``.
 
     Args:
-        backbone: ``"sage"``, ``"gcn"``, ``"gin"``, ``"gpr"`` (for heterophilic graphs), the name of a model in
-            ``torch_geometric.nn.models`` (``"gat"``, ...), ``"gatv2"``, or a function of ``in_channels``,
+        backbone: ``"sage"``, ``"gcn"``, ``"gin"``, ``"gat"``, ``"gatv2"``, ``"gpr"`` (for heterophilic graphs), the
+            name of a model in ``torch_geometric.nn.models`` (``"edgecnn"``, ...), or a function of ``in_channels``,
             ``hidden_channels``, ``num_layers`` and ``dropout`` that makes a module.
         hidden: Units of a hidden layer.
         layers: Message-passing layers.

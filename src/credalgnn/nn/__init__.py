@@ -1,7 +1,7 @@
 """Layers and training: sparse operators, backbones that return every latent, the credal head and its loss, one loop."""
 
 from .adjacency import Adjacency
-from .backbones import GCN, GIN, GPR, SAGE, PyGBackbone, make_backbone
+from .backbones import GAT, GCN, GIN, GPR, SAGE, GATv2, PyGBackbone, make_backbone
 from .credal import CredalHead, JointLinear, dro_loss
 from .draws import Draws
 from .edge_rows import EdgeRows
@@ -11,6 +11,7 @@ from .sparse import SparseMatrix
 from .training import TrainingError, train
 
 __all__ = [
+    "GAT",
     "GCN",
     "GIN",
     "GPR",
@@ -21,6 +22,7 @@ __all__ = [
     "CredalHead",
     "Draws",
     "EdgeRows",
+    "GATv2",
     "JointLinear",
     "Monitor",
     "PyGBackbone",

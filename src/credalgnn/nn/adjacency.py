@@ -68,6 +68,11 @@ class LayerEdges:
         """See ``Adjacency.sum``."""
         return self.edges.sum.top(self.rows, self.columns)
 
+    @property
+    def looped(self) -> SparseMatrix:
+        """See ``Adjacency.looped``."""
+        return self.edges.looped.top(self.rows, self.columns)
+
 
 class Adjacency:
     """The edges of a graph, and the normalised operators made of them, each once and only when asked for.
@@ -187,6 +192,18 @@ class Adjacency:
         own = torch.arange(self.num_nodes)
         values = torch.cat([values.float(), torch.ones(self.num_nodes)])
         return self._operator(torch.cat([source, own]), torch.cat([target, own]), values)
+
+    @cached_property
+    def looped(self) -> SparseMatrix:
+        """How often each in-neighbour counts, with one self-loop a node whatever loops the graph has; not its weight.
+
+        A drawn edge counts for all those that it stands for.
+        """
+        source, target = self.edge_index.cpu()
+        others, own = source != target, torch.arange(self.num_nodes)
+        values = (torch.ones(len(source)) * self._drawn(None) / self.kept).float()
+        source, target = torch.cat([source[others], own]), torch.cat([target[others], own])
+        return self._operator(source, target, torch.cat([values[others], torch.ones(self.num_nodes)]))
 
     def _drawn(self, weights: Tensor | None) -> Tensor | float:
         """What each edge counts: its weight, for all those that it stands for."""

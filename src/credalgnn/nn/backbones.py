@@ -1,7 +1,7 @@
 """Graph neural networks that return every layer's latent (Equation 4 of the paper).
 
-GCN, SAGE and GIN equal PyG's models of the same weights; GPR is for graphs whose neighbours differ. Any other PyG model
-runs through ``PyGBackbone``.
+GCN, SAGE, GIN, GAT and GATv2 equal PyG's models of the same weights; GPR is for graphs whose neighbours differ. Any
+other PyG model runs through ``PyGBackbone``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextvars import ContextVar
-from functools import partial
 from itertools import pairwise
 from typing import TypeAlias, cast
 
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from .adjacency import Adjacency as Adjacency
 from .adjacency import Sample as Sample
 from .layers import Features as Features
-from .layers import GCNLayer, GINLayer, LinearLayer, SAGELayer
+from .layers import GATLayer, GATv2Layer, GCNLayer, GINLayer, LinearLayer, SAGELayer
 from .layers import linear as linear
 from .sparse import SparseMatrix
 
@@ -46,7 +45,7 @@ class Stack(nn.Module):
         dropout: Probability of dropping a unit, in training.
     """
 
-    layer: Callable[[int, int], nn.Module]
+    layer: Callable[..., nn.Module]
     activation: Callable[[Tensor], Tensor] = staticmethod(torch.relu_)
 
     def __init__(
@@ -60,8 +59,11 @@ class Stack(nn.Module):
         super().__init__()
         widths = [in_channels] + [hidden_channels] * num_layers
         widths[-1] = hidden_channels if out_channels is None else out_channels
-        self.convs = nn.ModuleList(type(self).layer(*pair) for pair in pairwise(widths))
         self.widths, self.dropout, self.bare = tuple(widths[1:]), dropout, out_channels is not None
+        self.convs = nn.ModuleList(self._made(*pair) for pair in pairwise(widths))
+
+    def _made(self, in_channels: int, out_channels: int) -> nn.Module:
+        return type(self).layer(in_channels, out_channels)
 
     @property
     def is_deterministic(self) -> bool:
@@ -144,6 +146,48 @@ class GIN(Stack):
     layer = GINLayer
 
 
+class GAT(Stack):
+    """Graph attention network (Velickovic et al. 2018) with one head, equal to ``torch_geometric.nn.models.GAT``.
+
+    Args:
+        in_channels: Features of a node.
+        hidden_channels: Units of a hidden layer.
+        num_layers: Message-passing layers.
+        out_channels: Units of the last layer, which then gives bare logits; None: it is hidden like the others.
+        dropout: Probability of dropping a unit, and in each layer the weight of an edge, in training.
+    """
+
+    layer: Callable[..., nn.Module] = GATLayer
+
+    def _made(self, in_channels: int, out_channels: int) -> nn.Module:
+        return type(self).layer(in_channels, out_channels, self.dropout)
+
+    def forward(self, x: Features, edges: Adjacency | Tensor) -> list[Tensor]:
+        """The latents z1 .. zL of all nodes.
+
+        Args:
+            x: Features ``[N, F]``, dense or sparse.
+            edges: The edges, or their ``edge_index``; weighted ones are refused, as attention has no place for weights.
+        """
+        if isinstance(edges, Adjacency) and edges.edge_weight is not None:
+            raise _weights_refused(self)
+        return super().forward(x, edges)
+
+
+class GATv2(GAT):
+    """The same with scores that rank neighbours anew for each node (Brody et al. 2022): PyG's GAT with ``v2=True``.
+
+    Args:
+        in_channels: Features of a node.
+        hidden_channels: Units of a hidden layer.
+        num_layers: Message-passing layers.
+        out_channels: Units of the last layer, which then gives bare logits; None: it is hidden like the others.
+        dropout: Probability of dropping a unit, and in each layer the weight of an edge, in training.
+    """
+
+    layer = GATv2Layer
+
+
 class GPR(Stack):
     """GPR-GNN (Chien et al. 2021): a multilayer perceptron, whose result H is then spread as ``sum_k g_k A^k H``.
 
@@ -215,7 +259,7 @@ class PyGBackbone(nn.Module):
     Where edges have weights, it is called as ``module(x, edge_index, edge_weight=...)``, and refused if it cannot be.
 
     ReLU is applied to each, as between layers; a layer inside another layer does not count. It runs as PyG runs it,
-    edge by edge and on dense features, without what makes ``GCN``, ``GIN`` and ``SAGE`` fast here.
+    edge by edge and on dense features, without what makes native backbones fast here.
 
     Args:
         module: The model; one without a message-passing layer is refused.
@@ -258,10 +302,7 @@ class PyGBackbone(nn.Module):
             edges = Adjacency(edges, len(dense))
         weights = {} if edges.edge_weight is None else {"edge_weight": edges.edge_weight}
         if weights and not self.supports_edge_weight:
-            raise BackboneError(
-                f"the backbone {type(self.module).__name__} takes no edge weights: choose gcn, gin or sage, or drop "
-                "the weights with graph.unweighted()"
-            )
+            raise _weights_refused(self.module)
         seen: list[Tensor] = []
         token = _SEEN.set(seen)
         try:
@@ -274,12 +315,20 @@ class PyGBackbone(nn.Module):
         return f"PyGBackbone({self.module!r})"
 
 
+def _weights_refused(model: nn.Module) -> BackboneError:
+    return BackboneError(
+        f"the backbone {type(model).__name__} takes no edge weights: choose gcn, gin or sage, or drop the weights with "
+        "graph.unweighted()"
+    )
+
+
 def _keep(layer: nn.Module, inputs: object, output: Tensor) -> None:
     """What a layer calls with its output; outside of ``PyGBackbone`` nobody asks for it."""
     _SEEN.get([]).append(output)
 
 
-NATIVE: dict[str, BackboneFactory] = {"gcn": GCN, "gin": GIN, "gpr": GPR, "sage": SAGE}  # by the name a user types
+# By the name a user types.
+NATIVE: dict[str, BackboneFactory] = {"gat": GAT, "gatv2": GATv2, "gcn": GCN, "gin": GIN, "gpr": GPR, "sage": SAGE}
 
 
 def make_backbone(
@@ -288,14 +337,15 @@ def make_backbone(
     """A backbone, by name or made by a function.
 
     Args:
-        name: ``gcn``, ``sage``, ``gin``, ``gpr``, ``gatv2``, a model of ``torch_geometric.nn.models`` (``gat``, ..), or
-            a function of the other four parameters that makes a module, to be called as ``module(x, edge_index)``.
+        name: ``gcn``, ``sage``, ``gin``, ``gat``, ``gatv2``, ``gpr``, a model of ``torch_geometric.nn.models``
+            (``edgecnn``, ..), or a function of the other four parameters that makes a module, to be called as
+            ``module(x, edge_index)``.
         in_channels: Features of a node.
         hidden_channels: Units of a hidden layer.
         num_layers: Message-passing layers.
         dropout: Probability of dropping a unit, in training.
     """
-    factory = name if not isinstance(name, str) else NATIVE[name] if name in NATIVE else pyg_model(name)
+    factory = name if not isinstance(name, str) else NATIVE.get(name.lower()) or pyg_model(name)
     try:
         module = factory(
             in_channels=in_channels, hidden_channels=hidden_channels, num_layers=num_layers, dropout=dropout
@@ -307,7 +357,7 @@ def make_backbone(
 
 
 def pyg_model(name: str) -> Callable[..., nn.Module]:
-    """The model of ``torch_geometric.nn.models`` with this name, whatever its case; ``gatv2`` is its GAT with v2."""
+    """The model of ``torch_geometric.nn.models`` with this name, whatever its case."""
     from torch_geometric.nn import models
     from torch_geometric.nn.models.basic_gnn import BasicGNN
 
@@ -316,7 +366,6 @@ def pyg_model(name: str) -> Callable[..., nn.Module]:
         for word, made in vars(models).items()
         if isinstance(made, type) and issubclass(made, BasicGNN) and made is not BasicGNN
     }
-    known["gatv2"] = partial(models.GAT, v2=True)
     if name.lower() not in known:
         names = ", ".join([*NATIVE, *sorted(set(known) - {*NATIVE, "graphsage"})])
         raise ValueError(f"unknown backbone {name!r}: choose one of {names}, or give a function that makes one")

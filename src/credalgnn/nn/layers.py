@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from .adjacency import Adjacency, LayerEdges
+from .attention import attend
 from .sparse import SparseMatrix
 
 Features: TypeAlias = Tensor | SparseMatrix
@@ -149,6 +150,62 @@ class GINLayer(MessageLayer):
     def receive(self, received: Tensor, own: Features) -> Tensor:
         out: Tensor = self.second(received.add_(self.first.bias).relu_())
         return out
+
+
+class GATLayer(nn.Module):
+    """Velickovic et al.'s attention with one head; parameters named as in PyG's ``GATConv``.
+
+    In training, weights of edges are dropped, too, as PyG does; an edge that stands there twice is dropped as one.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.lin = nn.Linear(in_channels, out_channels, bias=False)
+        self.att_src = nn.Parameter(torch.empty(1, 1, out_channels))
+        self.att_dst = nn.Parameter(torch.empty(1, 1, out_channels))
+        self.bias = nn.Parameter(torch.empty(out_channels))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for weight in (self.lin.weight, self.att_src.data[0], self.att_dst.data[0]):
+            nn.init.xavier_uniform_(weight)
+        nn.init.zeros_(self.bias)
+
+    def forward(self, x: Features, edges: Adjacency | LayerEdges) -> Tensor:
+        looped, dropout = edges.looped, self.dropout if self.training else 0.0
+        sent = linear(x, self.lin.weight)
+        own, others = linear(sent[: len(looped)], self.att_dst[0]), linear(sent, self.att_src[0])
+        return attend(looped, own, others, sent.new_ones(1), sent, dropout).add_(self.bias)
+
+
+class GATv2Layer(nn.Module):
+    """Brody et al.'s attention with one head, whose scores are a perceptron's; named as in PyG's ``GATv2Conv``.
+
+    In training, weights of edges are dropped, too, as PyG does; an edge that stands there twice is dropped as one.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.lin_l, self.lin_r = nn.Linear(in_channels, out_channels), nn.Linear(in_channels, out_channels)
+        self.att = nn.Parameter(torch.empty(1, 1, out_channels))
+        self.bias = nn.Parameter(torch.empty(out_channels))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        bound = self.lin_l.in_features**-0.5
+        for lin in (self.lin_l, self.lin_r):
+            nn.init.xavier_uniform_(lin.weight)
+            nn.init.uniform_(lin.bias, -bound, bound)
+        nn.init.xavier_uniform_(self.att.data[0])
+        nn.init.zeros_(self.bias)
+
+    def forward(self, x: Features, edges: Adjacency | LayerEdges) -> Tensor:
+        looped, dropout = edges.looped, self.dropout if self.training else 0.0
+        sent = linear(x, self.lin_l.weight, self.lin_l.bias)
+        own = linear(first_rows(x, len(looped)), self.lin_r.weight, self.lin_r.bias)
+        return attend(looped, own, sent, self.att[0, 0], sent, dropout).add_(self.bias)
 
 
 class LinearLayer(nn.Module):

@@ -91,6 +91,19 @@ class SparseMatrix:
         """The transpose; made once."""
         return self._transposed
 
+    @cached_property
+    def _numbered(self) -> SparseMatrix:
+        """The transpose, with the number that each entry has here in the place of its value."""
+        return self.with_values(torch.arange(self.nnz, dtype=self.starts.dtype, device=self.device)).t()
+
+    def transposed_with(self, values: Tensor) -> SparseMatrix:
+        """The transpose of the matrix with other values; its places are found once, and kept.
+
+        Args:
+            values: An entry for each stored one of this matrix.
+        """
+        return self._numbered.with_values(values.index_select(0, self._numbered.values))
+
     def to(self, device: torch.device | str) -> SparseMatrix:
         """The matrix on another device.
 
@@ -110,7 +123,7 @@ class SparseMatrix:
         begins = self.starts[nodes].long()
         counts = self.starts[nodes + 1].long() - begins
         starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        if _is_compiled(self.device):
+        if has_kernels(self.device):
             from ._spmm import gather_rows
 
             columns, values = (part.new_empty(int(starts[-1])) for part in (self.columns, self.values))
@@ -136,7 +149,7 @@ class SparseMatrix:
 
     def row_sums(self) -> Tensor:
         """The sum of each row ``[R]``."""
-        return self.values.new_zeros(self.shape[0]).index_add_(0, self._row_numbers(), self.values)
+        return self.values.new_zeros(self.shape[0]).index_add_(0, self.row_numbers(), self.values)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> SparseMatrix:
         """The matrix with its stored values changed, e.g. to another dtype, and zeros left as they are.
@@ -144,14 +157,24 @@ class SparseMatrix:
         Args:
             change: A function of all stored values.
         """
-        return SparseMatrix(self.starts, self.columns, change(self.values), self.shape)
+        return self.with_values(change(self.values))
+
+    def with_values(self, values: Tensor) -> SparseMatrix:
+        """A matrix with other values at the same places.
+
+        Args:
+            values: An entry for each stored one.
+        """
+        made = SparseMatrix(self.starts, self.columns, values, self.shape)
+        made._cuts = self._cuts  # which are of the places alone
+        return made
 
     def to_dense(self) -> Tensor:
         """The matrix as a dense tensor."""
-        places = self._row_numbers(), self.columns.long()
+        places = self.row_numbers(), self.columns.long()
         return self.values.new_zeros(self.shape).index_put_(places, self.values, accumulate=True)
 
-    def _row_numbers(self) -> Tensor:
+    def row_numbers(self) -> Tensor:
         """The row of each stored entry."""
         return torch.repeat_interleave(torch.arange(self.shape[0], device=self.device), self.starts.diff().long())
 
@@ -196,11 +219,6 @@ class _Product(torch.autograd.Function):
         return ctx.matrix.t() @ gradient, None
 
 
-def _is_compiled(device: torch.device) -> bool:
-    """Whether there are kernels for a device."""
-    return device.type == "cpu" and find_spec("numba") is not None
-
-
 def _bits(tensor: Tensor) -> Any:
     """The memory of a tensor as whole numbers of its width: whoever copies them needs no kernel for each dtype."""
     array = tensor.numpy()
@@ -208,21 +226,40 @@ def _bits(tensor: Tensor) -> Any:
 
 
 def _multiply(matrix: SparseMatrix, dense: Tensor) -> Tensor:
-    if not _is_compiled(dense.device):
+    if not has_kernels(dense.device):
         return matrix._torch().to(dense.dtype) @ dense
     from ._spmm import multiply_rows
 
-    kernel: Any = multiply_rows
     out = torch.empty(matrix.shape[0], dense.shape[1], dtype=dense.dtype)
-    values = matrix.values if matrix.values.dtype == dense.dtype else matrix.values.to(dense.dtype)
-    arrays: Any = [x.numpy() for x in (matrix.starts, matrix.columns, values, dense.detach().contiguous(), out)]
+    by_rows(multiply_rows, matrix, dense.shape[1], matrix.values.to(dense.dtype), dense, out)
+    return out
+
+
+def has_kernels(device: torch.device) -> bool:
+    """Whether kernels are compiled for a device; where not, torch does their work.
+
+    Args:
+        device: Of the tensors.
+    """
+    return device.type == "cpu" and find_spec("numba") is not None
+
+
+def by_rows(kernel: Any, matrix: SparseMatrix, width: int, *tensors: Tensor) -> None:
+    """Call a kernel for all rows of a matrix: in one go, or in several threads where there is enough to do.
+
+    Args:
+        kernel: Takes the matrix's starts and columns, the tensors as arrays, the first row and the one behind the last.
+        matrix: On the CPU.
+        width: Numbers that the kernel looks at for each entry.
+        tensors: The other arguments; those to be filled must be contiguous.
+    """
+    arrays = [x.detach().contiguous().numpy() for x in (matrix.starts, matrix.columns, *tensors)]
     threads = torch.get_num_threads()
-    if threads == 1 or matrix.nnz * dense.shape[1] < FEW:
+    if threads == 1 or matrix.nnz * width < FEW:
         kernel(*arrays, 0, matrix.shape[0])
-        return out
+        return
     cuts = matrix.cuts(4 * threads)
     list(_pool(os.getpid(), threads).map(lambda first, last: kernel(*arrays, first, last), cuts, cuts[1:]))
-    return out
 
 
 @cache
