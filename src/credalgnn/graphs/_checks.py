@@ -20,6 +20,7 @@ with warnings.catch_warnings():  # torch says once per process that CSR is in be
 
 
 MOST_FEATURES = 2**31 - 1  # columns are numbered in 32 bits
+ROWS = 1 << 13  # of texts looked at together: they stay in the processor's cache
 
 
 def checked_features(value: Any) -> Tensor:
@@ -223,9 +224,10 @@ def checked_ids(value: Sequence[Any] | NDArray[Any] | None, nodes: int) -> NDArr
     ids = np.asarray(value)
     if ids.shape != (nodes,):
         raise GraphError(f"{ids.shape[0] if ids.ndim else 1} node ids for {nodes} nodes: one id a node")
-    ids = ids.astype(np.int64) if ids.dtype.kind in "iu" else ids.astype(np.str_)
+    taken = ids.flags.owndata and not ids.flags.writeable  # by an earlier check: nobody writes to it any more
+    ids = ids.astype(np.int64 if ids.dtype.kind in "iu" else np.str_, copy=not taken)
     ids.flags.writeable = False
-    if (ids[1:] > ids[:-1]).all():
+    if (ids[1:] > ids[:-1]).all() or (len(ids) >= ROWS and ids.dtype.kind == "U" and _keys_differ(ids)):
         return ids
     ordered = np.sort(ids)
     if (ordered[1:] == ordered[:-1]).any():
@@ -234,6 +236,19 @@ def checked_ids(value: Sequence[Any] | NDArray[Any] | None, nodes: int) -> NDArr
         first, second = sorted((int(order[twice[0]]), int(order[twice[0] + 1])))
         raise GraphError(f"node id {ids[first]!s} stands twice, in rows {first} and {second}: ids must be unique")
     return ids
+
+
+def _keys_differ(texts: NDArray[np.str_]) -> bool:
+    """Whether 64 bits made of each text differ: quicker than to sort texts, all of which differ then; else some may."""
+    keys, codes = np.zeros(len(texts), np.uint64), texts.view(np.uint32).reshape(len(texts), -1)
+    for first in range(0, len(texts), ROWS):
+        part = keys[first : first + ROWS]
+        for characters in codes[first : first + ROWS].T:
+            part ^= characters
+            part *= np.uint64(0x9E3779B97F4A7C15)
+            part ^= part >> np.uint64(29)
+    keys.sort()
+    return bool((keys[1:] != keys[:-1]).all())
 
 
 def checked_feature_names(value: Sequence[str] | None, features: int) -> tuple[str, ...] | None:

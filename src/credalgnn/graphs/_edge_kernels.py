@@ -8,7 +8,7 @@ import numpy as np
 
 from .._compiling import INNER, kernel
 
-BLOCK = 256  # texts that are looked up at a time
+BLOCK = 256  # texts that are put into a table or looked up there at a time
 SHORT = 24  # edges into a node that are sorted by insertion
 
 
@@ -176,13 +176,19 @@ def index_texts(offsets: Any, data: Any, table: Any) -> None:
         table: Zeros, as many as a power of two, more than there are texts. An entry gets the number of a text plus one
             in its lower half and 32 bits of its hash in the upper.
     """
-    mask = np.uint64(len(table) - 1)
-    for at in range(len(offsets) - 1):
-        hashed = _hashed(offsets, data, at)
-        place = hashed & mask
-        while table[place]:
-            place = (place + np.uint64(1)) & mask
-        table[place] = (hashed & np.uint64(0xFFFFFFFF00000000)) | np.uint64(at + 1)
+    mask, upper = np.uint64(len(table) - 1), np.uint64(0xFFFFFFFF00000000)
+    hashes, entries = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint64)
+    for first in range(0, len(offsets) - 1, BLOCK):
+        count = min(BLOCK, len(offsets) - 1 - first)
+        for at in range(count):
+            hashes[at] = _hashed(offsets, data, first + at)
+        for at in range(count):
+            entries[at] = table[hashes[at] & mask]  # brings what is around them, many at a time
+        for at in range(count):
+            place = hashes[at] & mask
+            while table[place]:
+                place = (place + np.uint64(1)) & mask
+            table[place] = (hashes[at] & upper) | np.uint64(first + at + 1)
 
 
 @kernel(**INNER)
@@ -197,7 +203,9 @@ def _candidate(table: Any, place: Any, hashed: Any) -> Any:
 @kernel(**INNER)
 def _extent(offsets: Any, entry: Any) -> Any:
     """Where the text of an entry begins and ends; of an empty entry some text's."""
-    number = np.uint64(max(np.int64(entry & np.uint64(0xFFFFFFFF)) - 1, 0))
+    number = entry & np.uint64(0xFFFFFFFF)
+    if number:
+        number -= np.uint64(1)
     return np.uint64(offsets[number]), np.uint64(offsets[number + np.uint64(1)])
 
 

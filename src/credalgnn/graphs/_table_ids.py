@@ -1,4 +1,4 @@
-"""Ids of nodes in tables: whether they are text that spells numbers, stand twice, and where the ends of edges are."""
+"""Ids of nodes in tables: whether they are text that spells numbers, as arrays, and where the ends of edges are."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ._table_files import pyarrow_modules
 
 MANY = 1 << 20  # texts that are looked up, from which on a hash table of one's own is quicker
+ROWS = 1 << 11  # of texts taken apart at a time: they stay in the processor's cache
 ROOM = 2  # a table of all numbers between two ids may have so many entries for each id that is there or is asked for
 
 
@@ -33,25 +34,28 @@ def as_numbers(array: Any) -> Any:
     return numbers if pc.all(pc.equal(numbers.cast(pa.string()), array)).as_py() else None
 
 
-def stand_twice(array: Any) -> bool:
-    """Whether an id stands in an array twice.
+def as_array(array: Any) -> NDArray[Any]:
+    """Ids as a numpy array of whole numbers or texts.
 
     Args:
-        array: A pyarrow array, int64 or strings.
+        array: A pyarrow array, int64 or strings, none of them missing.
     """
     pa, pc = pyarrow_modules()
-    if not pa.types.is_integer(array.type):
-        return bool(pc.count_distinct(array).as_py() < len(array))
-    ids = array.to_numpy()
-    if len(ids) < 2 or (ids[1:] > ids[:-1]).all():
-        return False
-    low, span = _range(ids)
-    if span > 8 * ROOM * len(ids):  # a byte an entry
-        ids = np.sort(ids)
-        return bool((ids[1:] == ids[:-1]).any())
-    seen = np.zeros(span, np.bool_)
-    seen[ids - low] = True
-    return bool(np.count_nonzero(seen) < len(ids))
+    if pa.types.is_integer(array.type) or len(array) < MANY:  # a long text among few would be all that there is
+        return np.asarray(array.to_numpy(zero_copy_only=False))
+    offsets, data = text_buffers(array)
+    lengths = pc.utf8_length(array).to_numpy()
+    texts = np.zeros(len(array), f"U{max(1, lengths.max())}")
+    codes = texts.view(np.uint32)
+    for first in range(0, len(array), ROWS):
+        part = lengths[first : first + ROWS]
+        begin, end = offsets[first], offsets[first + len(part)]
+        # Behind each text is room for what the longest one has more: so far are its characters moved.
+        moved = np.arange(first, first + len(part)) * (len(codes) // len(texts)) - (np.cumsum(part) - part)
+        characters = np.frombuffer(data[begin:end].tobytes().decode().encode("utf-32-le"), np.dtype("<u4"))
+        codes[np.repeat(moved, part) + np.arange(len(characters))] = characters
+    texts.flags.writeable = False
+    return texts
 
 
 def positions(ids: Sequence[Any], ends: Sequence[Any]) -> NDArray[np.int64]:
