@@ -144,7 +144,7 @@ def _check_finite_sparse(matrix: Tensor) -> None:
 
 
 def checked_edges(value: Any, nodes: int, edgeless: bool = False) -> Tensor:
-    edges = as_tensor(value, "edge_index")
+    edges = given = as_tensor(value, "edge_index")
     if edges.dim() != 2 or edges.shape[0] != 2:
         hint = ": transpose it" if edges.dim() == 2 and edges.shape[1] == 2 else ""
         raise GraphError(f"edge_index has shape {list(edges.shape)}, but [2, edges] is wanted{hint}")
@@ -160,7 +160,8 @@ def checked_edges(value: Any, nodes: int, edgeless: bool = False) -> Tensor:
         number = int(bad.any(0).nonzero()[0])
         end = int(edges[:, number][bad[:, number]][0])
         raise GraphError(f"edge {number} ends at node {end}, but nodes are numbered 0..{nodes - 1}")
-    return edges.contiguous().clone()
+    edges = edges.contiguous()
+    return edges.clone() if edges.data_ptr() == given.data_ptr() else edges  # never what somebody else may change
 
 
 def checked_labels(value: Any, nodes: int, names: Sequence[str] | None) -> Tensor:
@@ -224,18 +225,26 @@ def checked_ids(value: Sequence[Any] | NDArray[Any] | None, nodes: int) -> NDArr
     ids = np.asarray(value)
     if ids.shape != (nodes,):
         raise GraphError(f"{ids.shape[0] if ids.ndim else 1} node ids for {nodes} nodes: one id a node")
-    taken = ids.flags.owndata and not ids.flags.writeable  # by an earlier check: nobody writes to it any more
-    ids = ids.astype(np.int64 if ids.dtype.kind in "iu" else np.str_, copy=not taken)
+    ids = ids.astype(np.int64) if ids.dtype.kind in "iu" else ids.astype(np.str_)
     ids.flags.writeable = False
+    check_unique(ids)
+    return ids
+
+
+def check_unique(ids: NDArray[Any]) -> None:
+    """Refuse ids of which one stands twice.
+
+    Args:
+        ids: Whole numbers or texts.
+    """
     if (ids[1:] > ids[:-1]).all() or (len(ids) >= ROWS and ids.dtype.kind == "U" and _keys_differ(ids)):
-        return ids
+        return
     ordered = np.sort(ids)
     if (ordered[1:] == ordered[:-1]).any():
         order = np.argsort(ids, kind="stable")
         twice = np.flatnonzero(ids[order][1:] == ids[order][:-1])
         first, second = sorted((int(order[twice[0]]), int(order[twice[0] + 1])))
         raise GraphError(f"node id {ids[first]!s} stands twice, in rows {first} and {second}: ids must be unique")
-    return ids
 
 
 def _keys_differ(texts: NDArray[np.str_]) -> bool:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ._checks import checked_ids
+from ._checks import check_unique
 from ._table_columns import id_pieces, ids_of, is_number, labels_of, merged_labels, numbers_of, parts_of
 from ._table_edges import Links, both_ways, warn_of_one_way, without
 from ._table_files import NamedTable, pyarrow_modules, read_table
@@ -230,12 +230,12 @@ def _joined(
         if piece.type != kind:
             kinds = f"{_place(*place)} holds {piece.type}, {_place(tables[-1], id)} {kind}"
             raise GraphError(f"ids of two types: {kinds}; write them as one, so that 7 and 007 stay apart")
-    known = [pa.concat_arrays(each) for each in pieces[: len(tables)]]
+    known = [each[0] if len(each) == 1 else pa.concat_arrays(each) for each in pieces[: len(tables)]]
     ids = [as_array(array) for array in known]
     for table, array in zip(tables, ids, strict=True):
         try:
-            checked_ids(array, len(array))
-        except GraphError as error:  # says which stands twice
+            check_unique(array)
+        except GraphError as error:
             raise GraphError(f"{_place(table, id)}: {error}") from None
     if len(tables) == 2:
         replaced = pc.is_in(known[0], value_set=known[1])
