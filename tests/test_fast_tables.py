@@ -127,7 +127,7 @@ ODD = [
 
 
 def write_odd(folder: Path, nodes: list[str], edges: list[tuple[str, str]]) -> tuple[Path, Path]:
-    """Tables that Python's csv module writes, of several of the blocks that pyarrow reads, across whose ends fields lie."""
+    """Tables that Python's csv module writes: pyarrow reads them in several blocks, across whose ends fields lie."""
     tables: dict[str, list[tuple[str, ...]]] = {
         "nodes": [("id", "label", "x"), *((name, str(row % 2), str(row + 1)) for row, name in enumerate(nodes))],
         "edges": [("source", "target"), *edges],
