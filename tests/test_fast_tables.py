@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from credalgnn.graphs import Graph, GraphError, _edge_kernels, _table_ids
+from credalgnn.graphs import Graph, GraphError, GraphWarning, _checks, _edge_kernels, _table_ids
 from credalgnn.graphs.tables import Columns, read_tables
 
 RNG = np.random.default_rng(3)
@@ -73,7 +74,7 @@ def test_many_texts_are_found_in_an_index_of_bytes(alike: bool, monkeypatch: pyt
     asked = [*rng.choice(ids, 1500).tolist(), "nobody", "", "ab" * 40, *ids]
     if alike:  # nothing but the bytes tells them apart
         monkeypatch.setattr(_edge_kernels, "_hashed", lambda offsets, data, at: np.uint64(5 << 32))
-        for name in ("index_texts", "find_texts"):
+        for name in ("_candidate", "_extent", "_same", "index_texts", "find_texts"):
             monkeypatch.setattr(_edge_kernels, name, getattr(_edge_kernels, name).py_func)
         ids, asked = ids[:60], [name for name in asked[:200] if name in {*ids[:60]}] + ["nobody"]
     number = {name: row for row, name in enumerate(ids)}
@@ -117,3 +118,100 @@ def test_large_features_whose_sum_overflows_are_finite() -> None:
         features[5, 1] = wrong
         with pytest.raises(GraphError, match="row 5, column 1"):
             Graph(features, [[0], [1]])
+
+
+ODD = [
+    'say "hi"', "a,b", "two\nlines", "two\r\nlines", "n1", "n 1", " n1", "n1 ", "N1", "né", "ne\u0301", "日本", "😀",
+    "007", "7", "+7", "long" * 200, "x" * 255, "x" * 256,
+]  # fmt: skip
+
+
+def write_odd(folder: Path, nodes: list[str], edges: list[tuple[str, str]]) -> tuple[Path, Path]:
+    """Tables that Python's csv module writes: pyarrow reads them in several blocks, across whose ends fields lie."""
+    tables: dict[str, list[tuple[str, ...]]] = {
+        "nodes": [("id", "label", "x"), *((name, str(row % 2), str(row + 1)) for row, name in enumerate(nodes))],
+        "edges": [("source", "target"), *edges],
+    }
+    for role, lines in tables.items():
+        with (folder / f"{role}.csv").open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows(lines)
+    assert (folder / "edges.csv").stat().st_size > 2 << 20
+    return folder / "nodes.csv", folder / "edges.csv"
+
+
+@pytest.fixture
+def odd(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[tuple[str, str]]]:
+    """Ids with whatever a field may hold, and edges; many texts to those who count them, so that all ways are taken."""
+    for module, name, few in ((_table_ids, "MANY", 1), (_table_ids, "ROWS", 7), (_checks, "ROWS", 7)):
+        monkeypatch.setattr(module, name, few)
+    ids = [*ODD, *(f"{text}{number}" for number in range(60) for text in ODD[4:])]
+    ends = np.random.default_rng(11).choice(np.array(ids, object), (40_000, 2))
+    return ids, [(source, target) for source, target in ends.tolist()]
+
+
+def test_odd_texts_are_those_that_the_csv_module_reads(
+    odd: tuple[list[str], list[tuple[str, str]]], tmp_path: Path
+) -> None:
+    paths = write_odd(tmp_path, *odd)
+    rows = []
+    for path in paths:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows.append(list(csv.reader(file))[1:])
+    ids = [row[0] for row in rows[0]]
+    graph = Graph.from_tables(*paths)
+    assert graph.node_ids is not None
+    assert graph.node_ids.tolist() == ids == odd[0]
+    assert graph.node_ids.dtype == np.array(ids).dtype
+    assert graph.edge_index.T.tolist() == [list(edge) for edge in naive(ids, [(s, t) for s, t in rows[1]], False)]
+
+
+@pytest.mark.parametrize("row", [0, 1, 9_999, 39_999])
+def test_rows_are_counted_over_all_blocks(
+    row: int, odd: tuple[list[str], list[tuple[str, str]]], tmp_path: Path
+) -> None:
+    nodes, edges = odd
+    for wrong, words in (("", "column target: row {} has no id"), ("n1  ", "row {}: target 'n1  ' is not the id of")):
+        changed = [*edges[:row], (edges[row][0], wrong), *edges[row + 1 :]]
+        with pytest.raises(GraphError, match=words.format(row)):
+            Graph.from_tables(*write_odd(tmp_path, nodes, changed))
+
+
+@pytest.mark.parametrize(("again", "rows"), [(-1, (5, 918)), (6, (5, 6))])
+def test_odd_texts_that_stand_twice_are_named(
+    again: int, rows: tuple[int, int], odd: tuple[list[str], list[tuple[str, str]]], tmp_path: Path
+) -> None:
+    nodes = list(odd[0])
+    nodes[again] = nodes[5]
+    with pytest.raises(
+        GraphError, match=r"nodes.csv, column id: node id n 1 stands twice, in rows {} and {}: ".format(*rows)
+    ):
+        Graph.from_tables(*write_odd(tmp_path, nodes, odd[1]))
+
+
+def test_numbers_are_texts_if_the_last_of_all_blocks_is_none(tmp_path: Path) -> None:
+    ids = [str(number) for number in range(10**17, 10**17 + 200)]
+    edges = [(ids[row % 199], ids[row % 7]) for row in range(60_000)]
+    for last in ("007", "8"):
+        named = [*ids[:-1], last]
+        graph = Graph.from_tables(*write_odd(tmp_path, named, [*edges, (last, ids[0])]))
+        assert graph.node_ids is not None
+        assert graph.node_ids.tolist() == (named if last == "007" else [int(name) for name in named])
+        assert graph.edge_index[:, -1].tolist() == [199, 0]
+
+
+def test_pairs_of_many_nodes_are_told_apart() -> None:
+    """The square of their number is more than 32 bits hold."""
+    count, rng = 70_000, np.random.default_rng(13)
+    nodes = pa.table({"id": range(count), "label": [row % 2 for row in range(count)], "x": np.arange(count) + 1.0})
+    ends = rng.integers(count, size=(5_000, 2))
+    edges = [*map(tuple, ends.tolist()), *map(tuple, ends[:500, ::-1].tolist()), *map(tuple, ends[:500].tolist())]
+    table = pa.table({"source": [s for s, _ in edges], "target": [t for _, t in edges]})
+    read = read_tables(nodes, table, Columns(), undirected=True)
+    assert read.graph.edge_index.T.tolist() == [list(edge) for edge in naive(list(range(count)), edges, True)]
+    options: Any = {"encoder": read.encoder, "class_names": read.graph.class_names}
+    with pytest.warns(GraphWarning):  # all nodes, and the edges of the first 1,000 rows, are given twice
+        both = read_tables(nodes, table.slice(0, 1_000), Columns(), context=(nodes, table), **options).graph
+    again = set(edges[:1_000])
+    assert both.edge_index.T.tolist() == [
+        list(edge) for edge in [*(e for e in edges if e not in again), *edges[:1_000]]
+    ]

@@ -20,6 +20,7 @@ with warnings.catch_warnings():  # torch says once per process that CSR is in be
 
 
 MOST_FEATURES = 2**31 - 1  # columns are numbered in 32 bits
+ROWS = 1 << 13  # of texts looked at together: they stay in the processor's cache
 
 
 def checked_features(value: Any) -> Tensor:
@@ -143,7 +144,7 @@ def _check_finite_sparse(matrix: Tensor) -> None:
 
 
 def checked_edges(value: Any, nodes: int, edgeless: bool = False) -> Tensor:
-    edges = as_tensor(value, "edge_index")
+    edges = given = as_tensor(value, "edge_index")
     if edges.dim() != 2 or edges.shape[0] != 2:
         hint = ": transpose it" if edges.dim() == 2 and edges.shape[1] == 2 else ""
         raise GraphError(f"edge_index has shape {list(edges.shape)}, but [2, edges] is wanted{hint}")
@@ -159,7 +160,8 @@ def checked_edges(value: Any, nodes: int, edgeless: bool = False) -> Tensor:
         number = int(bad.any(0).nonzero()[0])
         end = int(edges[:, number][bad[:, number]][0])
         raise GraphError(f"edge {number} ends at node {end}, but nodes are numbered 0..{nodes - 1}")
-    return edges.contiguous().clone()
+    edges = edges.contiguous()
+    return edges.clone() if edges.data_ptr() == given.data_ptr() else edges  # never what somebody else may change
 
 
 def checked_labels(value: Any, nodes: int, names: Sequence[str] | None) -> Tensor:
@@ -225,15 +227,37 @@ def checked_ids(value: Sequence[Any] | NDArray[Any] | None, nodes: int) -> NDArr
         raise GraphError(f"{ids.shape[0] if ids.ndim else 1} node ids for {nodes} nodes: one id a node")
     ids = ids.astype(np.int64) if ids.dtype.kind in "iu" else ids.astype(np.str_)
     ids.flags.writeable = False
-    if (ids[1:] > ids[:-1]).all():
-        return ids
+    check_unique(ids)
+    return ids
+
+
+def check_unique(ids: NDArray[Any]) -> None:
+    """Refuse ids of which one stands twice.
+
+    Args:
+        ids: Whole numbers or texts.
+    """
+    if (ids[1:] > ids[:-1]).all() or (len(ids) >= ROWS and ids.dtype.kind == "U" and _keys_differ(ids)):
+        return
     ordered = np.sort(ids)
     if (ordered[1:] == ordered[:-1]).any():
         order = np.argsort(ids, kind="stable")
         twice = np.flatnonzero(ids[order][1:] == ids[order][:-1])
         first, second = sorted((int(order[twice[0]]), int(order[twice[0] + 1])))
         raise GraphError(f"node id {ids[first]!s} stands twice, in rows {first} and {second}: ids must be unique")
-    return ids
+
+
+def _keys_differ(texts: NDArray[np.str_]) -> bool:
+    """Whether 64 bits made of each text differ: quicker than to sort texts, all of which differ then; else some may."""
+    keys, codes = np.zeros(len(texts), np.uint64), texts.view(np.uint32).reshape(len(texts), -1)
+    for first in range(0, len(texts), ROWS):
+        part = keys[first : first + ROWS]
+        for characters in codes[first : first + ROWS].T:
+            part ^= characters
+            part *= np.uint64(0x9E3779B97F4A7C15)
+            part ^= part >> np.uint64(29)
+    keys.sort()
+    return bool((keys[1:] != keys[:-1]).all())
 
 
 def checked_feature_names(value: Sequence[str] | None, features: int) -> tuple[str, ...] | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._compiling import INNER, kernel
 
-BLOCK = 256  # texts that are looked up at a time
+BLOCK = 256  # texts that are put into a table or looked up there at a time
 SHORT = 24  # edges into a node that are sorted by insertion
 
 
@@ -145,10 +145,11 @@ def count_alike(starts: Any, sources: Any, first: Any, labels: Any, known: Any, 
 @kernel(**INNER)
 def _hashed(offsets: Any, data: Any, at: Any) -> Any:
     """64 bits that look random, of one text."""
+    begin, end = np.uint64(offsets[at]), np.uint64(offsets[at + 1])  # without a sign, else -1 may be the last place
     value = np.uint64(0xCBF29CE484222325)
-    for place in range(offsets[at], offsets[at + 1]):
+    for place in range(begin, end):
         value = (value ^ np.uint64(data[place])) * np.uint64(0x100000001B3)
-    return _mixed(value, offsets[at + 1] - offsets[at])
+    return _mixed(value, end - begin)
 
 
 @kernel()
@@ -175,13 +176,46 @@ def index_texts(offsets: Any, data: Any, table: Any) -> None:
         table: Zeros, as many as a power of two, more than there are texts. An entry gets the number of a text plus one
             in its lower half and 32 bits of its hash in the upper.
     """
+    mask, upper = np.uint64(len(table) - 1), np.uint64(0xFFFFFFFF00000000)
+    hashes, entries = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint64)
+    for first in range(0, len(offsets) - 1, BLOCK):
+        count = min(BLOCK, len(offsets) - 1 - first)
+        for at in range(count):
+            hashes[at] = _hashed(offsets, data, first + at)
+        for at in range(count):
+            entries[at] = table[hashes[at] & mask]  # brings what is around them, many at a time
+        for at in range(count):
+            place = hashes[at] & mask
+            while table[place]:
+                place = (place + np.uint64(1)) & mask
+            table[place] = (hashes[at] & upper) | np.uint64(first + at + 1)
+
+
+@kernel(**INNER)
+def _candidate(table: Any, place: Any, hashed: Any) -> Any:
+    """Where from a place of a hash table on an entry has 32 bits of a hash, or there is none."""
     mask = np.uint64(len(table) - 1)
-    for at in range(len(offsets) - 1):
-        hashed = _hashed(offsets, data, at)
-        place = hashed & mask
-        while table[place]:
-            place = (place + np.uint64(1)) & mask
-        table[place] = (hashed & np.uint64(0xFFFFFFFF00000000)) | np.uint64(at + 1)
+    while table[place] and (table[place] ^ hashed) >> np.uint64(32):
+        place = (place + np.uint64(1)) & mask
+    return place
+
+
+@kernel(**INNER)
+def _extent(offsets: Any, entry: Any) -> Any:
+    """Where the text of an entry begins and ends; of an empty entry some text's."""
+    number = entry & np.uint64(0xFFFFFFFF)
+    if number:
+        number -= np.uint64(1)
+    return np.uint64(offsets[number]), np.uint64(offsets[number + np.uint64(1)])
+
+
+@kernel(**INNER)
+def _same(data: Any, begin: Any, known: Any, other: Any, size: Any) -> Any:
+    """Whether so many bytes are the same."""
+    byte = np.uint64(0)
+    while byte < size and data[begin + byte] == known[other + byte]:
+        byte += np.uint64(1)
+    return byte == size
 
 
 @kernel()
@@ -196,37 +230,32 @@ def find_texts(offsets: Any, data: Any, table: Any, known_offsets: Any, known: A
         known: The bytes of all texts of the table.
         found: Gets the number of each text, -1 for those that are not there.
     """
-    mask, upper = np.uint64(len(table) - 1), np.uint64(0xFFFFFFFF00000000)
-    hashes, entries = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint64)
-    begins, heads = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.uint8)
+    mask = np.uint64(len(table) - 1)
+    hashes, places, entries = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint64)
+    begins, ends, heads = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint8)
     for first in range(0, len(found), BLOCK):  # step by step, so that the memory is asked for many texts at a time
         count = min(BLOCK, len(found) - first)
         for at in range(count):
             hashes[at] = _hashed(offsets, data, first + at)
         for at in range(count):
-            entries[at] = table[hashes[at] & mask]
+            entries[at] = table[hashes[at] & mask]  # brings those next to it, which may be the one that is wanted
         for at in range(count):
-            begins[at] = known_offsets[max(np.int64(entries[at] & ~upper) - 1, 0)]
+            places[at] = _candidate(table, hashes[at] & mask, hashes[at])
+            entries[at] = table[places[at]]
+        for at in range(count):
+            begins[at], ends[at] = _extent(known_offsets, entries[at])
         for at in range(count):
             heads[at] = known[begins[at]] if begins[at] < len(known) else 0  # brings the others, which are next to it
         for at in range(count):
-            begin, size = offsets[first + at], offsets[first + at + 1] - offsets[first + at]
-            place, entry = hashes[at] & mask, entries[at]
-            number, other = np.int64(entry & ~upper) - 1, begins[at]
+            begin, end = np.uint64(offsets[first + at]), np.uint64(offsets[first + at + 1])
             found[first + at] = -1
-            while entry:
-                if entry & upper == hashes[at] & upper and known_offsets[number + 1] - other == size:
-                    same, byte = True, 0
-                    while same and byte < size:
-                        same = data[begin + byte] == known[other + byte]
-                        byte += 1
-                    if same:
-                        found[first + at] = number
-                        break
-                place = (place + np.uint64(1)) & mask
-                entry = table[place]
-                number = np.int64(entry & ~upper) - 1
-                other = np.int64(known_offsets[max(number, 0)])
+            while entries[at]:
+                if ends[at] - begins[at] == end - begin and _same(data, begin, known, begins[at], end - begin):
+                    found[first + at] = np.int64(entries[at] & np.uint64(0xFFFFFFFF)) - 1
+                    break
+                places[at] = _candidate(table, (places[at] + np.uint64(1)) & mask, hashes[at])
+                entries[at] = table[places[at]]
+                begins[at], ends[at] = _extent(known_offsets, entries[at])
 
 
 @kernel()

@@ -36,6 +36,20 @@ def ids_of(column: Any, name: str, first: int = 0) -> Any:
     raise GraphError(f"{name}: ids must be integers or text, not {array.type}")
 
 
+def id_pieces(column: Any, name: str) -> list[Any]:
+    """Ids as ``ids_of`` gives them, in one array or, where they are text, in as many as there are: none is copied.
+
+    Args:
+        column: A column of a table.
+        name: What it is called in messages.
+    """
+    pa, _ = pyarrow_modules()
+    if not pa.types.is_string(column.type) or not column.num_chunks:
+        return [ids_of(column, name)]
+    firsts = np.cumsum([0, *map(len, column.chunks)]).tolist()
+    return [ids_of(chunk, name, first) for chunk, first in zip(column.chunks, firsts, strict=False)]
+
+
 def is_number(kind: Any) -> bool:
     """Whether a column of this type holds numbers, or true and false, which are 1 and 0."""
     types = pyarrow_modules()[0].types

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from .errors import warn
 
-Links: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float32] | None]  # edge_index and weights
+Ends: TypeAlias = NDArray[np.signedinteger[Any]]  # of 32 bits or 64
+Links: TypeAlias = tuple[Ends, NDArray[np.float32] | None]  # edge_index and weights
 ENOUGH = 100  # edges, none of which would have its counterpart by chance
 
 
@@ -32,7 +33,7 @@ def both_ways(links: Links, count: int) -> Links:
     back[first] = source[first] != target[first]
     back[first[pair]] = False
     rows, turned_rows = np.flatnonzero(there), np.flatnonzero(back)
-    both = np.empty((2, len(rows) + len(turned_rows)), np.int64)
+    both = np.empty((2, len(rows) + len(turned_rows)), source.dtype)
     for ends, one, other in zip(both, (source, target), (target, source), strict=True):
         np.take(one, rows, out=ends[: len(rows)])
         np.take(other, turned_rows, out=ends[len(rows) :])
@@ -40,7 +41,7 @@ def both_ways(links: Links, count: int) -> Links:
 
 
 def _by_pair(
-    source: NDArray[np.int64], target: NDArray[np.int64], count: int
+    source: Ends, target: Ends, count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """The order of edges by unordered pairs of nodes, and where in it what stands.
 
@@ -48,7 +49,7 @@ def _by_pair(
         The order, stable; where each pair begins; which edges go against the first one of their pair, ascending; and
         the number of the pair of each of these.
     """
-    codes = np.minimum(source, target)
+    codes = np.minimum(source, target).astype(np.int64, copy=False)
     codes *= count
     codes += np.maximum(source, target)
     values, order = (part.numpy() for part in torch.sort(torch.from_numpy(codes), stable=True))  # by radix
@@ -88,7 +89,7 @@ def without(old: Links, new: Links, count: int, name: str) -> Links:
         count: How many nodes there are.
         name: The table of the context.
     """
-    codes = [source * count + target for source, target in (old[0], new[0])]
+    codes = [source.astype(np.int64) * count + target for source, target in (old[0], new[0])]
     kept = ~np.isin(codes[0], codes[1])
     if not kept.all():
         warn(f"{name}: {int((~kept).sum()):,} edges stand in the new table of edges, too, and are taken from there")

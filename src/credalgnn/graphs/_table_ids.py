@@ -1,4 +1,4 @@
-"""Ids of nodes in tables: whether they are text that spells numbers, stand twice, and where the ends of edges are."""
+"""Ids of nodes in tables: whether they are text that spells numbers, as arrays, and where the ends of edges are."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ._table_files import pyarrow_modules
 
 MANY = 1 << 20  # texts that are looked up, from which on a hash table of one's own is quicker
+ROWS = 1 << 11  # of texts taken apart at a time: they stay in the processor's cache
 ROOM = 2  # a table of all numbers between two ids may have so many entries for each id that is there or is asked for
 
 
@@ -33,29 +34,35 @@ def as_numbers(array: Any) -> Any:
     return numbers if pc.all(pc.equal(numbers.cast(pa.string()), array)).as_py() else None
 
 
-def stand_twice(array: Any) -> bool:
-    """Whether an id stands in an array twice.
+def as_array(array: Any) -> NDArray[Any]:
+    """Ids as a numpy array of whole numbers or texts.
 
     Args:
-        array: A pyarrow array, int64 or strings.
+        array: A pyarrow array, int64 or strings, none of them missing.
     """
     pa, pc = pyarrow_modules()
-    if not pa.types.is_integer(array.type):
-        return bool(pc.count_distinct(array).as_py() < len(array))
-    ids = array.to_numpy()
-    if len(ids) < 2 or (ids[1:] > ids[:-1]).all():
-        return False
-    low, span = _range(ids)
-    if span > 8 * ROOM * len(ids):  # a byte an entry
-        ids = np.sort(ids)
-        return bool((ids[1:] == ids[:-1]).any())
-    seen = np.zeros(span, np.bool_)
-    seen[ids - low] = True
-    return bool(np.count_nonzero(seen) < len(ids))
+    if pa.types.is_integer(array.type):
+        return np.asarray(array.to_numpy())
+    if len(array) < MANY:
+        return np.asarray(array.to_numpy(zero_copy_only=False).astype(np.str_))
+    offsets, data = text_buffers(array)
+    lengths = pc.utf8_length(array).to_numpy()
+    texts = np.zeros(len(array), f"U{max(1, lengths.max())}")
+    codes = texts.view(np.uint32)
+    for first in range(0, len(array), ROWS):
+        part = lengths[first : first + ROWS]
+        begin, end = offsets[first], offsets[first + len(part)]
+        # Behind each text is room for what the longest one has more: so far are its characters moved.
+        moved = np.arange(first, first + len(part)) * (len(codes) // len(texts)) - (np.cumsum(part) - part)
+        characters = np.frombuffer(data[begin:end].tobytes().decode().encode("utf-32-le"), np.dtype("<u4"))
+        codes[np.repeat(moved, part) + np.arange(len(characters))] = characters
+    return texts
 
 
-def positions(ids: Sequence[Any], ends: Sequence[Any]) -> NDArray[np.int64]:
+def positions(ids: Sequence[Any], ends: Sequence[Any]) -> NDArray[np.signedinteger[Any]]:
     """Where in ``ids``, one array after the other, each of ``ends`` stands, likewise; -1 where it does not.
+
+    Numbers of 32 bits if they hold all that is needed, as there may be hundreds of millions.
 
     Args:
         ids: Pyarrow arrays of ids, of one type, none of which stands there twice.
@@ -70,25 +77,25 @@ def positions(ids: Sequence[Any], ends: Sequence[Any]) -> NDArray[np.int64]:
         return _in_index(ids[0], ends)
     # all ends at once, as the index of millions of ids takes longer than asking it
     position = pc.index_in(pa.concat_arrays(ends), value_set=pa.concat_arrays(ids))
-    numbers: NDArray[np.int64] = pc.fill_null(position, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    numbers: NDArray[np.int32] = pc.fill_null(position, -1).to_numpy(zero_copy_only=False)
     return numbers
 
 
-def _in_index(ids: Any, ends: Sequence[Any]) -> NDArray[np.int64]:
+def _in_index(ids: Any, ends: Sequence[Any]) -> NDArray[np.int32]:
     """Positions of texts, from a hash table of all ids."""
     from ._edge_kernels import find_texts, index_texts  # here, as numba takes long to load
 
     known = text_buffers(ids)
     table = np.zeros(1 << (2 * len(ids)).bit_length(), np.uint64)
     index_texts(*known, table)
-    found, start = np.empty(sum(map(len, ends)), np.int64), 0
+    found, start = np.empty(sum(map(len, ends)), np.int32), 0
     for texts in ends:
         find_texts(*text_buffers(texts), table, *known, found[start : start + len(texts)])
         start += len(texts)
     return found
 
 
-def _in_table(ids: NDArray[np.int64], ends: list[NDArray[np.int64]]) -> NDArray[np.int64] | None:
+def _in_table(ids: NDArray[np.int64], ends: list[NDArray[np.int64]]) -> NDArray[np.signedinteger[Any]] | None:
     """Positions of whole numbers, from a table of all numbers between them; None if that would be too large."""
     count = sum(map(len, ends))
     if not len(ids):
@@ -96,11 +103,13 @@ def _in_table(ids: NDArray[np.int64], ends: list[NDArray[np.int64]]) -> NDArray[
     low, span = _range(ids)
     if span > ROOM * (len(ids) + count):
         return None
+    kind = np.int32 if span < 2**31 else np.int64  # also holds where in the table to look
     table = None
     if span > len(ids) or not (ids[1:] > ids[:-1]).all():  # else they are all numbers from low on, in order
-        table = np.full(span, -1, np.int32 if len(ids) < 2**31 else np.int64)
-        table[ids - low] = np.arange(len(ids), dtype=table.dtype)
-    found, start = np.empty(count, np.int64), 0
+        table = np.full(span, -1, kind)
+        table[ids - low] = np.arange(len(ids), dtype=kind)
+    found: NDArray[np.signedinteger[Any]] = np.empty(count, kind)
+    start = 0
     for numbers in ends:
         part = found[start : start + len(numbers)]
         start += len(numbers)
@@ -109,7 +118,7 @@ def _in_table(ids: NDArray[np.int64], ends: list[NDArray[np.int64]]) -> NDArray[
         else:
             unknown = (numbers < low) | (numbers > low + (span - 1))
             numbers = np.where(unknown, low, numbers)
-        np.subtract(numbers, low, out=part)
+        np.subtract(numbers, low, out=part, casting="same_kind")
         if table is not None:
             part[:] = table[part]
         if unknown is not None:

@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ._checks import checked_ids
-from ._table_columns import ids_of, is_number, labels_of, merged_labels, numbers_of, parts_of
+from ._checks import check_unique
+from ._table_columns import id_pieces, ids_of, is_number, labels_of, merged_labels, numbers_of, parts_of
 from ._table_edges import Links, both_ways, warn_of_one_way, without
 from ._table_files import NamedTable, pyarrow_modules, read_table
-from ._table_ids import as_numbers, positions, stand_twice
+from ._table_ids import as_array, as_numbers, positions
 from .encoding import FeatureEncoder
 from .errors import GraphError, warn
 from .graph import Graph
@@ -84,7 +84,6 @@ def read_graph(nodes: Any, edges: Any, columns: Columns, delimiter: str | None =
     labels, classes = None, None
     if columns.label is not None:
         labels, classes = labels_of(node_table.table[columns.label], f"{node_table.name}, column {columns.label}")
-    ids = ids.to_numpy(zero_copy_only=False)
     return Graph(matrix, ends, labels, ids, classes, feature_names=names, edge_weight=weights)
 
 
@@ -161,7 +160,7 @@ def read_tables(
         matrices[0] if len(matrices) == 1 else _stacked(matrices),
         np.concatenate([ends for ends, _ in joined], 1) if joined else np.zeros((2, 0), np.int64),
         labels,
-        np.concatenate([array.to_numpy(zero_copy_only=False) for array in ids]),
+        ids[0] if len(ids) == 1 else np.concatenate(ids),
         classes,
         feature_names=encoder.feature_names,
         edge_weight=np.concatenate([weights for _, weights in joined]) if any(weighted) else None,
@@ -218,36 +217,38 @@ def _read_edges(edges: Any, role: str, columns: Columns, delimiter: str | None) 
 
 def _joined(
     tables: list[NamedTable], id: str, links: list[tuple[NamedTable, Columns]]
-) -> tuple[list[NamedTable], list[Any], list[Links]]:
+) -> tuple[list[NamedTable], list[NDArray[Any]], list[Links]]:
     """The tables without old rows that a newer table replaces, their ids, and the edges between all of them."""
-    _, pc = pyarrow_modules()
+    pa, pc = pyarrow_modules()
     places = [(table, id) for table in tables]
     places += [(named, end) for named, columns in links for end in (columns.source, columns.target)]
-    arrays = _narrowed(
-        [(table, column, ids_of(table.table[column], _place(table, column))) for table, column in places]
+    pieces = _narrowed(
+        [(table, column, id_pieces(table.table[column], _place(table, column))) for table, column in places]
     )
-    for place, array in zip(places, arrays, strict=True):
-        if array.type != arrays[len(tables) - 1].type:
-            kinds = f"{_place(*place)} holds {array.type}, {_place(tables[-1], id)} {arrays[len(tables) - 1].type}"
+    kind = pieces[len(tables) - 1][0].type
+    for place, (piece, *_) in zip(places, pieces, strict=True):
+        if piece.type != kind:
+            kinds = f"{_place(*place)} holds {piece.type}, {_place(tables[-1], id)} {kind}"
             raise GraphError(f"ids of two types: {kinds}; write them as one, so that 7 and 007 stay apart")
-    ids, ends = arrays[: len(tables)], arrays[len(tables) :]
+    known = [each[0] if len(each) == 1 else pa.concat_arrays(each) for each in pieces[: len(tables)]]
+    ids = [as_array(array) for array in known]
     for table, array in zip(tables, ids, strict=True):
-        if stand_twice(array):
-            try:
-                checked_ids(array.to_numpy(zero_copy_only=False), len(array))  # says which stands twice
-            except GraphError as error:
-                raise GraphError(f"{_place(table, id)}: {error}") from None
+        try:
+            check_unique(array)
+        except GraphError as error:
+            raise GraphError(f"{_place(table, id)}: {error}") from None
     if len(tables) == 2:
-        replaced = pc.is_in(ids[0], value_set=ids[1])
+        replaced = pc.is_in(known[0], value_set=known[1])
         count = pc.sum(replaced).as_py() or 0
         if count:
             warn(f"{tables[0].name}: {count} nodes stand in {tables[1].name}, too, and are taken from there")
             kept = pc.invert(replaced)
             tables = [tables[0]._replace(table=tables[0].table.filter(kept)), tables[1]]
-            ids = [ids[0].filter(kept), ids[1]]
+            known[0], ids[0] = known[0].filter(kept), ids[0][kept.to_numpy(zero_copy_only=False)]
     if not links:
         return tables, ids, []
-    numbers, joined, start = positions(ids, ends), [], 0
+    numbers = positions(known, [piece for each in pieces[len(tables) :] for piece in each])
+    joined, start = [], 0
     for named, columns in links:
         rows = named.table.num_rows
         both = numbers[start : start + 2 * rows].reshape(2, rows)
@@ -271,21 +272,24 @@ def _place(named: NamedTable, column: str) -> str:
     return f"{named.name}, column {column}"
 
 
-def _narrowed(places: list[tuple[NamedTable, str, Any]]) -> list[Any]:
+def _narrowed(places: list[tuple[NamedTable, str, list[Any]]]) -> list[list[Any]]:
     """Ids of text files were read as text: they become numbers if that loses nothing and all other ids are numbers."""
     pa, _ = pyarrow_modules()
-    given = [array for _, _, array in places]
-    arrays = list(given)
-    for at, (named, _, array) in enumerate(places):
-        if pa.types.is_integer(array.type):
+    given = [pieces for _, _, pieces in places]
+    narrow = []
+    for named, _, pieces in places:
+        if pa.types.is_integer(pieces[0].type):
+            narrow.append(pieces)
             continue
         if named.typed:
             return given
-        numbers = as_numbers(array)
-        if numbers is None:
-            return given
-        arrays[at] = numbers
-    return arrays
+        numbers = []
+        for piece in pieces:
+            numbers.append(as_numbers(piece))
+            if numbers[-1] is None:
+                return given
+        narrow.append(numbers)
+    return narrow
 
 
 def _no_features(named: NamedTable, columns: Columns, split: str | None, encoder: FeatureEncoder | None) -> list[str]:
