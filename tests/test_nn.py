@@ -169,6 +169,25 @@ def test_sparse_matrix_from_csr_with_small_indices() -> None:
     assert torch.equal(sparse.t() @ torch.eye(3), expected.t())
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_some_rows_are_those_of_the_dense_matrix(
+    dtype: torch.dtype, index: torch.dtype, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In any order, some twice, empty ones and none at all; indices and values keep their types."""
+    if not compiled:
+        monkeypatch.setattr("credalgnn.nn.sparse.has_kernels", lambda device: False)
+    row, column, value = random_coo(9, 5, 14)
+    made = SparseMatrix.from_coo(row, column, value, (9, 5))
+    matrix = SparseMatrix(made.starts.to(index), made.columns.to(index), made.values.to(dtype), made.shape)
+    assert (matrix.starts.diff() == 0).any()
+    for nodes in ([8, 0, 3, 3, *range(9)], []):
+        found = matrix.rows(torch.tensor(nodes, dtype=torch.long))
+        assert torch.equal(found.to_dense(), matrix.to_dense()[nodes])
+        assert (found.starts.dtype, found.columns.dtype, found.values.dtype) == (index, index, dtype)
+
+
 def test_sparse_transpose_is_kept() -> None:
     matrix = SparseMatrix.from_coo(*random_coo(6, 4, 10), (6, 4))
     assert matrix.t() is matrix.t()
