@@ -144,6 +144,8 @@ def main() -> None:
     parser.add_argument("--one", nargs=2, metavar=("FOLDER", "HOW"), help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, default=0.0, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.best is not None and len(args.graphs) > 1:
+        parser.error("--best is of one graph: name it, as in --graphs patents")
     if args.one:
         measure(Path(args.one[0]), args.one[1], args.epochs, args.until)
         return
@@ -169,8 +171,9 @@ def main() -> None:
             how: next((s for s, value in result.get("curve", []) if value <= wanted), float("nan"))
             for how, result in results.items()
         }
-        cells = " | ".join(f"{reached[how]:,.1f}, {result.get('peak', 0):.1f}" for how, result in results.items())
-        print(f"| {name} | {best:.4f} | {cells} | {reached['full'] / reached['sampled']:.1f} |", flush=True)
+        cells = [f"{reached[how]:,.1f}, {result['peak']:.1f}" if result else "" for how, result in results.items()]
+        times = f"{reached['full'] / reached['sampled']:.1f}" if full else ""
+        print(f"| {name} | {best:.4f} | {' | '.join(cells)} | {times} |", flush=True)
 
 
 if __name__ == "__main__":

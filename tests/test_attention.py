@@ -72,6 +72,17 @@ def test_kernels_compute_what_torch_computes(dropout: float, request: pytest.Fix
         torch.testing.assert_close(one, other, rtol=1e-4, atol=2e-5)  # sums of hundreds of terms of size one
 
 
+def test_tensors_may_lie_in_memory_as_they_like() -> None:
+    matrix = edges_of().looped
+    expected = with_gradients(matrix)
+    own, *others = (x.detach() for x in given())
+    turned = own.t().contiguous().t().requires_grad_()
+    received = attend(matrix, turned, *others)
+    pull = torch.randn(received.shape, generator=torch.Generator().manual_seed(2))
+    assert torch.equal(received, expected[0])
+    torch.testing.assert_close(torch.autograd.grad((received * pull).sum(), turned)[0], expected[1])
+
+
 def test_large_scores_do_not_overflow() -> None:
     own, others, att, sent = (x.detach() for x in given())
     received = attend(edges_of().looped, own, others, 1e4 * att, sent)

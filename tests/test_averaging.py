@@ -10,6 +10,8 @@ from credalgnn.graphs import csbm
 from credalgnn.methods.inputs import inputs_by_rows
 from credalgnn.nn import SAGE, Classifier, Draws, Monitor, Schedule, Supervision, train
 from credalgnn.nn.averaging import Averages
+from credalgnn.nn.batches import Sampled
+from credalgnn.nn.edge_rows import EdgeRows
 from credalgnn.nn.sampling import ALL
 
 
@@ -78,3 +80,17 @@ def test_batches_come_nearer_to_the_best_loss_where_the_learning_rate_falls(monk
     falling = reached(40, lr=0.2)
     monkeypatch.setattr("credalgnn.nn.batches.PLATEAU", 10**9)
     assert falling < 0.8 * reached(40, lr=0.2)  # 0.151 and 0.233
+
+
+@pytest.mark.parametrize(
+    ("nodes", "epochs"), [(3, 134), (200, 2), (201, 4), (250, 4), (600, 2), (1000, 2), (100_000, 2)]
+)
+def test_the_learning_rate_falls_after_400_steps_or_a_few_more(nodes: int, epochs: int) -> None:
+    """Batches of one node, counted by hand: passes over the nodes end an epoch, too, so that some are short."""
+    x, edges = torch.zeros(nodes, 1), EdgeRows(torch.zeros(nodes + 1, dtype=torch.long), torch.zeros(0).long())
+    model = Classifier(SAGE(1, 1, 1), torch.nn.Linear(1, 2), 1)
+    data = Supervision(x, edges, torch.arange(nodes), torch.zeros(nodes, dtype=torch.long))
+    monitor = Monitor(torch.arange(1), lambda output: 0.0)
+    loss = torch.nn.functional.cross_entropy
+    rounds = Sampled(model, data, loss, monitor, Schedule(0.01, 0.0, 1, 1, 1), Draws(0))
+    assert rounds.plateau == epochs

@@ -153,6 +153,13 @@ def test_sparse_matrix_from_torch() -> None:
     torch.testing.assert_close(product, dense.float() @ torch.ones(5, 2))
 
 
+@pytest.mark.parametrize("starts", [[0, 300, 1, 4], [0, 2, -1, 4], [3, 1, 2, 4], [-2, 1, 2, 4]])
+def test_rows_of_a_damaged_matrix_are_refused_before_memory_is_read(starts: list[int]) -> None:
+    matrix = SparseMatrix(torch.tensor(starts), torch.zeros(4, dtype=torch.long), torch.ones(4), (3, 5))
+    with pytest.raises(ValueError, match="outside of the matrix: the graph is damaged"):
+        matrix.rows(torch.arange(3))
+
+
 def test_sparse_matrix_from_csr_with_small_indices() -> None:
     """A graph's features are a CSR matrix with int32 indices."""
     matrix = torch.sparse_csr_tensor(

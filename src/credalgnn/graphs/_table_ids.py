@@ -73,7 +73,7 @@ def positions(ids: Sequence[Any], ends: Sequence[Any]) -> NDArray[np.signedinteg
         found = _in_table(np.concatenate([array.to_numpy() for array in ids]), [array.to_numpy() for array in ends])
         if found is not None:
             return found
-    elif sum(map(len, ends)) >= MANY and len(ids) == 1 and len(ids[0]) < 2**31:
+    elif sum(map(len, ends)) >= MANY and len(ids) == 1 and 0 < len(ids[0]) < 2**31:
         return _in_index(ids[0], ends)
     # all ends at once, as the index of millions of ids takes longer than asking it
     position = pc.index_in(pa.concat_arrays(ends), value_set=pa.concat_arrays(ids))

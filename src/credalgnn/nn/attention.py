@@ -87,6 +87,6 @@ class _Attention(torch.autograd.Function):
 def _slope_sums(pulls: SparseMatrix, own: Tensor, others: Tensor) -> Tensor:
     from ._attention import slope_rows
 
-    out = torch.empty_like(own)
+    out = own.new_empty(own.shape)
     by_rows(slope_rows, pulls, own.shape[1], pulls.values, own, others, out)
     return out

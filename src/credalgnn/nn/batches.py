@@ -73,7 +73,8 @@ class Sampled:
         most = int(data.edges.starts.diff().max()) if data.edges.num_nodes else 0
         is_noisy = self.size < len(data.nodes) or not model.is_deterministic or most > min(fanouts, default=most)
         self._steps = -(-len(data.nodes) // self.size)  # that see all training nodes
-        self.plateau: int | None = -(-PLATEAU // min(self._steps, STEPS)) if is_noisy else None
+        epochs = -(-self._steps // STEPS)  # in which they are made; the last one may be short
+        self.plateau: int | None = -(-PLATEAU * epochs // self._steps) if is_noisy else None
 
     def stepped(self) -> None:
         if self.plateau is not None:
@@ -132,6 +133,7 @@ class Sampled:
             self._seen.append(value.detach())
             self.steps_done = first + number + 1
             yield value
+        self._coming = iter(())  # nothing waits while others are looked at
 
     def share(self) -> None:
         if self.group is None or self.group.size == 1:

@@ -126,6 +126,9 @@ class SparseMatrix:
         if has_kernels(self.device):
             from ._spmm import gather_rows
 
+            if len(nodes) and not (begins.min() >= 0 <= counts.min() and (begins + counts).max() <= self.nnz):
+                raise ValueError("rows begin or end outside of the matrix: the graph is damaged")
+
             columns, values = (part.new_empty(int(starts[-1])) for part in (self.columns, self.values))
             kernel: Any = gather_rows
             kernel(begins.numpy(), *map(_bits, (self.columns, self.values, starts, columns, values)))

@@ -19,7 +19,8 @@ from .rounds import Epoch as Epoch
 from .rounds import Output as Output
 from .rounds import at as at
 
-SLOWER = 0.3  # what a learning rate is multiplied by where it has brought nothing for a while
+SLOWER = 0.3  # what a learning rate is multiplied by where it has brought nothing for a while ...
+FALLS = 4  # ... so many times at the most: weights that hardly move would only wait for the end
 
 
 class TrainingError(RuntimeError):
@@ -85,7 +86,8 @@ def train(
         rounds = Whole(model, data, loss, monitor, draws)
     slower: ReduceLROnPlateau | None = None
     if rounds.plateau is not None:
-        slower = ReduceLROnPlateau(optimiser, factor=SLOWER, patience=rounds.plateau - 1, threshold=0.0)
+        least = [SLOWER**FALLS * group["lr"] for group in optimiser.param_groups]
+        slower = ReduceLROnPlateau(optimiser, factor=SLOWER, patience=rounds.plateau - 1, threshold=0.0, min_lr=least)
     curve: list[Epoch] = []
     best, best_epoch = float("inf"), 0
     best_state: dict[str, Tensor] | None = None
