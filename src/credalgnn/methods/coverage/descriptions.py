@@ -32,7 +32,7 @@ Array = NDArray[Any]
 
 DIMENSIONS = 32  # of the features' projection,
 RAW_UP_TO = 64  # where there are more features than this
-GROUP = 3 << 28  # bytes of the projections that are carried along edges at a time
+GROUP = 1 << 29  # bytes of the projections that are carried along edges at a time, and of their means
 BASIS_ROWS = 50_000  # nodes from which the projection is learnt; more would not change it
 OWN_STATISTICS = ("feature sum", "active features", "in-degree", "out-degree")
 SIZES = OWN_STATISTICS.index("in-degree")  # feature sum and active features: a growing graph does not change them
@@ -72,7 +72,7 @@ class Describer:
             statistics: Of the graph's nodes, if they are known.
         """
         raw = _statistics(graph) if statistics is None else statistics
-        parts = slices(len(raw), VALUES // raw.shape[1])
+        parts = slices(len(raw), SUMMED // raw.shape[1])
         centre, scale = moments(torch.from_numpy(raw[part]) for part in parts)
         let_go(raw)
         width = graph.num_features
@@ -155,7 +155,7 @@ def _safe(scale: Tensor) -> Tensor:
 
 def _scaled(x: Features, centre: Tensor, scale: Tensor) -> Features:
     if isinstance(x, Tensor):
-        return (x - centre) / scale
+        return (x - centre).div_(scale)
     length = x.map(Tensor.square).row_sums().sqrt().clamp_min(1e-12)
     return x.map(lambda values: values / length.repeat_interleave(x.starts.diff().long()))
 
@@ -179,6 +179,7 @@ def _statistics(graph: Graph) -> Array:
         out.index_add_(0, block.sources, out.new_ones(()).expand(len(block.sources)))
     counts = graph.in_edges.starts.diff().double(), out.double()
     own = [column.log1p() for column in (total, active, *counts)]
+    del total, active, out  # at millions of nodes each is a hundred megabytes
     statistics = scratch((count, len(STATISTICS)), np.float64)
     sums = [torch.zeros(count, dtype=torch.float64) for _ in own]
     known = len(own)
@@ -190,7 +191,7 @@ def _statistics(graph: Graph) -> Array:
             statistics[part, known + number] = block.sums(column.index_select(0, block.sources)) / degree
             sums[number].index_add_(0, block.sources, block.spread(column[part]))
         let_go(statistics)
-    for part in slices(count, VALUES // len(STATISTICS)):
+    for part in slices(count, SUMMED // len(STATISTICS)):
         for number, column in enumerate(sums):
             statistics[part, 2 * known + number] = column[part] / counts[1][part].clamp_min(1.0)
         let_go(statistics)
