@@ -1,25 +1,29 @@
 """Seconds until the validation loss is within 1 % of the best of full-batch training: full-batch against mini-batches.
 
     python benchmarks/convergence.py --graphs patents --epochs 300
-    python benchmarks/convergence.py --graphs patents --best 0.1409      # mini-batches alone
 
-``full`` trains a vanilla GraphSAGE on the whole graph, ``sampled`` on mini-batches with sampled neighbours of the
-packed graph that is opened, not loaded; both with two threads, each in a process of its own, whose peak memory is
-printed, too. Validation losses are exact, over the whole graph, and the clock stands still while they are computed; the
-memory of ``sampled`` includes what that takes (``ROOM``, at the most).
-``arxiv`` is the real citation graph (``arxiv-structure``); the others are generated with the sizes of Reddit2 and
-Patents, with labels that features and neighbours tell in part.
+``full`` trains a vanilla GraphSAGE on the whole graph; ``sampled`` on mini-batches with sampled neighbours of the
+packed graph that is opened, not loaded; both with two threads. ``one worker`` and ``two workers`` do what ``sampled``
+does as the processes of a cluster do it, with one processor each, on their share of every batch. Each is a process of
+its own (two workers: two), whose peak memory is printed, too. Validation losses are exact, over the whole graph, and
+the clock stands still while they are computed; the memory of mini-batches includes what that takes (``ROOM``, at the
+most). ``arxiv`` is the real citation graph (``arxiv-structure``); the others are generated with the sizes of Reddit2
+and Patents, with labels that features and neighbours tell in part.
+
+Graphs and finished curves are kept in ``--folder``, and not made again: a run that was stopped goes on. The tables
+name the hour in which each curve ended.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
-import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +33,16 @@ import torch
 from scale import CLASSES, SIZES, peak
 
 from credalgnn import Graph, Task, Vanilla, load_task
+from credalgnn._files import write
 from credalgnn.methods.inputs import inputs, inputs_by_rows
 from credalgnn.nn import Draws, Schedule, train
+from credalgnn.nn.group import Processes, draws_of
 from credalgnn.nn.pieces import Scratch, latents_by_pieces
-from credalgnn.nn.rounds import Classifier, Epoch, Monitor, Supervision
+from credalgnn.nn.rounds import Classifier, Epoch, Group, Monitor, Supervision
 
 WITHIN = 0.01
+ABOVE = (0.1, 0.05, 0.03, 0.02, 0.015, 0.01)  # losses of the second table, as shares above the best one
+WORKERS = {"one worker": 1, "two workers": 2}  # processes with a processor each
 ROOM = 1 << 30  # bytes for what is kept in memory while an exact validation loss is computed
 SIGNAL = {"reddit2": 0.06, "patents": 0.25}  # share of features that follow the class
 HOMOPHILY = 0.4
@@ -73,7 +81,9 @@ class Reached(Exception):
     """The loss is where it was to come."""
 
 
-def curve(graph: Graph, parts: dict[str, np.ndarray], how: str, epochs: int, until: float) -> list[tuple[float, float]]:
+def curve(
+    graph: Graph, parts: dict[str, np.ndarray], how: str, epochs: int, until: float, batch: int, group: Group | None
+) -> list[tuple[float, float]]:
     """Seconds and exact validation loss after each epoch; no more than are needed for a loss."""
     train_nodes, val_nodes = (torch.from_numpy(parts[name]) for name in ("train", "val"))
     labels = torch.from_numpy(parts["labels"])
@@ -82,98 +92,163 @@ def curve(graph: Graph, parts: dict[str, np.ndarray], how: str, epochs: int, unt
     with draws:
         module: Classifier = template._build(graph.num_features, classes)
     loss = torch.nn.functional.cross_entropy
-    sampled = how == "sampled"
+    sampled = how != "full"
     x, edges = inputs_by_rows(graph) if sampled else inputs(graph)
     watched = val_nodes[:: len(val_nodes) // 10_000 + 1] if sampled else val_nodes
     found: list[tuple[float, float]] = []
     clock = {"spent": 0.0, "since": time.perf_counter()}
 
+    def exact() -> float:
+        with everything():
+            module.eval()
+            z = latents_by_pieces(module.backbone, x, edges, Scratch(ROOM), release=graph.release)[-1]
+            with torch.no_grad():
+                return loss(module.head(z[val_nodes]), labels[val_nodes]).item()
+
     def look(line: Epoch) -> None:
         clock["spent"] += time.perf_counter() - clock["since"]
         value = line.monitor
         if sampled:
-            module.eval()
-            z = latents_by_pieces(module.backbone, x, edges, Scratch(ROOM), release=graph.release)[-1]
-            with torch.no_grad():
-                value = loss(module.head(z[val_nodes]), labels[val_nodes]).item()
+            value = exact() if group is None or group.rank == 0 else 0.0
+        if group is not None:
+            (first,), *_ = group.gather([torch.tensor(value, dtype=torch.float64)])
+            value = float(first)
         found.append((clock["spent"], value))
-        print(f"  {name_of(how)} {line.epoch} {clock['spent']:.1f} s {value:.4f}", file=sys.stderr, flush=True)
+        if group is None or group.rank == 0:
+            print(f"  {how} {line.epoch} {clock['spent']:.1f} s {value:.4f}", file=sys.stderr, flush=True)
         if value <= until:
             raise Reached
         clock["since"] = time.perf_counter()
 
     monitor = Monitor(watched, lambda output: loss(output, labels[watched]).item())
-    schedule = Schedule(template.lr, template.weight_decay, epochs, epochs, 1024)
+    schedule = Schedule(template.lr, template.weight_decay, epochs, epochs, batch)
     data = Supervision(x, edges, train_nodes, labels[train_nodes])
+    if group is not None and group.rank:
+        draws.restore(draws_of("cpu", 0, group.rank))  # other units are dropped, as in a fit with workers
     with suppress(Reached):
-        train(module, data, loss, monitor, schedule, draws, on_epoch=look)
+        train(module, data, loss, monitor, schedule, draws, on_epoch=look, group=group, progress=False)
     return found
 
 
-def name_of(how: str) -> str:
-    return f"{how} epoch" if how == "full" else f"{how} stretch"
-
-
-def measure(folder: Path, how: str, epochs: int, until: float) -> None:
+@contextmanager
+def everything() -> Iterator[None]:
+    """All processors and two threads for what the clock does not count."""
+    own, threads = os.sched_getaffinity(0), torch.get_num_threads()
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))
     torch.set_num_threads(2)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, own)
+        torch.set_num_threads(threads)
+
+
+def measure(args: argparse.Namespace) -> None:
+    """One curve, in this process; prints it."""
+    folder, how = Path(args.one[0]), args.one[1]
+    group = None
+    torch.set_num_threads(2)
+    if "worker" in how:
+        from torch import distributed
+
+        os.sched_setaffinity(0, {args.rank % (os.cpu_count() or 1)})
+        torch.set_num_threads(1)
+        store = f"file://{folder.resolve()}/meeting-{args.meeting}"
+        size = WORKERS[how]
+        distributed.init_process_group("gloo", init_method=store, rank=args.rank, world_size=size)
+        group = Processes()
     graph = Graph.open(folder / "graph.cg")
     if how == "full":
         graph = graph.in_memory()
     parts = dict(np.load(folder / "parts.npz"))
-    print(json.dumps({"curve": curve(graph, parts, how, epochs, until), "peak": peak()}))
+    found = curve(graph, parts, how, args.epochs, args.until, args.batch, group)
+    if args.rank == 0:
+        print(json.dumps({"curve": found, "peak": peak(), "ended": time.strftime("%Y-%m-%d %H:%M")}))
 
 
-def in_a_process(folder: Path, how: str, epochs: int, until: float) -> dict[str, Any]:
-    """What ``measure`` prints."""
-    command = [sys.executable, "-W", "ignore", __file__, "--one", str(folder), how, "--epochs", str(epochs)]
-    done = subprocess.run([*command, "--until", str(until)], stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+def kept(folder: Path, how: str, args: argparse.Namespace, until: float) -> dict[str, Any]:
+    """A curve that is in the folder already, or what ``measure`` prints; where two processes make it, the first one."""
+    file = folder / f"{how.replace(' ', '-')}{'' if how == 'full' else f'-{args.batch}'}.json"
+    if not file.exists():
+        command = [sys.executable, "-W", "ignore", __file__, "--one", str(folder), how, "--batch", str(args.batch)]
+        epochs = args.epochs if how == "full" else args.stretches
+        command += ["--epochs", str(epochs), "--until", str(until), "--meeting", str(os.getpid())]
+        others = [subprocess.Popen([*command, "--rank", str(rank)]) for rank in range(1, WORKERS.get(how, 1))]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        for other in others:
+            other.wait()
+        (folder / f"meeting-{os.getpid()}").unlink(missing_ok=True)
+        write(file, done.stdout.splitlines()[-1].encode())
+    found: dict[str, Any] = json.loads(file.read_text())
     return found
+
+
+def prepared(folder: Path, name: str) -> None:
+    """The packed graph, and which of its nodes are for what."""
+    if (folder / "parts.npz").exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    task = make_task(name)
+    task.graph.pack(folder / "graph.cg")
+    view = task.training
+    np.savez(folder / "parts.npz", train=view.train, val=view.val, labels=view.graph.labels)
+
+
+def first(found: dict[str, Any], value: float) -> float:
+    """Seconds until a loss was reached; NaN: it was not."""
+    return next((seconds for seconds, loss in found["curve"] if loss <= value), float("nan"))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--graphs", nargs="+", default=["arxiv", "reddit2", "patents"], choices=["arxiv", "reddit2", "patents"]
-    )
+    names = ["arxiv", "reddit2", "patents"]
+    parser.add_argument("--graphs", nargs="+", default=names, choices=names)
     parser.add_argument("--epochs", type=int, default=300, help="of full-batch training (default: %(default)s)")
     parser.add_argument(
-        "--stretches", type=int, default=30, help="of 200 mini-batches, at the most (default: %(default)s)"
+        "--stretches", type=int, default=50, help="of 200 mini-batches, at the most (default: %(default)s)"
     )
-    parser.add_argument("--best", type=float, help="of full batches, from an earlier run: they are not trained again")
+    parser.add_argument("--batch", type=int, default=1024, help="training nodes of a batch (default: %(default)s)")
+    parser.add_argument("--folder", type=Path, default=Path("runs/convergence"), help="default: %(default)s")
     parser.add_argument("--one", nargs=2, metavar=("FOLDER", "HOW"), help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, default=0.0, help=argparse.SUPPRESS)
+    parser.add_argument("--rank", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--meeting", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.best is not None and len(args.graphs) > 1:
-        parser.error("--best is of one graph: name it, as in --graphs patents")
     if args.one:
-        measure(Path(args.one[0]), args.one[1], args.epochs, args.until)
+        measure(args)
         return
-    print(
-        "| graph | best loss, full | full: s, GiB | sampled: s, GiB | times faster |\n|---|---:|---:|---:|---:|",
-        flush=True,
-    )
+    hows = ["full", "sampled", *WORKERS]
+    rows = []
     for name in args.graphs:
-        with tempfile.TemporaryDirectory(dir=".") as place:
-            folder = Path(place)
-            task = make_task(name)
-            task.graph.pack(folder / "graph.cg")
-            view = task.training
-            np.savez(folder / "parts.npz", train=view.train, val=view.val, labels=view.graph.labels)
-            del task, view
-            full, best = {}, args.best
-            if best is None:
-                full = in_a_process(folder, "full", args.epochs, 0.0)
-                best = min(value for _, value in full["curve"])
-            wanted = best * (1 + WITHIN)
-            results = {"full": full, "sampled": in_a_process(folder, "sampled", args.stretches, wanted)}
-        reached = {
-            how: next((s for s, value in result.get("curve", []) if value <= wanted), float("nan"))
-            for how, result in results.items()
-        }
-        cells = [f"{reached[how]:,.1f}, {result['peak']:.1f}" if result else "" for how, result in results.items()]
-        times = f"{reached['full'] / reached['sampled']:.1f}" if full else ""
-        print(f"| {name} | {best:.4f} | {' | '.join(cells)} | {times} |", flush=True)
+        folder = args.folder / name
+        prepared(folder, name)
+        full = kept(folder, "full", args, 0.0)
+        best = min(value for _, value in full["curve"])
+        wanted = best * (1 + WITHIN)
+        results = {how: full if how == "full" else kept(folder, how, args, wanted) for how in hows}
+        rows.append((name, best, wanted, results))
+    print(
+        "| graph | best | within 1 % | "
+        + " | ".join(f"{how}: s, GiB" for how in hows)
+        + " | full / sampled | one / two |"
+    )
+    print("|---|---:|---:|" + "---:|" * (len(hows) + 2))
+    for name, best, wanted, results in rows:
+        seconds = {how: first(found, wanted) for how, found in results.items()}
+        cells = [f"{seconds[how]:,.1f}, {results[how]['peak']:.1f}" for how in hows]
+        ratios = [seconds["full"] / seconds["sampled"], seconds["one worker"] / seconds["two workers"]]
+        cells += [f"{ratio:.2f}" for ratio in ratios]
+        print(f"| {name} | {best:.4f} | {wanted:.4f} | {' | '.join(cells)} |", flush=True)
+    print()
+    for name, best, _, results in rows:
+        print(f"{name}: seconds until a loss; curves ended {', '.join(each['ended'] for each in results.values())}\n")
+        print("| loss | above the best | " + " | ".join(hows) + " | full / sampled |")
+        print("|---:|---:|" + "---:|" * (len(hows) + 1))
+        for above in ABOVE:
+            seconds = {how: first(found, best * (1 + above)) for how, found in results.items()}
+            cells = [f"{seconds[how]:,.1f}" for how in hows] + [f"{seconds['full'] / seconds['sampled']:.1f}"]
+            print(f"| {best * (1 + above):.4f} | {above:.1%} | {' | '.join(cells)} |")
+        print()
 
 
 if __name__ == "__main__":

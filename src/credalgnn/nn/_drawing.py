@@ -34,13 +34,15 @@ def draw_in_edges(
     first: int,
     last: int,
     places: NDArray[Any],
+    ends: NDArray[Any],
     drawn: NDArray[Any],
 ) -> int:
     """Draw in-edges of ``nodes[first:last]`` and put the nodes they come from, where they are new, behind the others.
 
     All edges of a node with at most ``fanout`` of them, else ``fanout`` of them with replacement. ``number`` has the
     place in ``nodes`` of each node of the graph, -1 for those that are not there; ``places`` gets the place of each
-    drawn edge in ``sources``, ``drawn`` the number of edges of each node. Returns how many nodes there are now, -1 if
+    drawn edge in ``sources``, ``ends`` where the node that it comes from stands in ``nodes``, and ``drawn`` the number
+    of edges of each node. Returns how many nodes there are now, -1 if
     an edge comes from a node that does not exist.
     """
     count, at = last, 0
@@ -63,7 +65,7 @@ def draw_in_edges(
                 number[source] = count
                 nodes[count] = source
                 count += 1
-            places[at] = place
+            places[at], ends[at] = place, number[source]
             at += 1
         drawn[row - first] = taken
     return count

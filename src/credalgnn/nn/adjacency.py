@@ -127,8 +127,13 @@ class Adjacency:
         """
         source, target = self.edge_index.cpu()
         if self.edge_weight is None:
-            degree = torch.bincount(target, minlength=self.num_nodes).float()
-            return self._operator(source, target, 1.0 / degree[target])
+            counts = torch.bincount(target, minlength=self.num_nodes)
+            values = (1.0 / counts.float())[target]
+            if self.sample is not None and bool((target.diff() >= 0).all()):  # as they were drawn, row by row
+                ends = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).int()
+                matrix = SparseMatrix(ends, source.int(), values, (self.num_nodes, self.num_nodes), once=True)
+                return matrix.to(self.edge_index.device)
+            return self._operator(source, target, values)
         values = self._drawn(self.edge_weight) / self.in_weight.cpu().float()[target]
         return self._operator(source, target, values.nan_to_num(nan=0.0))  # 0 / 0
 
@@ -211,5 +216,6 @@ class Adjacency:
         return values if self.sample is None else self.sample.counts.cpu() * values
 
     def _operator(self, source: Tensor, target: Tensor, values: Tensor) -> SparseMatrix:
-        matrix = SparseMatrix.from_coo(target, source, values, (self.num_nodes, self.num_nodes))
+        drawn = self.sample is not None
+        matrix = SparseMatrix.from_coo(target, source, values, (self.num_nodes, self.num_nodes), once=drawn)
         return matrix.to(self.edge_index.device)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .adjacency import Adjacency, LayerEdges
 from .attention import attend
-from .sparse import SparseMatrix
+from .sparse import SparseMatrix, has_kernels
 
 Features: TypeAlias = Tensor | SparseMatrix
 
@@ -33,17 +33,18 @@ def first_rows(x: Features, count: int) -> Features:
     return x[:count] if isinstance(x, Tensor) else x.top(count, x.shape[1])
 
 
-def rows_of(x: Features, nodes: Tensor | slice) -> Features:
+def rows_of(x: Features, nodes: Tensor | slice, once: bool = False) -> Features:
     """Features of some nodes, in float32 where they are kept with fewer bits.
 
     Args:
         x: Of all nodes.
         nodes: Their numbers, or a stretch of them.
+        once: See ``SparseMatrix``.
     """
     if isinstance(x, Tensor):
         rows = x[nodes]
         return rows.float() if rows.dtype == torch.float16 else rows
-    chosen = x.rows(torch.arange(len(x))[nodes] if isinstance(nodes, slice) else nodes)
+    chosen = x.rows(torch.arange(len(x))[nodes] if isinstance(nodes, slice) else nodes, once)
     return chosen.map(Tensor.float) if chosen.values.dtype == torch.float16 else chosen
 
 
@@ -78,10 +79,15 @@ class MessageLayer(nn.Module, ABC):
     def forward(self, x: Features, edges: Adjacency | LayerEdges) -> Tensor:
         operator: SparseMatrix = getattr(edges, self.operator)
         rows, columns = operator.shape
+        own = first_rows(x, rows)
         # Neighbours that were drawn are far more than who draws them: there (A X) W is less work than A (X W).
-        few = 2 * rows <= columns
-        received = self.send(operator @ x) if few and isinstance(x, Tensor) else operator @ self.send(x)
-        return self.receive(received, first_rows(x, rows))
+        if 2 * rows > columns:
+            return self.receive(operator @ self.send(x), own)
+        if isinstance(x, Tensor):
+            return self.receive(self.send(operator @ x), own)
+        entries = operator.nnz * x.nnz / columns  # about so many has A X
+        few = entries <= x.nnz + operator.nnz and has_kernels(x.device)
+        return self.receive(self.send(operator.of_rows(x)) if few else operator @ self.send(x), own)
 
 
 class GCNLayer(MessageLayer):

@@ -86,41 +86,38 @@ class Sampler:
         starts, sources = self.edges.starts.numpy(), self.edges.sources.numpy()
         nodes = seeds.numpy().astype(np.int64)
         self._number[nodes] = np.arange(len(nodes), dtype=np.int32)
-        sizes, places, drawn = [0, len(nodes)], [], []
+        sizes, places, ends, drawn, degrees = [0, len(nodes)], [], [], [], []
         try:
             for fanout in self.fanouts:
                 first, last = sizes[-2:]
-                degrees = starts[nodes[first:last] + 1] - starts[nodes[first:last]]
-                total = int(np.minimum(degrees, fanout).sum())
+                degrees.append(starts[nodes[first:last] + 1] - starts[nodes[first:last]])
+                total = int(np.minimum(degrees[-1], fanout).sum())
                 room = np.empty(last + total, np.int64)
                 room[:last] = nodes[:last]
                 nodes = room
                 places.append(np.empty(total, np.int64))
+                ends.append(np.empty(total, np.int64))
                 drawn.append(np.empty(last - first, np.int64))
-                count = draw_in_edges(
-                    starts, sources, fanout, key, self._number, nodes, first, last, places[-1], drawn[-1]
-                )
+                parts = places[-1], ends[-1], drawn[-1]
+                count = draw_in_edges(starts, sources, fanout, key, self._number, nodes, first, last, *parts)
                 if count < 0:
                     raise ValueError("an edge comes from a node that does not exist: the graph is damaged")
                 sizes.append(count)
-            nodes = nodes[: sizes[-1]]
-            places_of, counts = np.concatenate(places), np.concatenate(drawn)
-            source = self._number[sources[places_of]].astype(np.int64)
         finally:
             self._number[nodes[: sizes[-1]]] = -1
+        counts = np.concatenate(drawn)
         target = np.repeat(np.arange(len(counts)), counts)
-        degrees = starts[nodes[: len(counts)] + 1] - starts[nodes[: len(counts)]]
-        stands_for = torch.from_numpy(np.repeat(degrees / np.maximum(counts, 1), counts))
-        chosen = torch.from_numpy(nodes)
-        weights = None if self.edges.weights is None else self.edges.weights[torch.from_numpy(places_of)]
+        stands_for = torch.from_numpy(np.repeat(np.concatenate(degrees) / np.maximum(counts, 1), counts))
+        chosen = torch.from_numpy(nodes[: sizes[-1]])
+        weights = None if self.edges.weights is None else self.edges.weights[torch.from_numpy(np.concatenate(places))]
         sample = Sample(self.edges, chosen, stands_for, tuple(sizes[1:]))
-        index = torch.from_numpy(np.stack([source, target]))
-        return Batch(self._rows(chosen), Adjacency(index, len(nodes), weights, sample), seeds)
+        index = torch.from_numpy(np.stack([np.concatenate(ends), target]))
+        return Batch(self._rows(chosen), Adjacency(index, len(chosen), weights, sample), seeds)
 
     def _rows(self, nodes: Tensor) -> Features:
         """Features of nodes; of a file in the order in which they lie there, so that no page is mapped twice."""
         if self.after_reading is None or not isinstance(self.x, Tensor):
-            return rows_of(self.x, nodes)
+            return rows_of(self.x, nodes, once=True)
         found = torch.empty(len(nodes), self.x.shape[1])
         for part in torch.split(nodes.argsort(), READ):
             found[part] = self.x[nodes[part]].float()

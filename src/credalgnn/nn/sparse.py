@@ -19,18 +19,22 @@ FEW = 1 << 23  # multiplications that are not worth a second thread
 class SparseMatrix:
     """A constant CSR matrix ``[R, C]``; ``matrix @ dense`` is differentiable in ``dense``.
 
-    The backward pass multiplies by the transpose, which is made once and kept. Indices are int32 when they fit. On the
-    CPU a compiled kernel sums each row in one fixed order: the result does not depend on the number of threads.
+    The backward pass multiplies by the transpose, which is made once and kept; that of a matrix that is needed ``once``
+    goes through its rows instead, as a transpose would cost more than it saves. Indices are int32 when they fit. On the
+    CPU compiled kernels sum in one fixed order: the result does not depend on the number of threads.
 
     Args:
         starts: Where the entries of each row begin, and where the last row ends ``[R + 1]``.
         columns: The column of each entry, row by row.
         values: The entries.
         shape: R and C.
+        once: Whether gradients go through the matrix only once or twice, as through what was drawn for a batch.
     """
 
-    def __init__(self, starts: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> None:
-        self.starts, self.columns, self.values, self.shape = starts, columns, values, shape
+    def __init__(
+        self, starts: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int], once: bool = False
+    ) -> None:
+        self.starts, self.columns, self.values, self.shape, self.once = starts, columns, values, shape, once
         self._cuts: dict[int, list[int]] = {}
 
     def checked(self) -> SparseMatrix:
@@ -52,7 +56,9 @@ class SparseMatrix:
         return cls(matrix.crow_indices(), matrix.col_indices(), matrix.values(), (rows, columns))
 
     @classmethod
-    def from_coo(cls, rows: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> SparseMatrix:
+    def from_coo(
+        cls, rows: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int], once: bool = False
+    ) -> SparseMatrix:
         """From entries in any order; those at the same place are summed.
 
         Args:
@@ -60,16 +66,17 @@ class SparseMatrix:
             columns: The column of each entry.
             values: The entries.
             shape: R and C.
+            once: Whether gradients go through the matrix only once or twice.
         """
         from scipy.sparse import coo_matrix
 
         entries = values.numpy(), (rows.numpy(), columns.numpy())
-        return cls._from_scipy(coo_matrix(entries, shape=shape).tocsr())
+        return cls._from_scipy(coo_matrix(entries, shape=shape).tocsr(), once)
 
     @classmethod
-    def _from_scipy(cls, matrix: Any) -> SparseMatrix:
+    def _from_scipy(cls, matrix: Any, once: bool = False) -> SparseMatrix:
         starts, columns, values = (torch.from_numpy(array) for array in (matrix.indptr, matrix.indices, matrix.data))
-        return cls(starts, columns, values, matrix.shape)
+        return cls(starts, columns, values, matrix.shape, once)
 
     @property
     def nnz(self) -> int:
@@ -112,31 +119,35 @@ class SparseMatrix:
         """
         if torch.device(device) == self.device:
             return self
-        return SparseMatrix(self.starts.to(device), self.columns.to(device), self.values.to(device), self.shape)
+        starts, columns, values = (part.to(device) for part in (self.starts, self.columns, self.values))
+        return SparseMatrix(starts, columns, values, self.shape, self.once)
 
-    def rows(self, nodes: Tensor) -> SparseMatrix:
+    def rows(self, nodes: Tensor, once: bool = False) -> SparseMatrix:
         """Some rows, in a given order.
 
         Args:
             nodes: Their numbers.
+            once: Whether gradients go through them only once or twice.
         """
-        begins = self.starts[nodes].long()
-        counts = self.starts[nodes + 1].long() - begins
-        starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         if has_kernels(self.device):
-            from ._spmm import gather_rows
+            from ._spmm import find_rows, gather_rows
 
-            if len(nodes) and not (begins.min() >= 0 <= counts.min() and (begins + counts).max() <= self.nnz):
+            begins, starts = nodes.new_empty(len(nodes)), nodes.new_empty(len(nodes) + 1)
+            if not find_rows(*(part.numpy() for part in (self.starts, nodes, begins, starts)), self.nnz):
                 raise ValueError("rows begin or end outside of the matrix: the graph is damaged")
-
             columns, values = (part.new_empty(int(starts[-1])) for part in (self.columns, self.values))
             kernel: Any = gather_rows
             kernel(begins.numpy(), *map(_bits, (self.columns, self.values, starts, columns, values)))
+            if len(columns) and not 0 <= columns.min() <= columns.max() < self.shape[1]:
+                raise ValueError("an entry lies outside of the matrix: the graph is damaged")
         else:
+            begins = self.starts[nodes].long()
+            counts = self.starts[nodes + 1].long() - begins
+            starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
             at = torch.arange(int(starts[-1]), device=self.device)
             at = at + torch.repeat_interleave(begins - starts[:-1], counts)
             columns, values = self.columns[at], self.values[at]
-        return SparseMatrix(starts.to(self.starts.dtype), columns, values, (len(nodes), self.shape[1]))
+        return SparseMatrix(starts.to(self.starts.dtype), columns, values, (len(nodes), self.shape[1]), once)
 
     def top(self, rows: int, columns: int) -> SparseMatrix:
         """The first rows, which have no entry behind the first columns; the memory is shared.
@@ -148,7 +159,7 @@ class SparseMatrix:
         if (rows, columns) == self.shape:
             return self
         end = int(self.starts[rows])
-        return SparseMatrix(self.starts[: rows + 1], self.columns[:end], self.values[:end], (rows, columns))
+        return SparseMatrix(self.starts[: rows + 1], self.columns[:end], self.values[:end], (rows, columns), self.once)
 
     def row_sums(self) -> Tensor:
         """The sum of each row ``[R]``."""
@@ -168,7 +179,7 @@ class SparseMatrix:
         Args:
             values: An entry for each stored one.
         """
-        made = SparseMatrix(self.starts, self.columns, values, self.shape)
+        made = SparseMatrix(self.starts, self.columns, values, self.shape, self.once)
         made._cuts = self._cuts  # which are of the places alone
         return made
 
@@ -196,6 +207,23 @@ class SparseMatrix:
             self._cuts[parts] = sorted({0, *inner.tolist(), len(self)})
         return self._cuts[parts]
 
+    def of_rows(self, other: SparseMatrix) -> SparseMatrix:
+        """The product with a sparse matrix, on the CPU; entries at the same place stand there one by one.
+
+        Args:
+            other: As many rows as this matrix has columns.
+        """
+        from ._spmm import scale_rows
+
+        counts = other.starts.diff()[self.columns.long()]
+        ends = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        starts = ends[self.starts.long()].to(other.starts.dtype)
+        columns, values = (part.new_empty(int(ends[-1])) for part in (other.columns, other.values))
+        tensors = self.starts, self.columns, self.values, other.starts, other.columns, other.values, columns, values
+        kernel: Any = scale_rows
+        kernel(*(tensor.numpy() for tensor in tensors))
+        return SparseMatrix(starts, columns, values, (self.shape[0], other.shape[1]), self.once)
+
     def __matmul__(self, dense: Tensor) -> Tensor:
         if dense.dim() != 2 or dense.shape[0] != self.shape[1]:
             raise ValueError(f"a matrix {list(self.shape)} cannot multiply a tensor {list(dense.shape)}")
@@ -219,7 +247,10 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return ctx.matrix.t() @ gradient, None
+        matrix: SparseMatrix = ctx.matrix
+        if matrix.once and has_kernels(gradient.device):
+            return _multiply_transposed(matrix, gradient), None
+        return matrix.t() @ gradient, None
 
 
 def _bits(tensor: Tensor) -> Any:
@@ -235,6 +266,23 @@ def _multiply(matrix: SparseMatrix, dense: Tensor) -> Tensor:
 
     out = torch.empty(matrix.shape[0], dense.shape[1], dtype=dense.dtype)
     by_rows(multiply_rows, matrix, dense.shape[1], matrix.values.to(dense.dtype), dense, out)
+    return out
+
+
+def _multiply_transposed(matrix: SparseMatrix, dense: Tensor) -> Tensor:
+    """``matrix^T @ dense`` without the transpose; threads have columns of their own."""
+    from ._spmm import add_rows
+
+    width = dense.shape[1]
+    out = torch.zeros(matrix.shape[1], width, dtype=dense.dtype)
+    tensors = matrix.starts, matrix.columns, matrix.values.to(dense.dtype), dense, out
+    arrays = [tensor.detach().contiguous().numpy() for tensor in tensors]
+    threads = torch.get_num_threads()
+    if threads == 1 or matrix.nnz * width < FEW:
+        add_rows(*arrays, 0, width)
+    else:
+        cuts = [width * number // threads for number in range(threads + 1)]
+        list(_pool(os.getpid(), threads).map(lambda first, last: add_rows(*arrays, first, last), cuts, cuts[1:]))
     return out
 
 
