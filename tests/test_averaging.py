@@ -79,6 +79,7 @@ def test_batches_come_nearer_to_the_best_loss_where_the_learning_rate_falls(monk
     monkeypatch.setattr("credalgnn.nn.batches.PLATEAU", 100)
     falling = reached(40, lr=0.2)
     monkeypatch.setattr("credalgnn.nn.batches.PLATEAU", 10**9)
+    monkeypatch.setattr("credalgnn.nn.batches.PATIENT", 1)
     assert falling < 0.8 * reached(40, lr=0.2)  # 0.151 and 0.233
 
 
@@ -92,5 +93,30 @@ def test_the_learning_rate_falls_after_400_steps_or_a_few_more(nodes: int, epoch
     data = Supervision(x, edges, torch.arange(nodes), torch.zeros(nodes, dtype=torch.long))
     monitor = Monitor(torch.arange(1), lambda output: 0.0)
     loss = torch.nn.functional.cross_entropy
-    rounds = Sampled(model, data, loss, monitor, Schedule(0.01, 0.0, 1, 1, 1), Draws(0))
+    rounds = Sampled(model, data, loss, monitor, Schedule(0.01, 0.0, 1, 1000, 1), Draws(0))
     assert rounds.plateau == epochs
+
+
+def test_the_learning_rate_falls_before_training_stops() -> None:
+    """Eight batches are all training nodes: 400 steps would be as many epochs as the patience has."""
+    x, edges = torch.zeros(8, 1), EdgeRows(torch.zeros(9, dtype=torch.long), torch.zeros(0).long())
+    with Draws(0) as draws:
+        model = Classifier(SAGE(1, 1, 1), torch.nn.Linear(1, 2), 1)
+    rates: list[float] = []
+    optimiser: list[torch.optim.Optimizer] = []
+    made = torch.optim.Adam.__init__
+
+    def kept(self: torch.optim.Adam, *args: object, **options: object) -> None:
+        made(self, *args, **options)  # type: ignore[arg-type]
+        optimiser.append(self)
+
+    data = Supervision(x, edges, torch.arange(8), torch.zeros(8, dtype=torch.long))
+    monitor = Monitor(torch.arange(1), lambda output: 0.0)  # never better than in the first epoch
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.optim.Adam, "__init__", kept)
+        train(
+            model, data, torch.nn.functional.cross_entropy, monitor, Schedule(0.01, 0.0, 300, 50, 1), draws,
+            on_epoch=lambda line: rates.append(optimiser[0].param_groups[0]["lr"]),
+        )  # fmt: skip
+    assert len(rates) == 52  # the untrained weights, the first epoch, and the patience
+    assert rates[-1] == pytest.approx(0.01 * 0.3**4)

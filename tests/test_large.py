@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,24 @@ def task_of(**options: bool) -> Task:
 
 
 KINDS = [{}, {"sparse": True}, {"weighted": True}, {"loops": True}, {"weighted": True, "loops": True}]
+
+
+@pytest.mark.parametrize("options", KINDS, ids=str)
+@pytest.mark.parametrize("kind", [GCN, SAGE])
+def test_gradients_of_a_batch_with_all_neighbours_are_exact(kind: type, options: dict[str, bool]) -> None:
+    graph = graph_of(**options)
+    torch.manual_seed(0)
+    backbone = kind(14, 9, 2)
+    x, rows = inputs_by_rows(graph)
+    seeds = torch.tensor([3, 399, 20, 7])
+    batch = Sampler(x, rows, [ALL] * 2).around(seeds)
+    weights = torch.randn(4, 9)
+    found = []
+    for z in (backbone(batch.x, batch.edges)[-1], backbone(*inputs(graph))[-1][seeds]):
+        found.append(torch.autograd.grad((z * weights).sum(), list(backbone.parameters())))
+    for ours, expected in zip(*found, strict=True):
+        assert float(expected.abs().max()) > 0.01
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("options", KINDS, ids=str)
@@ -206,6 +225,80 @@ def test_a_backbone_that_needs_the_whole_graph_says_so() -> None:
             Vanilla(backbone=backbone, **SHORT).fit(task_of(), memory="100MiB")
     with pytest.raises(MethodError, match=r"memory: .* is no size of memory: say 4GiB"):
         Vanilla(**SHORT).fit(task_of(), memory="much")
+
+
+def never(line: Any) -> None:
+    raise AssertionError("training has begun")
+
+
+@pytest.mark.parametrize("backbone", ["gat", "gpr"])
+def test_what_cannot_be_predicted_by_pieces_is_refused_before_it_is_trained(backbone: str) -> None:
+    """Mini-batches could train it, and nothing could be done with it then."""
+    with pytest.raises(MethodError, match="needs all of it at once: choose backbone='sage'"):
+        Vanilla(backbone=backbone, batch_size=64, **SHORT).fit(task_of(), memory="100MiB", on_epoch=never)
+
+
+def test_no_room_for_latents_is_said_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = 30_000  # 400 nodes with two latents of 12 numbers take 38,400
+    monkeypatch.setattr("credalgnn.methods.large.shutil.disk_usage", lambda folder: SimpleNamespace(free=free))
+    with pytest.raises(MethodError, match=r"latents of 400 nodes need 37.5 KiB of temporary files.*set TMPDIR"):
+        Vanilla(batch_size=64, **SHORT).fit(task_of(), memory="100MiB", on_epoch=never)
+
+
+def test_temporary_files_that_cannot_be_written_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    method = Vanilla(batch_size=64, **SHORT).fit(task_of(), memory="100MiB")
+
+    def full(*shape: Any) -> Any:
+        raise OSError(28, "No space left on device: make room, or set TMPDIR to another folder")
+
+    monkeypatch.setattr("credalgnn.nn.pieces.on_disk", full)
+    with pytest.raises(MethodError, match="set TMPDIR to another folder"):
+        method.predict()
+
+
+def test_fanouts_of_a_backbone_that_looks_further_than_its_layers_are_refused() -> None:
+    with pytest.raises(MethodError, match="'gpr' looks 10 hops far: leave fanouts out"):
+        Vanilla(backbone="gpr", fanouts=[10, 5], batch_size=64, **SHORT).fit(task_of(), on_epoch=never)
+
+
+def test_members_of_an_ensemble_have_one_budget_between_them() -> None:
+    first = Scratch(10_000)
+    first.matrix(1000, 2)
+    assert Scratch(10_000).left == 2_000
+    second = Scratch(10_000)
+    assert isinstance(second.matrix(1000, 1), torch.Tensor)
+    assert second.left == 2_000  # it has become a file
+    del first
+    assert Scratch(10_000).left == 10_000
+
+
+def test_room_for_files_is_known_beforehand() -> None:
+    scratch = Scratch(10_000)
+    assert scratch.files_for(100, [10, 5, 5]) == 0
+    assert scratch.files_for(100, [10, 20]) == 8_000
+    assert scratch.files_for(100, [13, 10], leave=0.5) == 5_200  # which is more than half, and 4,000 are not
+    assert scratch.left == 10_000
+
+
+def test_logits_by_pieces_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    method = Vanilla(batch_size=64, **SHORT).fit(task_of(), memory="100MiB")
+    first = method.outputs().logits
+    assert method.outputs().logits.data_ptr() == first.data_ptr()
+
+
+def test_sparse_rows_of_a_file_are_given_back_too() -> None:
+    x, rows = inputs_by_rows(graph_of(sparse=True))
+    looks: list[int] = []
+    Sampler(x, rows, [3, 2], after_reading=lambda: looks.append(1)).around(torch.arange(9))
+    assert looks == [1]
+
+
+def test_edges_from_nowhere_are_refused_where_rows_are_read() -> None:
+    rows = EdgeRows(torch.tensor([0, 1, 2, 3]), torch.tensor([0, 3, 1]))
+    assert rows.rows("mean", 0, 1).shape == (1, 3)
+    for operator in ("mean", "normalized", "sum"):
+        with pytest.raises(ValueError, match="from a node that does not exist: the graph is damaged; credalgnn check"):
+            rows.rows(operator, 1, 3)
 
 
 def test_sampled_training_learns_what_full_batches_learn() -> None:

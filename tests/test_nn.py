@@ -160,6 +160,60 @@ def test_rows_of_a_damaged_matrix_are_refused_before_memory_is_read(starts: list
         matrix.rows(torch.arange(3))
 
 
+def test_columns_of_a_damaged_matrix_are_refused_before_anything_is_written() -> None:
+    for wrong in (5, -1, 2**40):
+        matrix = SparseMatrix(torch.tensor([0, 2, 3]), torch.tensor([0, wrong, 4]), torch.ones(3), (2, 5))
+        assert matrix.rows(torch.tensor([1])).nnz == 1
+        with pytest.raises(ValueError, match="an entry lies outside of the matrix: the graph is damaged"):
+            matrix.rows(torch.arange(2), once=True)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.integers(1, 12), columns=st.integers(1, 12), count=st.integers(0, 40), width=st.integers(1, 9),
+    seed=st.integers(0, 1000), threads=st.sampled_from([1, 2, 3]),
+)  # fmt: skip
+def test_a_matrix_that_is_needed_once_has_the_same_gradient(
+    rows: int, columns: int, count: int, width: int, seed: int, threads: int
+) -> None:
+    """Without a transpose, and the same bits on any number of threads."""
+    row, column, values = random_coo(rows, columns, count, seed)
+    matrix = SparseMatrix.from_coo(row, column, values, (rows, columns), once=True)
+    dense = torch.from_numpy(np.random.default_rng(seed).normal(size=(columns, width))).requires_grad_()
+    upwards = torch.from_numpy(np.random.default_rng(seed + 1).normal(size=(rows, width)))
+    (expected,) = torch.autograd.grad(matrix @ dense, dense, upwards)
+    assert "_transposed" not in vars(matrix)
+    np.testing.assert_allclose(
+        expected.numpy(), dense_of(row, column, values, (rows, columns)).T @ upwards.numpy(), atol=1e-12
+    )
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("credalgnn.nn.sparse.FEW", 0)
+            assert torch.equal(torch.autograd.grad(matrix @ dense, dense, upwards)[0], expected)
+    finally:
+        torch.set_num_threads(before)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.integers(1, 8), inner=st.integers(1, 8), columns=st.integers(1, 8), count=st.integers(0, 30),
+    seed=st.integers(0, 1000),
+)  # fmt: skip
+def test_a_product_of_sparse_matrices(rows: int, inner: int, columns: int, count: int, seed: int) -> None:
+    """Entries at the same place stand there one by one, and count together."""
+    left, right = random_coo(rows, inner, count, seed), random_coo(inner, columns, count, seed + 1)
+    product = SparseMatrix.from_coo(*left, (rows, inner)).of_rows(SparseMatrix.from_coo(*right, (inner, columns)))
+    assert product.shape == (rows, columns)
+    expected = dense_of(*left, (rows, inner)) @ dense_of(*right, (inner, columns))
+    np.testing.assert_allclose(product.to_dense().numpy(), expected, atol=1e-12)
+    top = SparseMatrix.from_coo(*left, (rows, inner)).top(1, inner)
+    np.testing.assert_allclose(
+        top.of_rows(SparseMatrix.from_coo(*right, (inner, columns))).to_dense().numpy(), expected[:1], atol=1e-12
+    )
+
+
 def test_sparse_matrix_from_csr_with_small_indices() -> None:
     """A graph's features are a CSR matrix with int32 indices."""
     matrix = torch.sparse_csr_tensor(

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from credalgnn._files import to_json
-from credalgnn._memory import available_memory, in_units, parse_memory
+from credalgnn._memory import available_memory, in_units, parse_memory, temporary_folder
 from credalgnn.cli import main
 from credalgnn.graphs import Graph, GraphError, Split, Task, TrainingView, load_graph, local_homophily, read_source
 from credalgnn.graphs.in_edges import MANY, InEdges
@@ -291,3 +291,20 @@ def test_sizes_of_memory() -> None:
             parse_memory(text)
     assert parse_memory(None) == pytest.approx(available_memory(), rel=0.5)
     assert [in_units(size) for size in (12, 1536, 4 << 30)] == ["12 bytes", "1.5 KiB", "4.0 GiB"]
+
+
+def test_temporary_files_do_not_go_to_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text("disk / ext4 rw 0 0\ntmpfs /tmp tmpfs rw 0 0\nnone /tmp/deep ext4 rw 0 0\n")
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        monkeypatch.delenv(name, raising=False)
+    for folder, chosen in (("/tmp", "/var/tmp"), ("/tmp/some", "/var/tmp"), ("/tmp/deep", "/tmp/deep"), ("/a", "/a")):
+        monkeypatch.setattr("tempfile.tempdir", folder)
+        assert temporary_folder(mounts) == Path(chosen)
+    monkeypatch.setattr("tempfile.tempdir", "/tmp")
+    mounts.write_text("disk / ext4 rw 0 0\ntmpfs /tmp tmpfs rw 0 0\ntmpfs /var/tmp tmpfs rw 0 0\n")
+    assert temporary_folder(mounts) == Path("/tmp")  # nothing would be won
+    assert temporary_folder(tmp_path / "nowhere") == Path("/tmp")  # a system that does not tell
+    mounts.write_text("tmpfs /tmp tmpfs rw 0 0\n")
+    monkeypatch.setenv("TMPDIR", "/tmp")
+    assert temporary_folder(mounts) == Path("/tmp")  # somebody wants it so

@@ -102,11 +102,34 @@ def _left(folder: Path, limit: str, used: str, files: str) -> Iterator[int]:
         yield most - int((folder / used).read_text()) + droppable
 
 
+def temporary_folder(mounts: Path = Path("/proc/mounts")) -> Path:
+    """The system's folder for temporary files (``TMPDIR``); ``/var/tmp`` where that would be memory, unless it is set.
+
+    Args:
+        mounts: Where the system says what is mounted, and of which kind.
+    """
+    folder, disk = Path(tempfile.gettempdir()), Path("/var/tmp")
+    chosen = any(os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
+    if chosen or not os.access(disk, os.W_OK):
+        return folder
+    return disk if _is_memory(folder, mounts) and not _is_memory(disk, mounts) else folder
+
+
+def _is_memory(folder: Path, mounts: Path) -> bool:
+    """Whether a folder lies in a file system that is kept in memory, where the system tells."""
+    with suppress(OSError, UnicodeDecodeError):
+        lines = (line.split() for line in mounts.read_text().splitlines())
+        places = {Path(line[1]): line[2] for line in lines if len(line) > 2}  # of several at one place the last counts
+        place = next((each for each in (folder, *folder.parents) if each in places), None)
+        return place is not None and places[place] in ("tmpfs", "ramfs")
+    return False
+
+
 def on_disk(shape: tuple[int, ...], dtype: DTypeLike = "float32") -> NDArray[Any]:
     """An array to be filled, in a temporary file without a name that is mapped into memory.
 
-    The file is in the system's folder for temporary files (``TMPDIR``), and is gone however the process ends. Its room
-    is taken now: a full disk is an error here, and not the end of the process later.
+    The file is in ``temporary_folder()``, and is gone however the process ends. Its room is taken now: a full disk is
+    an error here, and not the end of the process later.
 
     Args:
         shape: Its shape.
@@ -116,7 +139,7 @@ def on_disk(shape: tuple[int, ...], dtype: DTypeLike = "float32") -> NDArray[Any
 
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     try:
-        with tempfile.TemporaryFile(prefix="credalgnn-") as file:
+        with tempfile.TemporaryFile(prefix="credalgnn-", dir=temporary_folder()) as file:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, size)
             else:
@@ -125,7 +148,7 @@ def on_disk(shape: tuple[int, ...], dtype: DTypeLike = "float32") -> NDArray[Any
     except OSError as error:
         raise OSError(
             error.errno,
-            f"{tempfile.gettempdir()}: {in_units(size)} of temporary files cannot be written ({error.strerror}); make "
+            f"{temporary_folder()}: {in_units(size)} of temporary files cannot be written ({error.strerror}); make "
             "room, or set TMPDIR to another folder",
         ) from None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -9,14 +11,15 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from .._memory import available_memory, in_units, resident_memory
+from .._memory import available_memory, in_units, resident_memory, temporary_folder
 from ..graphs import Graph
 from ..nn.backbones import Features, Stack
 from ..nn.layers import rows_of
-from ..nn.pieces import Scratch, check_pieces, latents_by_pieces
+from ..nn.pieces import LEAVE, Scratch, check_pieces, latents_by_pieces
 from ..nn.rounds import Classifier, Output
 from .inputs import inputs_by_rows
 from .jobs import Cluster
+from .prediction import MethodError
 
 BATCH = 1024  # training nodes of a batch, where nothing else is said
 VALIDATION = 10_000  # validation nodes that early stopping looks at while batches are trained on
@@ -98,6 +101,29 @@ def refusal(needed: int, allowed: int) -> str:
     return f"takes about {in_units(needed)}, and {in_units(allowed)} may be used"
 
 
+def check_stored(module: Classifier, graph: Graph, memory: int) -> None:
+    """Refuse outputs by pieces that cannot be made: of a backbone that needs the whole graph, or without room for them.
+
+    Args:
+        module: The network.
+        graph: What will be predicted.
+        memory: Bytes that may be used.
+    """
+    check_pieces(module.backbone)
+    assert isinstance(module.backbone, Stack)
+    needed = _scratch(memory).files_for(graph.num_nodes, module.backbone.widths, LEAVE)
+    folder = temporary_folder()
+    if needed > (free := shutil.disk_usage(folder).free):
+        raise MethodError(
+            f"the latents of {graph.num_nodes:,} nodes need {in_units(needed)} of temporary files, and {folder} has "
+            f"{in_units(free)} free: make room, set TMPDIR to another folder, or allow more memory"
+        )
+
+
+def _scratch(memory: int) -> Scratch:
+    return Scratch(int(0.6 * (memory - PROGRAM)))
+
+
 class StoredOutputs:
     """Outputs and latents of all nodes of one graph, computed by pieces; what memory does not hold lies in files.
 
@@ -118,15 +144,21 @@ class StoredOutputs:
         cluster: Cluster | None = None,
     ) -> None:
         check_pieces(module.backbone)
-        assert isinstance(module.backbone, Stack)
         self.content, self.module, self._release, self._memory = graph.content, module, graph.release, memory
+        self._here = copy.deepcopy(module).cpu()  # which is where rows are read, and latents kept
+        backbone = self._here.backbone
+        assert isinstance(backbone, Stack)
         x, edges = inputs_by_rows(graph)
-        self._scratch = Scratch(max(0, int(0.6 * (memory - PROGRAM))))
-        with _bar(progress) as bar:
-            if cluster is not None:
-                latents = cluster.latents(module.backbone, graph, self._scratch, _teller(bar))
-            else:
-                latents = latents_by_pieces(module.backbone, x, edges, self._scratch, _teller(bar), graph.release)
+        self._scratch = _scratch(memory)
+        self._logits: Tensor | None = None
+        try:
+            with _bar(progress) as bar:
+                if cluster is not None:
+                    latents = cluster.latents(backbone, graph, self._scratch, _teller(bar))
+                else:
+                    latents = latents_by_pieces(backbone, x, edges, self._scratch, _teller(bar), graph.release)
+        except OSError as error:
+            raise MethodError(error.strerror or str(error)) from None
         self.latents: list[Features] = [x, *latents]
 
     def at(self, nodes: Tensor) -> Output:
@@ -142,11 +174,13 @@ class StoredOutputs:
         return tuple(torch.cat(columns) for columns in zip(*parts, strict=True))
 
     def logits(self, made_of: Callable[[Output], Tensor]) -> Tensor:
-        """Logits of all nodes ``[N, C]``.
+        """Logits of all nodes ``[N, C]``, made once.
 
         Args:
-            made_of: What makes them of the head's output.
+            made_of: What makes them of the head's output; always the same.
         """
+        if self._logits is not None:
+            return self._logits
         count = len(self.latents[-1])
         result: Tensor | None = None
         for first in range(0, count, PIECE):
@@ -155,13 +189,14 @@ class StoredOutputs:
                 result = self._scratch.matrix(count, part.shape[1])
             result[first : first + len(part)] = part
         assert result is not None
+        self._logits = result
         return result
 
     def _head(self, nodes: Tensor) -> Output:
-        if self.module.joint:
-            output: Output = self.module.head([rows_of(z, nodes) for z in self.latents])
+        if self._here.joint:
+            output: Output = self._here.head([rows_of(z, nodes) for z in self.latents])
         else:
-            output = self.module.head(rows_of(self.latents[-1], nodes))
+            output = self._here.head(rows_of(self.latents[-1], nodes))
         if resident_memory() > 0.8 * self._memory:
             self._scratch.release()
             self._release()

@@ -30,6 +30,7 @@ from .large import (
     VALIDATION,
     MemoryWarning,
     StoredOutputs,
+    check_stored,
     keep_within,
     prediction_bytes,
     refusal,
@@ -160,6 +161,13 @@ class Network(Method):
         draws = Draws(self.seed)
         with draws:
             module = self._build(view.graph.num_features, view.num_classes)
+        if self.fanouts is not None and len(self.fanouts) != module.hops:
+            raise MethodError(
+                f"fanouts has {len(self.fanouts)} numbers, one a layer, and the backbone {self.backbone!r} looks "
+                f"{module.hops} hops far: leave fanouts out (10 each)"
+            )
+        if given.share is None:
+            self._check_prediction(given, module)
         if given.workers is not None:
             from .workers import train_by_workers
 
@@ -206,6 +214,16 @@ class Network(Method):
             MemoryWarning,
         )
         return BATCH
+
+    def _check_prediction(self, given: Given, module: Classifier) -> None:
+        """Refuse, before anything is trained, what could not be predicted by pieces where that will be needed."""
+        allowed = available_memory() if given.memory is None else given.memory
+        if prediction_bytes(given.graph, self._widths(module, given.view.num_classes)) <= allowed:
+            return
+        try:
+            check_stored(module, given.graph, allowed)
+        except BackboneError as error:
+            raise MethodError(str(error)) from None
 
     def _widths(self, module: Classifier, num_classes: int) -> list[int]:
         """Of the latents and of the head's output, for estimates of memory."""

@@ -10,18 +10,21 @@ from numpy.typing import DTypeLike, NDArray
 from .._memory import let_go, on_disk
 from .prediction import MethodError
 
-IN_MEMORY = 1 << 29  # bytes: what is larger becomes a file
+IN_MEMORY = 1 << 29  # bytes: what is larger becomes a file ...
+SHARE = 16  # ... and so does what is larger than this part of the memory that may be used
 APART = 1 << 10  # rows of a file that are read between two times that its pages are given back
 
 
-def scratch(shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> NDArray[Any]:
-    """An array to be filled: in memory, or, above ``IN_MEMORY`` bytes, on the disk.
+def scratch(shape: tuple[int, ...], dtype: DTypeLike = np.float32, memory: int | None = None) -> NDArray[Any]:
+    """An array to be filled: in memory if it is small, on the disk if it is not.
 
     Args:
         shape: Its shape.
         dtype: Its type.
+        memory: Bytes that may be used; None: what is available.
     """
-    if int(np.prod(shape)) * np.dtype(dtype).itemsize <= IN_MEMORY:
+    most = IN_MEMORY if memory is None else min(IN_MEMORY, memory // SHARE)
+    if int(np.prod(shape)) * np.dtype(dtype).itemsize <= most:
         return np.empty(shape, dtype)
     try:
         return on_disk(shape, dtype)

@@ -7,7 +7,7 @@ from .draws import Draws
 from .edge_rows import EdgeRows
 from .mlp import MLP
 from .rounds import Classifier, Monitor, Schedule, Supervision
-from .sparse import SparseMatrix
+from .sparse import DamagedGraph, SparseMatrix
 from .training import TrainingError, train
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Adjacency",
     "Classifier",
     "CredalHead",
+    "DamagedGraph",
     "Draws",
     "EdgeRows",
     "GATv2",

@@ -17,7 +17,8 @@ from .rounds import Classifier, Group, Monitor, Output, Schedule, Supervision
 from .sampling import FANOUT, Batch, Sampler
 
 STEPS = 200  # steps after which an epoch of mini-batches ends, so that early stopping has something to look at
-PLATEAU = 400  # steps without a better monitor after which the learning rate of mini-batches falls
+PLATEAU = 400  # steps without a better monitor after which the learning rate of mini-batches falls ...
+PATIENT = 5  # ... or this part of the patience, if that is sooner: it is to fall before training stops
 WATCHED = 2**31  # the number of the first batch of the monitor's nodes: what is drawn for them never changes
 
 
@@ -74,7 +75,8 @@ class Sampled:
         is_noisy = self.size < len(data.nodes) or not model.is_deterministic or most > min(fanouts, default=most)
         self._steps = -(-len(data.nodes) // self.size)  # that see all training nodes
         epochs = -(-self._steps // STEPS)  # in which they are made; the last one may be short
-        self.plateau: int | None = -(-PLATEAU * epochs // self._steps) if is_noisy else None
+        plateau = min(-(-PLATEAU * epochs // self._steps), max(1, schedule.patience // PATIENT))
+        self.plateau: int | None = plateau if is_noisy else None
 
     def stepped(self) -> None:
         if self.plateau is not None:

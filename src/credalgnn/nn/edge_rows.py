@@ -8,8 +8,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .sparse import SparseMatrix
+from .sparse import DamagedGraph, SparseMatrix
 
+NOWHERE = "an edge comes from a node that does not exist"
 BLOCK = 1 << 21  # edges that are looked at together
 
 
@@ -123,7 +124,10 @@ class EdgeRows:
     def _ends(self, first: int, last: int) -> tuple[Tensor, Tensor]:
         begin, end = int(self.starts[first]), int(self.starts[last])
         counts = self.starts[first : last + 1].diff()
-        return self.sources[begin:end], torch.repeat_interleave(torch.arange(first, last), counts)
+        sources = self.sources[begin:end]
+        if len(sources) and not 0 <= sources.min() <= sources.max() < self.num_nodes:
+            raise DamagedGraph(NOWHERE)
+        return sources, torch.repeat_interleave(torch.arange(first, last), counts)
 
     def _weights(self, first: int, last: int) -> Tensor:
         begin, end = int(self.starts[first]), int(self.starts[last])

@@ -44,7 +44,7 @@ def rows_of(x: Features, nodes: Tensor | slice, once: bool = False) -> Features:
     if isinstance(x, Tensor):
         rows = x[nodes]
         return rows.float() if rows.dtype == torch.float16 else rows
-    chosen = x.rows(torch.arange(len(x))[nodes] if isinstance(nodes, slice) else nodes, once)
+    chosen = x.rows(torch.arange(*nodes.indices(len(x))) if isinstance(nodes, slice) else nodes, once)
     return chosen.map(Tensor.float) if chosen.values.dtype == torch.float16 else chosen
 
 
@@ -79,15 +79,15 @@ class MessageLayer(nn.Module, ABC):
     def forward(self, x: Features, edges: Adjacency | LayerEdges) -> Tensor:
         operator: SparseMatrix = getattr(edges, self.operator)
         rows, columns = operator.shape
-        own = first_rows(x, rows)
         # Neighbours that were drawn are far more than who draws them: there (A X) W is less work than A (X W).
-        if 2 * rows > columns:
-            return self.receive(operator @ self.send(x), own)
-        if isinstance(x, Tensor):
-            return self.receive(self.send(operator @ x), own)
-        entries = operator.nnz * x.nnz / columns  # about so many has A X
-        few = entries <= x.nnz + operator.nnz and has_kernels(x.device)
-        return self.receive(self.send(operator.of_rows(x)) if few else operator @ self.send(x), own)
+        near: Features | None = None
+        if 2 * rows <= columns:
+            if isinstance(x, Tensor):
+                near = operator @ x
+            elif has_kernels(x.device) and operator.nnz * x.nnz <= columns * (x.nnz + operator.nnz):  # work
+                near = operator.of_rows(x)
+        received = operator @ self.send(x) if near is None else self.send(near)
+        return self.receive(received, first_rows(x, rows))
 
 
 class GCNLayer(MessageLayer):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from numpy.typing import NDArray
@@ -16,18 +17,23 @@ from .edge_rows import EdgeRows
 from .layers import Features, MessageLayer, rows_of
 
 ROWS = 1 << 16  # nodes that are computed together
+LEAVE = 0.5  # of the memory that is left is not for latents, but for what nodes send
 PAUSE = 4  # stretches of nodes after which mapped pages are given back
 
 
 class Scratch:
     """Room for matrices of one row a node: memory while the budget lasts, then files that are mapped into it.
 
+    What others hold at the same time is part of the budget: the ten members of an ensemble have one between them.
+
     Args:
-        memory: Bytes that may be held in memory.
+        memory: Bytes that may be held in memory, by all of this process.
     """
 
+    _held: ClassVar[weakref.WeakKeyDictionary[Scratch, int]] = weakref.WeakKeyDictionary()
+
     def __init__(self, memory: int) -> None:
-        self.left = memory
+        self.left = max(0, memory - sum(self._held.values()))
         self._maps: dict[int, NDArray[Any]] = {}
 
     def matrix(self, rows: int, columns: int, leave: float = 0.0) -> Tensor:
@@ -41,11 +47,26 @@ class Scratch:
         size = 4 * rows * columns
         if size <= self.left * (1.0 - leave):
             self.left -= size
+            self._held[self] = self._held.get(self, 0) + size
             return torch.empty(rows, columns)
         array = on_disk((rows, columns))
         tensor = torch.from_numpy(array)
         self._maps[tensor.data_ptr()] = array
         return tensor
+
+    def files_for(self, rows: int, widths: Sequence[int], leave: float = 0.0) -> int:
+        """Bytes of the files that some matrices would need, one after another.
+
+        Args:
+            rows: Of each.
+            widths: Their columns.
+            leave: See ``matrix``.
+        """
+        left, files = self.left, 0
+        for size in (4 * rows * width for width in widths):
+            fits = size <= left * (1.0 - leave)
+            left, files = left - size * fits, files + size * (not fits)
+        return files
 
     def groups(self, rows: int, columns: int) -> list[slice]:
         """Columns of a matrix in groups of about the same size, each of which memory holds.
@@ -104,7 +125,7 @@ def latents_by_pieces(
         for number, layer in enumerate(backbone.convs, 1):
             before: Features = latents[-1] if latents else x
             name, width = f"layer {number} of {len(backbone.convs)}", backbone.widths[number - 1]
-            made = scratch.matrix(edges.num_nodes, width, leave=0.5)
+            made = scratch.matrix(edges.num_nodes, width, LEAVE)
             if isinstance(layer, MessageLayer):
                 for columns in scratch.groups(edges.num_nodes, width):
                     _receive(layer, before, edges, made, columns, scratch, release)

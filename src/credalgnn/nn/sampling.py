@@ -12,8 +12,9 @@ from torch import Tensor
 
 from .._memory import processors
 from .adjacency import Adjacency, Sample
-from .edge_rows import EdgeRows
+from .edge_rows import NOWHERE, EdgeRows
 from .layers import Features, rows_of
+from .sparse import DamagedGraph
 
 FANOUT = 10  # neighbours drawn for a node, at each hop, if nothing else is said
 ALL = 2**62  # the fanout that draws all neighbours
@@ -101,7 +102,7 @@ class Sampler:
                 parts = places[-1], ends[-1], drawn[-1]
                 count = draw_in_edges(starts, sources, fanout, key, self._number, nodes, first, last, *parts)
                 if count < 0:
-                    raise ValueError("an edge comes from a node that does not exist: the graph is damaged")
+                    raise DamagedGraph(NOWHERE)
                 sizes.append(count)
         finally:
             self._number[nodes[: sizes[-1]]] = -1
@@ -116,8 +117,12 @@ class Sampler:
 
     def _rows(self, nodes: Tensor) -> Features:
         """Features of nodes; of a file in the order in which they lie there, so that no page is mapped twice."""
-        if self.after_reading is None or not isinstance(self.x, Tensor):
+        if self.after_reading is None:
             return rows_of(self.x, nodes, once=True)
+        if not isinstance(self.x, Tensor):
+            rows = rows_of(self.x, nodes, once=True)
+            self.after_reading()
+            return rows
         found = torch.empty(len(nodes), self.x.shape[1])
         for part in torch.split(nodes.argsort(), READ):
             found[part] = self.x[nodes[part]].float()

@@ -16,6 +16,13 @@ from torch import Tensor
 FEW = 1 << 23  # multiplications that are not worth a second thread
 
 
+class DamagedGraph(ValueError):
+    """Numbers of a graph point to what is not there: its file has changed since it was written."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}: the graph is damaged; credalgnn check says where")
+
+
 class SparseMatrix:
     """A constant CSR matrix ``[R, C]``; ``matrix @ dense`` is differentiable in ``dense``.
 
@@ -134,12 +141,12 @@ class SparseMatrix:
 
             begins, starts = nodes.new_empty(len(nodes)), nodes.new_empty(len(nodes) + 1)
             if not find_rows(*(part.numpy() for part in (self.starts, nodes, begins, starts)), self.nnz):
-                raise ValueError("rows begin or end outside of the matrix: the graph is damaged")
+                raise DamagedGraph("rows begin or end outside of the matrix")
             columns, values = (part.new_empty(int(starts[-1])) for part in (self.columns, self.values))
             kernel: Any = gather_rows
             kernel(begins.numpy(), *map(_bits, (self.columns, self.values, starts, columns, values)))
             if len(columns) and not 0 <= columns.min() <= columns.max() < self.shape[1]:
-                raise ValueError("an entry lies outside of the matrix: the graph is damaged")
+                raise DamagedGraph("an entry lies outside of the matrix")
         else:
             begins = self.starts[nodes].long()
             counts = self.starts[nodes + 1].long() - begins

@@ -32,7 +32,8 @@ Array = NDArray[Any]
 
 DIMENSIONS = 32  # of the features' projection,
 RAW_UP_TO = 64  # where there are more features than this
-GROUP = 1 << 29  # bytes of the projections that are carried along edges at a time, and of their means
+GROUP = 1 << 29  # bytes of the projections that are carried along edges at a time, and of their means, at the most
+GROUP_SHARE = 8  # the part of the memory that may be used which they may take
 BASIS_ROWS = 50_000  # nodes from which the projection is learnt; more would not change it
 OWN_STATISTICS = ("feature sum", "active features", "in-degree", "out-degree")
 SIZES = OWN_STATISTICS.index("in-degree")  # feature sum and active features: a growing graph does not change them
@@ -104,22 +105,24 @@ class Describer:
         result: Array = rows[:, :SIZES].astype(np.float64) * scale + centre
         return result
 
-    def __call__(self, graph: Graph, statistics: Array | None = None) -> Array:
+    def __call__(self, graph: Graph, statistics: Array | None = None, memory: int | None = None) -> Array:
         """The rows of all nodes, float32; those of a large graph are in a mapped file, to be read in pieces.
 
         Args:
             graph: Whose nodes.
             statistics: Of these nodes, if they are known.
+            memory: Bytes that may be used; None: what is available.
         """
         count, width = graph.num_nodes, self.basis.shape[1]
-        rows = scratch((count, len(STATISTICS) + 3 * width))
-        raw = _statistics(graph) if statistics is None else statistics
+        rows = scratch((count, len(STATISTICS) + 3 * width), memory=memory)
+        raw = _statistics(graph, memory) if statistics is None else statistics
         for part in slices(count, VALUES // rows.shape[1]):
             rows[part, : len(STATISTICS)] = (torch.from_numpy(raw[part]) - self.centre) / self.scale
             let_go(raw)
             let_go(rows)
         del raw
-        group = -(-width // -(-4 * count * width // GROUP))  # columns that are carried along edges at a time
+        most = GROUP if memory is None else max(1, min(GROUP, memory // GROUP_SHARE))
+        group = -(-width // -(-4 * count * width // most))  # columns that are carried along edges at a time
         for first in range(0, width, group):
             basis = self.basis[:, first : first + group].contiguous()
             own = torch.empty(count, basis.shape[1])
@@ -136,16 +139,17 @@ class Describer:
         return rows
 
 
-def described(graph: Graph, seed: int) -> tuple[Describer, Array]:
+def described(graph: Graph, seed: int, memory: int | None = None) -> tuple[Describer, Array]:
     """What describes the nodes of a graph, learnt from them, and their rows.
 
     Args:
         graph: The graph.
         seed: See ``Describer.of``.
+        memory: Bytes that may be used; None: what is available.
     """
-    statistics = _statistics(graph)
+    statistics = _statistics(graph, memory)
     describer = Describer.of(graph, seed, statistics)
-    return describer, describer(graph, statistics)
+    return describer, describer(graph, statistics, memory)
 
 
 def _safe(scale: Tensor) -> Tensor:
@@ -167,7 +171,7 @@ def _scipy(matrix: SparseMatrix) -> Any:
     return csr_matrix(arrays, shape=matrix.shape)
 
 
-def _statistics(graph: Graph) -> Array:
+def _statistics(graph: Graph, memory: int | None = None) -> Array:
     """``log(1 + x)`` of a node's own statistics, and their means over in- and out-neighbours, float64 ``[N, 12]``."""
     count = graph.num_nodes
     total, active = torch.empty(2, count, dtype=torch.float64)
@@ -180,7 +184,7 @@ def _statistics(graph: Graph) -> Array:
     counts = graph.in_edges.starts.diff().double(), out.double()
     own = [column.log1p() for column in (total, active, *counts)]
     del total, active, out  # at millions of nodes each is a hundred megabytes
-    statistics = scratch((count, len(STATISTICS)), np.float64)
+    statistics = scratch((count, len(STATISTICS)), np.float64, memory)
     sums = [torch.zeros(count, dtype=torch.float64) for _ in own]
     known = len(own)
     for block in edge_blocks(graph):
@@ -198,7 +202,7 @@ def _statistics(graph: Graph) -> Array:
     return statistics
 
 
-def labelled_shares(graph: Graph, labelled: Tensor, known: Tensor) -> Array:
+def labelled_shares(graph: Graph, labelled: Tensor, known: Tensor, memory: int | None = None) -> Array:
     """The share of labelled nodes among in- and among out-neighbours, float32 ``[N, 2]``.
 
     Only neighbours in ``known`` count, those of which a model may know whether they are labelled. One neighbour more is
@@ -216,7 +220,7 @@ def labelled_shares(graph: Graph, labelled: Tensor, known: Tensor) -> Array:
             yes = (which.index_select(0, block.sources) & apart).int()
             counts[number, block.nodes].index_add_(0, target - first, yes)
             counts[2 + number].index_add_(0, block.sources, (block.spread(which[block.nodes]) & apart).int())
-    shares = np.empty((graph.num_nodes, 2), np.float32)
+    shares = scratch((graph.num_nodes, 2), memory=None if memory is None else memory // 4)  # there is one for each fold
     for side, (hits, seen) in enumerate((counts[:2], counts[2:])):
         for part in slices(graph.num_nodes, VALUES):
             shares[part, side] = (hits[part].double() + average) / (seen[part].double() + 1.0)

@@ -86,14 +86,14 @@ class CredalCoverage(OnModel):
         logits = self._logits(graph)
         self.temperature_ = cautious_temperature(logits(val), graph.labels[val])
         self.labels_ = len(view.train) / view.num_classes  # a class, on average
-        self.describer_, rows = described(graph, self.seed)
+        self.describer_, rows = described(graph, self.seed, self._memory)
         self.extremes_ = Extremes.of(self.describer_, rows)
         labelled = torch.zeros(graph.num_nodes, dtype=torch.bool)
         labelled[view.train] = True
         self.models_: StoredModels | None = None
         self.coverage_ = self._held_out = Coverage(np.zeros(graph.num_nodes), Diagnosis.of_nothing(labelled))
         if _enough(labelled):
-            found = estimate(rows, labelled, self.seed, graph, given.progress, self._cluster)
+            found = estimate(rows, labelled, self.seed, graph, given.progress, self._cluster, self._memory)
             self.coverage_, self.models_, self._held_out = found
         kept = view.train[:: len(view.train) // TYPICAL + 1]
         self.rows_ = torch.from_numpy(rows_at(rows, kept.numpy()))
@@ -281,7 +281,7 @@ class CredalCoverage(OnModel):
         """The descriptions of a graph's nodes; those of the last graph are kept."""
         known = self._described  # read once: other threads may ask for other graphs
         if known is None or known[0] != graph.content:
-            self._described = known = graph.content, self.describer_(graph)
+            self._described = known = graph.content, self.describer_(graph, memory=self._memory)
         return known[1]
 
     def _entropy(self, graph: Graph, logits: Callable[[Tensor], Tensor]) -> Array:
@@ -330,8 +330,8 @@ class CredalCoverage(OnModel):
         labelled = self._labelled(graph)
         if not self._can_estimate(labelled):
             return None
-        describer, rows = described(graph, self.seed)
-        found = estimate(rows, labelled, self.seed, graph, jobs=self._cluster).coverage
+        describer, rows = described(graph, self.seed, self._memory)
+        found = estimate(rows, labelled, self.seed, graph, jobs=self._cluster, memory=self._memory).coverage
         return self.extremes_.limit(found, describer, rows)
 
     def _can_estimate(self, labelled: Tensor) -> bool:

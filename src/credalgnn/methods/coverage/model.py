@@ -20,7 +20,7 @@ from ..._memory import let_go
 from ...graphs import Graph
 from ..jobs import Jobs, Threads
 from ..pieces import slices
-from ..scratch import rows_at
+from ..scratch import rows_at, scratch
 from .descriptions import STATISTICS, Array, labelled_shares
 from .learners import Forest, Learner, Logistic, arrays_of, learner_of, stack
 from .one_thread import one_thread
@@ -188,6 +188,7 @@ def estimate(
     graph: Graph | None = None,
     progress: bool | None = None,
     jobs: Jobs | None = None,
+    memory: int | None = None,
 ) -> Estimate:
     """Cross-fitted coverage of described nodes, and models for others.
 
@@ -198,24 +199,26 @@ def estimate(
         graph: Whose nodes these are, if they are all of one: models then see which neighbours are labelled, too.
         progress: Show a bar; None: on a terminal, when it takes more than a few seconds.
         jobs: Who fits the models and judges nodes by them; None: threads of this process.
+        memory: Bytes that may be used; None: what is available.
     """
     jobs = jobs or Threads()
-    y = labelled.numpy().astype(np.int64)
+    y = labelled.numpy().astype(np.int8)
     fold = _folds(y, seed)
     numbers = tuple(range(len(MEMBERS))) if graph is not None else PLAIN
-    around = [
-        None if graph is None else labelled_shares(graph, labelled, torch.from_numpy(fold != k)) for k in range(FOLDS)
-    ]
+    around: list[Array] = []
+    for k in range(FOLDS if graph is not None else 0):
+        assert graph is not None
+        around.append(labelled_shares(graph, labelled, torch.from_numpy(fold != k), memory))
+        let_go(around[k])
 
     def described(nodes: Array, k: int) -> tuple[Array, Array | None]:
         """What a fold's models see of some nodes."""
-        shares = around[k]
-        return rows_at(rows, nodes), None if shares is None else shares[nodes]
+        return rows_at(rows, nodes), rows_at(around[k], nodes) if around else None
 
     def lessons() -> Iterator[tuple[Any, ...]]:
         for k in range(FOLDS):
             chosen = _sample(y, fold != k, np.random.default_rng([seed, k]))
-            seen = jobs.share((*described(chosen, k), y[chosen]))
+            seen = jobs.share((*described(chosen, k), y[chosen].astype(np.int64)))
             for number in numbers:
                 yield number, seen, int(np.random.default_rng([seed, k, number]).integers(2**31))
 
@@ -229,12 +232,14 @@ def estimate(
         parts = [
             (piece.start + np.flatnonzero(fold[piece] == k), k) for piece in slices(len(y), PIECE) for k in range(FOLDS)
         ]
-        out_of_fold = np.zeros((len(MEMBERS), len(y)))
+        out_of_fold = scratch((len(MEMBERS), len(y)), np.float64, memory)
+        out_of_fold[sorted(set(range(len(MEMBERS))) - set(numbers))] = 0.0
         said = jobs.map(_judged, ((models[k], *described(nodes, k)) for nodes, k in parts))
         for (nodes, _), logits in zip(parts, tqdm(said, total=len(parts), unit="part", **shown), strict=True):
             out_of_fold[np.array(numbers)[:, None], nodes] = logits
     around.clear()
-    plain = _combined(out_of_fold[list(PLAIN)], y)
+    let_go(out_of_fold)
+    plain = _combined(out_of_fold[PLAIN[0] :], y)  # they are the last ones
     whole = plain if graph is None else _combined(out_of_fold, y)
     kept = tuple(tuple(_to_store(of_fold[numbers.index(number)]) for number in PLAIN) for of_fold in by_fold)
     stored = StoredModels(kept, plain.weights, plain.scale, plain.coverage.diagnosis)
@@ -314,7 +319,7 @@ def _columns(rows: Array, shares: Array | None, member: Member) -> Array:
 
 def _folds(y: Array, seed: int) -> Array:
     """The fold of each node; both kinds are spread evenly over all."""
-    fold = np.empty(len(y), np.int64)
+    fold = np.empty(len(y), np.int8)
     generator = np.random.default_rng(seed)
     for kind in (0, 1):
         nodes = np.flatnonzero(y == kind)
