@@ -75,7 +75,8 @@ class Network(Method):
             mini-batches of 1,024 where the memory that may be used is too little for that (a ``MemoryWarning`` says
             so). An epoch of mini-batches ends after 200 of them at the latest, and early stopping then looks at no more
             than 10,000 validation nodes, whose neighbourhoods are drawn once. Weights that it looks at, and that are
-            kept, are averages over the last steps, and where 400 steps have brought nothing better, lr falls.
+            kept, are averages over the last steps, and where 400 steps (or a fifth of the patience, if that is sooner)
+            have brought nothing better, lr falls.
         fanouts: In-edges that are drawn for a node of a mini-batch, hop by hop, beginning at the training nodes: a
             number for each layer, 0 for all in-edges. None: 10 each.
         seed: Of weights, dropout and batches.

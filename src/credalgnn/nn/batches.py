@@ -30,8 +30,8 @@ class Sampled:
     once and never change, so that it moves with the weights alone.
 
     Weights that are judged and kept are averages over the last steps (``Averages``), unless all steps see the same:
-    batches push weights around their best place, and the average lies much nearer to it. Where ``PLATEAU`` steps have
-    brought no better monitor, the learning rate falls, and they are pushed less.
+    batches push weights around their best place, and the average lies much nearer to it. Where ``PLATEAU`` steps, or a
+    part of the patience, have brought no better monitor, the learning rate falls, and they are pushed less.
 
     Args:
         model: What is trained.
