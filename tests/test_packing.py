@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -295,6 +296,78 @@ def test_a_full_disk_loses_nothing(most: int, tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert "\n" not in str(said.value)
     assert_goes_on(arguments, there)
+
+
+IN_THE_SECOND_SHARD = """
+import os, signal, sys
+from credalgnn.graphs import _pack_nodes, pack
+def labels(self, batch, shard, real=_pack_nodes.NodeWriter._labels):
+    if shard.path.name == "b.csv":  # whose first ids have been written
+        os.kill(os.getpid(), signal.SIGKILL)
+    real(self, batch, shard)
+_pack_nodes.NodeWriter._labels = labels
+pack(*sys.argv[1:])
+"""
+
+
+def tables_whose_ids_become_text(folder: Path) -> tuple[Path, Path, Path]:
+    """Ids of the first shard are 0, 1, ..., those of the second are x0, x1, ...; each edge joins one to the other."""
+    (folder / "nodes").mkdir()
+    for name, before in (("a", ""), ("b", "x")):
+        rows = [f"{before}{k},{k % 3},{k + 0.5}" for k in range(1000)]
+        (folder / "nodes" / f"{name}.csv").write_text("\n".join(["id,label,size", *rows, ""]))
+    (folder / "edges.csv").write_text("\n".join(["source,target", *(f"{k},x{999 - k}" for k in range(1000)), ""]))
+    return folder / "nodes", folder / "edges.csv", folder / "graph.cg"
+
+
+def assert_joined(path: Path) -> None:
+    graph = Graph.open(path, verify=True)
+    assert graph.node_ids is not None
+    assert graph.node_ids.tolist() == [f"{before}{k}" for before in ("", "x") for k in range(1000)]
+    assert sorted(graph.edge_index.T.tolist()) == [[k, 1999 - k] for k in range(1000)]
+
+
+@pytest.mark.slow
+def test_a_kill_where_ids_become_text_loses_nothing(tmp_path: Path) -> None:
+    arguments = tables_whose_ids_become_text(tmp_path)
+    command = [sys.executable, "-c", IN_THE_SECOND_SHARD, *map(str, arguments)]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == -signal.SIGKILL
+    pack(*arguments)
+    assert_joined(arguments[2])
+
+
+@pytest.mark.parametrize("most", [9_000, 14_000])  # bytes: 8,128 of the first shard's ids fit, 16,128 of all do not
+def test_a_full_disk_where_ids_become_text_loses_nothing(most: int, tmp_path: Path) -> None:
+    arguments = tables_whose_ids_become_text(tmp_path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        with pytest.raises(GraphError, match="the same command goes on"):
+            pack(*arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert '"shards": [\n' in (tmp_path / "graph.cg.part" / "journal.json").read_text()  # the first one is done
+    pack(*arguments)
+    assert_joined(arguments[2])
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+def test_what_was_kept_and_is_damaged_is_made_anew(damage: str, tmp_path: Path) -> None:
+    nodes, edges = tables("text")
+    write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
+    arguments = (tmp_path / "nodes", tmp_path / "edges")
+    pack(*arguments, tmp_path / "whole.cg")
+    for place in (("nodes", 2), ("edges", 2), ("numbers", 1)):
+        with pytest.raises(KeyboardInterrupt):
+            pack(*arguments, tmp_path / "graph.cg", progress=stopping(place))
+        for kept in sorted((tmp_path / "graph.cg.part" / "work").glob("*.npy")):
+            if damage == "gone":
+                kept.unlink()
+            else:
+                os.truncate(kept, 50)
+        pack(*arguments, tmp_path / "graph.cg")
+        assert content(tmp_path / "graph.cg") == content(tmp_path / "whole.cg")
+        shutil.rmtree(tmp_path / "graph.cg")
 
 
 def test_two_commands_do_not_pack_into_one_folder(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from ._table_files import pyarrow_modules
 from .errors import GraphError
 from .tables import Columns
 
-VERSION = 2  # of the journal and of all that is kept on the way
+VERSION = 3  # of the journal and of all that is kept on the way
 JOURNAL, LOCK = "journal.json", ".lock"
 ROW_BYTES = 16  # of a number of a feature while it is read
 
@@ -106,10 +106,15 @@ class Packer:
 
     def _stages(self) -> None:
         journal = self._read_journal()
-        if journal.get("request") != self._request:  # nothing is there, or of other tables
-            for folder in (self._folder, self._work):
-                shutil.rmtree(folder, ignore_errors=True)
-            journal = {"request": self._request}
+        if journal.get("request") == self._request:
+            with suppress(Unreadable, FileNotFoundError):  # what an earlier command has kept is damaged
+                self._go_on(journal)
+                return
+        for folder in (self._folder, self._work):  # nothing is there, or of other tables
+            shutil.rmtree(folder, ignore_errors=True)
+        self._go_on({"request": self._request})
+
+    def _go_on(self, journal: dict[str, Any]) -> None:
         for folder in (self._folder, self._work):
             folder.mkdir(exist_ok=True)
         if not (self._folder / "graph.json").exists():
