@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import shutil
 import signal
@@ -370,6 +371,35 @@ def test_what_was_kept_and_is_damaged_is_made_anew(damage: str, tmp_path: Path) 
         shutil.rmtree(tmp_path / "graph.cg")
 
 
+@pytest.mark.parametrize("damage", ["cut", "gone", "flipped"])
+def test_a_damaged_graph_is_mended_as_the_message_says(
+    damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes, edges = tables("text", weights=True)
+    write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
+    out = tmp_path / "graph.cg"
+    command = ["credalgnn pack", str(tmp_path / "nodes"), str(tmp_path / "edges"), "--out", str(out)]
+    assert main([*command[0].split()[1:], *command[1:]]) == 0
+    whole = content(out)
+    for name in whole:
+        array = out / name
+        if damage == "gone":
+            array.unlink()
+        else:
+            changed = bytearray(whole[name])
+            changed[-9] ^= 8
+            array.write_bytes(changed if damage == "flipped" else whole[name][:-1])
+        with pytest.raises(GraphError) as said:
+            Graph.open(out, verify=True)
+        steps = re.findall(r"credalgnn (?:pack|check --repair [^ ,;]*)", str(said.value))
+        assert steps[-1] == command[0]
+        for step in steps:
+            main([*step.split()[1:], *(command[1:] if step == command[0] else [])])
+        assert "nothing to do" not in capsys.readouterr().out
+        Graph.open(out, verify=True)
+        assert content(out) == whole
+
+
 def test_two_commands_do_not_pack_into_one_folder(tmp_path: Path) -> None:
     nodes, edges = tables("in order")
     write_shards(tmp_path, "csv", nodes=nodes, edges=edges)
@@ -444,10 +474,27 @@ def test_columns_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(GraphError, match=message):
             pack(*arguments, **options)
+    with pytest.raises(GraphError, match=r"no column 'class'.*, or say that there are no .* \(--no-labels\)$"):
+        pack(*arguments, label="class")
     (tmp_path / "other.cg").mkdir()
     (tmp_path / "other.cg" / "thesis.tex").touch()
     with pytest.raises(GraphError, match="a folder with something else in it"):
         pack(tmp_path / "nodes", tmp_path / "edges", tmp_path / "other.cg", features=["size"])
+
+
+@pytest.mark.parametrize("place", [".", "..", "/", "nodes/.."])
+def test_a_place_without_a_name_is_refused(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes, edges = tables("in order")
+    write_shards(tmp_path / "tables", "csv", nodes=nodes, edges=edges)
+    (tmp_path / "empty" / "nodes").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "empty")
+    assert main(["pack", "../tables/nodes.csv", "../tables/edges.csv", "--out", place]) == 2
+    line = f"{Path(place)}: the folder to make needs a name of its own, as in {Path(place) / 'graph.cg'}"
+    assert capsys.readouterr().err == f"credalgnn: {line}\n"
+    with pytest.raises(GraphError, match="needs a name of its own"):
+        Graph([[1.0], [2.0]], [[0], [1]]).pack(place)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -128,9 +128,10 @@ class NodeWriter:
         found = column_types(shard, text, self._wanted.delimiter)
         for name, option in ((columns.id, "id"), (columns.label, "label")):
             if name is not None and name not in found:
+                none = ", or say that there are no labels: label=None (--no-labels)" if option == "label" else ""
                 raise GraphError(
                     f"{shard.path}: there is no column {name!r}; the columns are {', '.join(list(found)[:12])}; name "
-                    f"the column: {option}=... (--{option})"
+                    f"the column: {option}=... (--{option}){none}"
                 )
         chosen = columns.features or [name for name in found if name not in text and not INDEX.fullmatch(name)]
         for name in chosen:

@@ -27,7 +27,7 @@ from ._pack_edges import (
     write_buckets,
 )
 from ._pack_nodes import NodeState, NodeWriter, Wanted, finish_nodes
-from ._packed_files import check_place, put_in_place, read_header, write_header
+from ._packed_files import check_place, open_array, put_in_place, read_entries, read_header, write_header
 from ._shards import Shard, column_types, find_shards
 from ._table_files import pyarrow_modules
 from .errors import GraphError
@@ -66,6 +66,7 @@ class Packer:
         progress: Callable[[str, int, int], None] | None,
     ) -> None:
         pyarrow_modules()
+        check_place(out)
         self._out, self._undirected, self._memory, self._progress = out, undirected, memory, progress
         self._node_shards, self._edge_shards = find_shards(nodes, "nodes"), find_shards(edges, "edges")
         self._wanted = Wanted(columns, delimiter, dtype, 4096)
@@ -84,7 +85,6 @@ class Packer:
 
     def run(self) -> dict[str, float]:
         """Pack, or go on; returns the seconds of each stage."""
-        check_place(self._out)
         if self._out.exists() and self._is_packed():
             return {}
         make_folder(self._part)
@@ -98,11 +98,14 @@ class Packer:
         return self._seconds
 
     def _is_packed(self) -> bool:
-        """Whether what is there is what is asked for."""
+        """Whether what is there is what is asked for, as far as sizes and first bytes tell."""
         try:
-            return bool(read_header(self._out).get("request") == self._request)
+            head = read_header(self._out)
+            for name, entry in read_entries(head, self._out).items():
+                open_array(self._out, name, entry)
         except GraphError:
             return False
+        return bool(head.get("request") == self._request)
 
     def _stages(self) -> None:
         journal = self._read_journal()
