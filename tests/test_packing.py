@@ -177,6 +177,34 @@ def test_the_first_rows_decide_and_no_number_is_lost(tmp_path: Path, monkeypatch
     np.testing.assert_array_equal(features.numpy()[:, 3], nodes["w3"].to_numpy())
 
 
+def write_lines(path: Path, lines: list[str]) -> None:
+    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+
+
+def test_rows_of_any_length_are_read(tmp_path: Path) -> None:
+    """A header and rows that are longer than the smallest block of bytes that is read."""
+    numbers = np.random.default_rng(0).random((10, 6000)).astype(np.float32)
+    rows = [f"{k},{k % 2}," + ",".join(map(repr, row.tolist())) for k, row in enumerate(numbers)]
+    names = [f"größe_{k}" for k in range(6000)]
+    write_lines(tmp_path / "nodes.csv", [f"id,label,{','.join(names)}", *rows])
+    write_lines(tmp_path / "edges.csv", ["source,target", "0,1", "1,2"])
+    assert len(rows[0]) > 1 << 16
+    pack(tmp_path / "nodes.csv", tmp_path / "edges.csv", tmp_path / "graph.cg", memory="8MiB")
+    graph = Graph.open(tmp_path / "graph.cg")
+    np.testing.assert_array_equal(graph.features.numpy(), numbers)
+    assert graph.feature_names == tuple(names)
+
+
+def test_a_quote_that_is_not_closed_is_one_line(tmp_path: Path) -> None:
+    rows = [f"{k},a,1.5" for k in range(50_000)]
+    rows[0], rows[2000] = '0,"a",1.5', '2000,"a,1.5'
+    write_lines(tmp_path / "nodes.csv", ["id,label,size", *rows])
+    write_lines(tmp_path / "edges.csv", ["source,target", "0,1"])
+    with pytest.raises(GraphError, match=r"nodes\.csv: a row is far longer than the first ones.* as Parquet$") as said:
+        pack(tmp_path / "nodes.csv", tmp_path / "edges.csv", tmp_path / "graph.cg", memory="1MiB")
+    assert "\n" not in str(said.value)
+
+
 @pytest.mark.parametrize("kind", ["in order", "text"])
 def test_memory_changes_no_byte(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes, edges = tables(kind, weights=True)
