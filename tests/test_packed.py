@@ -200,6 +200,28 @@ def test_damage_is_found_wherever_it_is(
     Graph.open(folder, verify=True)
 
 
+@pytest.mark.parametrize(
+    ("name", "number"), [("sources", COUNT), ("sources", -1), ("starts", LINKS + 1), ("starts", -1), ("starts", 0)]
+)
+def test_numbers_that_lead_elsewhere_are_followed_by_nobody(name: str, number: int, tmp_path: Path) -> None:
+    """They have the right size, so that only who reads them finds them."""
+    graph_of().pack(tmp_path / "graph.cg")
+    damaged = np.lib.format.open_memmap(tmp_path / "graph.cg" / f"{name}.npy", "r+")
+    damaged[200] = number
+    damaged.flush()
+    packed = Graph.open(tmp_path / "graph.cg")
+    for follow in (
+        lambda: packed.describe(),
+        lambda: local_homophily(packed),
+        lambda: packed.num_pairs,
+        lambda: packed.edge_index,
+        lambda: packed.subgraph(range(COUNT)),
+    ):
+        with pytest.raises(GraphError, match=r"damaged.*credalgnn check --repair") as said:
+            follow()
+        assert "\n" not in str(said.value)
+
+
 def test_what_is_no_packed_graph_is_refused(tmp_path: Path) -> None:
     graph_of().pack(tmp_path / "graph.cg")
     header = tmp_path / "graph.cg" / "graph.json"

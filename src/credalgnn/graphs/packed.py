@@ -53,6 +53,7 @@ class PackedGraph(Graph):
         if "edge index" not in self.derived:
             edges = self.in_edges
             self._check_room(24 * edges.num_edges, "edge_index", "graph.in_edges has the edges without taking memory")
+            edges.check(0, edges.num_nodes)
             self.derived["edge index"] = torch.stack([edges.sources.long(), edges.targets(0, edges.num_nodes)])
         made: Tensor = self.derived["edge index"]
         return made
@@ -165,13 +166,19 @@ class PackedGraph(Graph):
         """The edges among sorted nodes, with their new numbers, and their weights."""
         edges = self.in_edges
         found: list[tuple[Tensor, ...]] = []
-        counts = (edges.starts[nodes + 1] - edges.starts[nodes]).cumsum(0)
+        begins, ends = edges.starts[nodes], edges.starts[nodes + 1]
+        if bool(((begins < 0) | (ends < begins) | (ends > edges.num_edges)).any()):
+            raise changed(self._path, "starts", "it goes backwards, or too far")
+        counts = (ends - begins).cumsum(0)
         first, used = 0, 0
         while first < len(nodes):
             done = int(counts[first - 1]) if first else 0
             last = max(first + 1, int(torch.searchsorted(counts, done + PIECE, right=True)))
             degrees, places = row_places(edges.starts, nodes[first:last])
-            source = number[edges.sources[places].long()]
+            source = edges.sources[places].long()
+            if bool(((source < 0) | (source >= edges.num_nodes)).any()):
+                raise changed(self._path, "sources", "an edge comes from a node that does not exist")
+            source = number[source]
             kept = source >= 0
             target = torch.repeat_interleave(number[nodes[first:last]], degrees)[kept]
             weights = () if edges.weights is None else (edges.weights[places[kept]],)
