@@ -21,7 +21,7 @@ import torch
 
 from credalgnn._files import Lock
 from credalgnn.cli import main
-from credalgnn.graphs import Graph, GraphError, pack, read_tables
+from credalgnn.graphs import Graph, GraphError, GraphWarning, pack, read_tables
 from credalgnn.graphs.tables import Columns
 
 NODES, EDGES = 200, 1500
@@ -235,6 +235,60 @@ def test_ids_are_numbered_by_several_tables_where_one_is_too_large(tmp_path: Pat
     assert totals["numbers"] > 5
     pairs = Graph.open(tmp_path / "graph.cg").edge_index.numpy().T.tolist()
     assert sorted(pairs) == sorted(ends.T.tolist())
+
+
+PEAK = """
+import sys
+from pathlib import Path
+from credalgnn.graphs import pack
+pack(*sys.argv[1:4], memory=sys.argv[4])
+print(next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line))
+"""
+
+
+def write_random(folder: Path, nodes: int, edges: int, columns: int, width: int) -> None:
+    """Features in columns of their own, or in one column of lists, all in one row group."""
+    rng, ids = np.random.default_rng(0), np.random.default_rng(1).permutation(nodes) + 10**6
+    features = {f"x{k}": rng.random(nodes, np.float32) for k in range(columns)}
+    if width:
+        flat = pa.array(rng.random(nodes * width, np.float32))
+        features["x"] = pa.ListArray.from_arrays(np.arange(0, nodes * width + 1, width, np.int32), flat)
+    folder.mkdir()
+    pq.write_table(pa.table({"id": ids, "label": ids % 5, **features}), folder / "nodes.parquet")
+    ends = ids[rng.integers(0, nodes, (2, edges))]
+    pq.write_table(pa.table({"source": ends[0], "target": ends[1]}), folder / "edges.parquet")
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc")
+@pytest.mark.parametrize(
+    ("nodes", "edges", "columns", "width"),
+    [(300_000, 2_000_000, 16, 0), pytest.param(12_000, 1000, 0, 2048, marks=pytest.mark.slow)],
+    ids=["long", "wide"],
+)
+def test_the_memory_allowed_is_enough(nodes: int, edges: int, columns: int, width: int, tmp_path: Path) -> None:
+    """Beside what a small graph takes, which is imports and compiled kernels; the tables have 52 and 94 MiB."""
+    write_random(tmp_path / "small", 100, 1000, columns, min(width, 8))
+    write_random(tmp_path / "large", nodes, edges, columns, width)
+    peaks = []
+    for size in ("small", "large"):
+        place = tmp_path / size
+        given = [*map(str, (place / "nodes.parquet", place / "edges.parquet", place / "graph.cg")), "48MiB"]
+        answer = subprocess.run([sys.executable, "-c", PEAK, *given], capture_output=True, text=True, check=True)
+        peaks.append(int(answer.stdout) << 10)
+    assert peaks[1] - peaks[0] < 48 << 20
+
+
+def test_a_hub_that_the_memory_cannot_hold_is_told(tmp_path: Path) -> None:
+    """Its in-edges are sorted together."""
+    write(pa.table({"id": range(3), "label": [0, 1, 0], "x": [0.5, 1.5, 2.5]}), tmp_path / "nodes.parquet")
+    ends = {"source": [0, 2] * 3000, "target": [1] * 6000}
+    write(pa.table(ends), tmp_path / "edges.parquet")
+    arguments = (tmp_path / "nodes.parquet", tmp_path / "edges.parquet")
+    with pytest.warns(GraphWarning, match=r"sorting 6,000 edges into the nodes \d to \d may take 562.5 KiB") as told:
+        pack(*arguments, tmp_path / "graph.cg", memory="1MiB")
+    enough = re.findall(r"memory='(\w+)'", str(told[0].message))
+    pack(*arguments, tmp_path / "again.cg", memory=enough[0])  # a warning would be an error
+    assert content(tmp_path / "again.cg") == content(tmp_path / "graph.cg")
 
 
 def stopping(place: tuple[str, int]) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._memory import in_units
 from ._edge_kernels import by_target, fill_table, hash_texts, look_up
 from ._mapped import Pieces, Writer
 from ._pack_nodes import NodeState, Wanted, as_numbers, place_of
@@ -274,13 +275,20 @@ def write_buckets(
         for _, target in ways:
             counts += np.bincount(ends[target] // block, minlength=len(counts))
     most = max(memory // EDGE_BYTES, -(-int(counts.sum()) // MOST_BUCKETS), 1)
-    bounds, size = [0], 0
+    bounds, sizes = [0], [0]
     for at, count in enumerate(counts.tolist()):
-        if size and size + count > most:
+        if sizes[-1] and sizes[-1] + count > most:
             bounds.append(at * block)
-            size = 0
-        size += count
+            sizes.append(0)
+        sizes[-1] += count
     bounds.append(nodes.rows)
+    if EDGE_BYTES * max(sizes) > memory:
+        at = int(np.argmax(sizes))
+        warn(
+            f"sorting {sizes[at]:,} edges into the nodes {bounds[at]:,} to {bounds[at + 1] - 1:,} may take "
+            f"{in_units(EDGE_BYTES * sizes[at])}, for which the memory allowed is too little: "
+            f"memory='{-(-2 * EDGE_BYTES * sizes[at] >> 20)}MiB' (--memory) or more"
+        )
     kind, total = record_type(nodes, edges), len(ways) * edges.rows
     with ExitStack() as stack:
         files = [stack.enter_context((work / f"bucket-{at}").open("wb")) for at in range(len(bounds) - 1)]

@@ -26,9 +26,9 @@ from ._pack_edges import (
     sort_bucket,
     write_buckets,
 )
-from ._pack_nodes import NodeState, NodeWriter, Wanted, finish_nodes
+from ._pack_nodes import NodeState, NodeWriter, Wanted, finish_nodes, is_list
 from ._packed_files import check_place, open_array, put_in_place, read_entries, read_header, write_header
-from ._shards import Shard, column_types, find_shards
+from ._shards import Shard, batches, column_types, find_shards
 from ._table_files import pyarrow_modules
 from .errors import GraphError
 from .tables import Columns
@@ -173,17 +173,26 @@ class Packer:
             writer.close()
         finally:
             writer.abandon()  # which does nothing to files that are closed
+            pyarrow_modules()[0].default_memory_pool().release_unused()  # the next stage needs it
         journal[stage] = {"state": writer.state.values()}
 
     def _rows_at_once(self) -> int:
         """How many rows of nodes are read at a time, by what one takes."""
-        pa, _ = pyarrow_modules()
+        return max(64, min(1 << 16, self._memory // (4 * ROW_BYTES * (4 + self._row_width()))))
+
+    def _row_width(self) -> int:
+        """How many values the first node has: those of its lists are counted."""
         columns = self._wanted.columns
         text = [columns.id, *([columns.label] if columns.label else [])]
-        types = column_types(self._node_shards[0], text, self._wanted.delimiter)
-        widths = (kind.list_size if pa.types.is_fixed_size_list(kind) else 256 if pa.types.is_nested(kind) else 1
-                  for kind in types.values())  # fmt: skip
-        return max(64, min(1 << 16, self._memory // (4 * ROW_BYTES * (4 + sum(widths)))))
+        for shard in self._node_shards:
+            types = column_types(shard, text, self._wanted.delimiter)
+            lists = {name: kind for name, kind in types.items() if is_list(kind)}
+            if not lists:
+                return len(types)
+            for batch in batches(shard, lists, 1, None):
+                if batch.table.num_rows:
+                    return len(types) + sum(len(batch.table[name][0].as_py() or ()) for name in lists)
+        return 1
 
     def _ids_may_be_numbers(self) -> bool:
         """Whether ids of text files may become numbers: not where the ids of edges are texts for certain."""

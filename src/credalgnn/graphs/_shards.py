@@ -71,10 +71,7 @@ def column_types(shard: Shard, text: Sequence[str], delimiter: str | None) -> di
     """
     with _errors(shard.path):
         if shard.typed:
-            import pyarrow.parquet as pq
-
-            check_regular(shard.path)
-            with pq.ParquetFile(shard.path) as file:
+            with _parquet(shard.path) as file:
                 schema = file.schema_arrow
         else:
             with _reader(shard, dict.fromkeys(text), delimiter, 1 << 12) as reader:
@@ -98,10 +95,7 @@ def batches(shard: Shard, types: dict[str, Any], rows: int, delimiter: str | Non
     first = 0
     with _errors(shard.path):
         if shard.typed:
-            import pyarrow.parquet as pq
-
-            check_regular(shard.path)
-            with pq.ParquetFile(shard.path) as file:
+            with _parquet(shard.path) as file:
                 for table in file.iter_batches(rows, columns=list(types), use_threads=False):
                     yield Batch(table, first)
                     first += table.num_rows
@@ -127,6 +121,14 @@ def _errors(path: Path) -> Iterator[None]:
                 "save the table as Parquet"
             ) from None
         raise GraphError(f"{path}: cannot be read ({one_line(str(error)):.200})") from None
+
+
+def _parquet(path: Path) -> Any:
+    """A Parquet file that is read page by page: else memory holds all of a row group, whatever its size."""
+    import pyarrow.parquet as pq
+
+    check_regular(path)
+    return pq.ParquetFile(path, buffer_size=1 << 16, pre_buffer=False)
 
 
 def _reader(shard: Shard, types: dict[str, Any], delimiter: str | None, rows: int) -> Any:
