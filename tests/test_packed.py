@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import resource
+import tempfile
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -182,7 +185,7 @@ def test_damage_is_found_wherever_it_is(
         if place == "gone":
             path.unlink()
         with pytest.raises(
-            GraphError, match=r"graph\.cg: .*; (pack it again: credalgnn pack|the same credalgnn pack)"
+            GraphError, match=r"graph\.cg: .*; (pack it again: credalgnn (pack|check)|the same credalgnn pack)"
         ) as said:
             Graph.open(folder, verify=True)
         assert "\n" not in str(said.value)
@@ -195,6 +198,28 @@ def test_damage_is_found_wherever_it_is(
         path.write_bytes(whole)
     assert main(["check", str(folder)]) == 0
     Graph.open(folder, verify=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("sources", COUNT), ("sources", -1), ("starts", LINKS + 1), ("starts", -1), ("starts", 0)]
+)
+def test_numbers_that_lead_elsewhere_are_followed_by_nobody(name: str, number: int, tmp_path: Path) -> None:
+    """They have the right size, so that only who reads them finds them."""
+    graph_of().pack(tmp_path / "graph.cg")
+    damaged = np.lib.format.open_memmap(tmp_path / "graph.cg" / f"{name}.npy", "r+")
+    damaged[200] = number
+    damaged.flush()
+    packed = Graph.open(tmp_path / "graph.cg")
+    for follow in (
+        lambda: packed.describe(),
+        lambda: local_homophily(packed),
+        lambda: packed.num_pairs,
+        lambda: packed.edge_index,
+        lambda: packed.subgraph(range(COUNT)),
+    ):
+        with pytest.raises(GraphError, match=r"damaged.*credalgnn check --repair") as said:
+            follow()
+        assert "\n" not in str(said.value)
 
 
 def test_what_is_no_packed_graph_is_refused(tmp_path: Path) -> None:
@@ -222,6 +247,37 @@ def test_what_is_no_packed_graph_is_refused(tmp_path: Path) -> None:
     for name, message in (("nowhere", "no such folder"), ("file", "a file, and not the folder")):
         with pytest.raises(GraphError, match=f"{name}: {message}.*credalgnn pack makes one"):
             Graph.open(tmp_path / name)
+
+
+def test_what_may_not_be_read_is_not_called_damaged() -> None:
+    with tempfile.TemporaryDirectory() as name:  # pytest's folders are closed to all but their owner
+        folder = Path(name) / "graph.cg"
+        graph_of().pack(folder)
+        Path(name).chmod(0o755)
+        user = os.geteuid()
+        for file in ("sources.npy", "graph.json"):
+            (folder / file).chmod(0)
+            os.seteuid(user or 65534)  # root may read anything
+            try:
+                with pytest.raises(GraphError) as said:
+                    Graph.open(folder)
+            finally:
+                os.seteuid(user)
+            line = f"{folder}: {file} cannot be opened (Permission denied); get the right to read it from who owns it"
+            assert str(said.value) == line
+
+
+def test_too_many_open_files_are_not_called_damage(tmp_path: Path) -> None:
+    graph_of().pack(tmp_path / "graph.cg")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    os.close(free := os.open(tmp_path, os.O_RDONLY))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 3, before[1]))
+    try:
+        with pytest.raises(GraphError, match=r"npy cannot be opened \(Too many open files\); .*: ulimit -n$"):
+            Graph.open(tmp_path / "graph.cg")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    Graph.open(tmp_path / "graph.cg", verify=True)
 
 
 def resident() -> int:

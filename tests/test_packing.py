@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +21,7 @@ import torch
 
 from credalgnn._files import Lock
 from credalgnn.cli import main
-from credalgnn.graphs import Graph, GraphError, pack, read_tables
+from credalgnn.graphs import Graph, GraphError, GraphWarning, pack, read_tables
 from credalgnn.graphs.tables import Columns
 
 NODES, EDGES = 200, 1500
@@ -175,6 +177,34 @@ def test_the_first_rows_decide_and_no_number_is_lost(tmp_path: Path, monkeypatch
     np.testing.assert_array_equal(features.numpy()[:, 3], nodes["w3"].to_numpy())
 
 
+def write_lines(path: Path, lines: list[str]) -> None:
+    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+
+
+def test_rows_of_any_length_are_read(tmp_path: Path) -> None:
+    """A header and rows that are longer than the smallest block of bytes that is read."""
+    numbers = np.random.default_rng(0).random((10, 6000)).astype(np.float32)
+    rows = [f"{k},{k % 2}," + ",".join(map(repr, row.tolist())) for k, row in enumerate(numbers)]
+    names = [f"größe_{k}" for k in range(6000)]
+    write_lines(tmp_path / "nodes.csv", [f"id,label,{','.join(names)}", *rows])
+    write_lines(tmp_path / "edges.csv", ["source,target", "0,1", "1,2"])
+    assert len(rows[0]) > 1 << 16
+    pack(tmp_path / "nodes.csv", tmp_path / "edges.csv", tmp_path / "graph.cg", memory="8MiB")
+    graph = Graph.open(tmp_path / "graph.cg")
+    np.testing.assert_array_equal(graph.features.numpy(), numbers)
+    assert graph.feature_names == tuple(names)
+
+
+def test_a_quote_that_is_not_closed_is_one_line(tmp_path: Path) -> None:
+    rows = [f"{k},a,1.5" for k in range(50_000)]
+    rows[0], rows[2000] = '0,"a",1.5', '2000,"a,1.5'
+    write_lines(tmp_path / "nodes.csv", ["id,label,size", *rows])
+    write_lines(tmp_path / "edges.csv", ["source,target", "0,1"])
+    with pytest.raises(GraphError, match=r"nodes\.csv: a row is far longer than the first ones.* as Parquet$") as said:
+        pack(tmp_path / "nodes.csv", tmp_path / "edges.csv", tmp_path / "graph.cg", memory="1MiB")
+    assert "\n" not in str(said.value)
+
+
 @pytest.mark.parametrize("kind", ["in order", "text"])
 def test_memory_changes_no_byte(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes, edges = tables(kind, weights=True)
@@ -205,6 +235,66 @@ def test_ids_are_numbered_by_several_tables_where_one_is_too_large(tmp_path: Pat
     assert totals["numbers"] > 5
     pairs = Graph.open(tmp_path / "graph.cg").edge_index.numpy().T.tolist()
     assert sorted(pairs) == sorted(ends.T.tolist())
+
+
+PEAK = """
+import sys
+from pathlib import Path
+from credalgnn.graphs import pack
+pack(*sys.argv[1:4], memory=sys.argv[4])
+print(next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line))
+"""
+
+
+def write_random(folder: Path, ending: str, nodes: int, edges: int, columns: int, width: int) -> None:
+    """Features in columns of their own, or in one column of lists, all in one row group."""
+    rng, ids = np.random.default_rng(0), np.random.default_rng(1).permutation(nodes) + 10**6
+    features = {f"x{k}": rng.random(nodes, np.float32) for k in range(columns)}
+    if width:
+        flat = pa.array(rng.random(nodes * width, np.float32))
+        features["x"] = pa.ListArray.from_arrays(np.arange(0, nodes * width + 1, width, np.int32), flat)
+    folder.mkdir()
+    write(pa.table({"id": ids, "label": ids % 5, **features}), folder / f"nodes.{ending}")
+    ends = ids[rng.integers(0, nodes, (2, edges))]
+    write(pa.table({"source": ends[0], "target": ends[1]}), folder / f"edges.{ending}")
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc")
+@pytest.mark.parametrize(
+    ("nodes", "edges", "columns", "width", "ending"),
+    [
+        (300_000, 2_000_000, 16, 0, "parquet"),
+        pytest.param(12_000, 1000, 0, 2048, "parquet", marks=pytest.mark.slow),
+        pytest.param(300_000, 2_000_000, 16, 0, "csv", marks=pytest.mark.slow),
+    ],
+    ids=["long", "wide", "csv"],
+)
+def test_the_memory_allowed_is_enough(
+    nodes: int, edges: int, columns: int, width: int, ending: str, tmp_path: Path
+) -> None:
+    """Beside what a small graph takes, which is imports and compiled kernels; the tables have 50 to 100 MiB."""
+    write_random(tmp_path / "small", ending, 100, 1000, columns, min(width, 8))
+    write_random(tmp_path / "large", ending, nodes, edges, columns, width)
+    peaks = []
+    for size in ("small", "large"):
+        names = (f"nodes.{ending}", f"edges.{ending}", "graph.cg")
+        given = [*(str(tmp_path / size / name) for name in names), "48MiB"]
+        answer = subprocess.run([sys.executable, "-c", PEAK, *given], capture_output=True, text=True, check=True)
+        peaks.append(int(answer.stdout) << 10)
+    assert peaks[1] - peaks[0] < 48 << 20
+
+
+def test_a_hub_that_the_memory_cannot_hold_is_told(tmp_path: Path) -> None:
+    """Its in-edges are sorted together."""
+    write(pa.table({"id": range(3), "label": [0, 1, 0], "x": [0.5, 1.5, 2.5]}), tmp_path / "nodes.parquet")
+    ends = {"source": [0, 2] * 3000, "target": [1] * 6000}
+    write(pa.table(ends), tmp_path / "edges.parquet")
+    arguments = (tmp_path / "nodes.parquet", tmp_path / "edges.parquet")
+    with pytest.warns(GraphWarning, match=r"sorting 6,000 edges into the nodes \d to \d may take 562.5 KiB") as told:
+        pack(*arguments, tmp_path / "graph.cg", memory="1MiB")
+    enough = re.findall(r"memory='(\w+)'", str(told[0].message))
+    pack(*arguments, tmp_path / "again.cg", memory=enough[0])  # a warning would be an error
+    assert content(tmp_path / "again.cg") == content(tmp_path / "graph.cg")
 
 
 def stopping(place: tuple[str, int]) -> Any:
@@ -297,6 +387,107 @@ def test_a_full_disk_loses_nothing(most: int, tmp_path: Path) -> None:
     assert_goes_on(arguments, there)
 
 
+IN_THE_SECOND_SHARD = """
+import os, signal, sys
+from credalgnn.graphs import _pack_nodes, pack
+def labels(self, batch, shard, real=_pack_nodes.NodeWriter._labels):
+    if shard.path.name == "b.csv":  # whose first ids have been written
+        os.kill(os.getpid(), signal.SIGKILL)
+    real(self, batch, shard)
+_pack_nodes.NodeWriter._labels = labels
+pack(*sys.argv[1:])
+"""
+
+
+def tables_whose_ids_become_text(folder: Path) -> tuple[Path, Path, Path]:
+    """Ids of the first shard are 0, 1, ..., those of the second are x0, x1, ...; each edge joins one to the other."""
+    (folder / "nodes").mkdir()
+    for name, before in (("a", ""), ("b", "x")):
+        rows = [f"{before}{k},{k % 3},{k + 0.5}" for k in range(1000)]
+        (folder / "nodes" / f"{name}.csv").write_text("\n".join(["id,label,size", *rows, ""]))
+    (folder / "edges.csv").write_text("\n".join(["source,target", *(f"{k},x{999 - k}" for k in range(1000)), ""]))
+    return folder / "nodes", folder / "edges.csv", folder / "graph.cg"
+
+
+def assert_joined(path: Path) -> None:
+    graph = Graph.open(path, verify=True)
+    assert graph.node_ids is not None
+    assert graph.node_ids.tolist() == [f"{before}{k}" for before in ("", "x") for k in range(1000)]
+    assert sorted(graph.edge_index.T.tolist()) == [[k, 1999 - k] for k in range(1000)]
+
+
+@pytest.mark.slow
+def test_a_kill_where_ids_become_text_loses_nothing(tmp_path: Path) -> None:
+    arguments = tables_whose_ids_become_text(tmp_path)
+    command = [sys.executable, "-c", IN_THE_SECOND_SHARD, *map(str, arguments)]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == -signal.SIGKILL
+    pack(*arguments)
+    assert_joined(arguments[2])
+
+
+@pytest.mark.parametrize("most", [9_000, 14_000])  # bytes: 8,128 of the first shard's ids fit, 16,128 of all do not
+def test_a_full_disk_where_ids_become_text_loses_nothing(most: int, tmp_path: Path) -> None:
+    arguments = tables_whose_ids_become_text(tmp_path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        with pytest.raises(GraphError, match="the same command goes on"):
+            pack(*arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert '"shards": [\n' in (tmp_path / "graph.cg.part" / "journal.json").read_text()  # the first one is done
+    pack(*arguments)
+    assert_joined(arguments[2])
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+def test_what_was_kept_and_is_damaged_is_made_anew(damage: str, tmp_path: Path) -> None:
+    nodes, edges = tables("text")
+    write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
+    arguments = (tmp_path / "nodes", tmp_path / "edges")
+    pack(*arguments, tmp_path / "whole.cg")
+    for place in (("nodes", 2), ("edges", 2), ("numbers", 1)):
+        with pytest.raises(KeyboardInterrupt):
+            pack(*arguments, tmp_path / "graph.cg", progress=stopping(place))
+        for kept in sorted((tmp_path / "graph.cg.part" / "work").glob("*.npy")):
+            if damage == "gone":
+                kept.unlink()
+            else:
+                os.truncate(kept, 50)
+        pack(*arguments, tmp_path / "graph.cg")
+        assert content(tmp_path / "graph.cg") == content(tmp_path / "whole.cg")
+        shutil.rmtree(tmp_path / "graph.cg")
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone", "flipped"])
+def test_a_damaged_graph_is_mended_as_the_message_says(
+    damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes, edges = tables("text", weights=True)
+    write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
+    out = tmp_path / "graph.cg"
+    command = ["credalgnn pack", str(tmp_path / "nodes"), str(tmp_path / "edges"), "--out", str(out)]
+    assert main([*command[0].split()[1:], *command[1:]]) == 0
+    whole = content(out)
+    for name in whole:
+        array = out / name
+        if damage == "gone":
+            array.unlink()
+        else:
+            changed = bytearray(whole[name])
+            changed[-9] ^= 8
+            array.write_bytes(changed if damage == "flipped" else whole[name][:-1])
+        with pytest.raises(GraphError) as said:
+            Graph.open(out, verify=True)
+        steps = re.findall(r"credalgnn (?:pack|check --repair [^ ,;]*)", str(said.value))
+        assert steps[-1] == command[0]
+        for step in steps:
+            main([*step.split()[1:], *(command[1:] if step == command[0] else [])])
+        assert "nothing to do" not in capsys.readouterr().out
+        Graph.open(out, verify=True)
+        assert content(out) == whole
+
+
 def test_two_commands_do_not_pack_into_one_folder(tmp_path: Path) -> None:
     nodes, edges = tables("in order")
     write_shards(tmp_path, "csv", nodes=nodes, edges=edges)
@@ -371,10 +562,27 @@ def test_columns_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(GraphError, match=message):
             pack(*arguments, **options)
+    with pytest.raises(GraphError, match=r"no column 'class'.*, or say that there are no .* \(--no-labels\)$"):
+        pack(*arguments, label="class")
     (tmp_path / "other.cg").mkdir()
     (tmp_path / "other.cg" / "thesis.tex").touch()
     with pytest.raises(GraphError, match="a folder with something else in it"):
         pack(tmp_path / "nodes", tmp_path / "edges", tmp_path / "other.cg", features=["size"])
+
+
+@pytest.mark.parametrize("place", [".", "..", "/", "nodes/.."])
+def test_a_place_without_a_name_is_refused(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes, edges = tables("in order")
+    write_shards(tmp_path / "tables", "csv", nodes=nodes, edges=edges)
+    (tmp_path / "empty" / "nodes").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "empty")
+    assert main(["pack", "../tables/nodes.csv", "../tables/edges.csv", "--out", place]) == 2
+    line = f"{Path(place)}: the folder to make needs a name of its own, as in {Path(place) / 'graph.cg'}"
+    assert capsys.readouterr().err == f"credalgnn: {line}\n"
+    with pytest.raises(GraphError, match="needs a name of its own"):
+        Graph([[1.0], [2.0]], [[0], [1]]).pack(place)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -132,22 +132,22 @@ class Pieces:
     Args:
         path: The file, of a ``Writer``.
         dtype: The type of its numbers.
-        rows: Make it, with so many zeros.
+        rows: How many there are.
+        make: Make it, of zeros.
     """
 
-    def __init__(self, path: Path, dtype: Any, rows: int | None = None) -> None:
-        self.dtype = np.dtype(dtype)
-        self._file: BinaryIO = path.open("r+b" if rows is None else "w+b")
-        if rows is not None:
+    def __init__(self, path: Path, dtype: Any, rows: int, make: bool = False) -> None:
+        self.dtype, self._rows = np.dtype(dtype), rows
+        size = HEADER + rows * self.dtype.itemsize
+        if not make and path.stat().st_size < size:
+            raise Unreadable("it is shorter than it was")
+        self._file: BinaryIO = path.open("w+b" if make else "r+b")
+        if make:
             try:
-                self._file.truncate(HEADER + rows * self.dtype.itemsize)
+                self._file.truncate(size)
             except OSError:
                 self._file.close()
                 raise
-        self._rows: int = (os.fstat(self._file.fileno()).st_size - HEADER) // self.dtype.itemsize
-
-    def __len__(self) -> int:
-        return self._rows
 
     def read(self, first: int, count: int) -> NDArray[Any]:
         """Some of its numbers, fewer at the end.

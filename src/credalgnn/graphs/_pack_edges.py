@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._memory import in_units
 from ._edge_kernels import by_target, fill_table, hash_texts, look_up
 from ._mapped import Pieces, Writer
 from ._pack_nodes import NodeState, Wanted, as_numbers, place_of
@@ -174,14 +175,17 @@ def number_ends(
     size = 1 << max(4, int(2 * nodes.rows / partitions * 1.2)).bit_length()
     for partition in range(partitions):
         table, numbers = np.empty(size, np.int64), np.full(size, -1, kind)
-        with Pieces(work / "keys.npy", np.int64) as keys:
+        with Pieces(work / nodes.keys, np.int64, nodes.rows) as keys:
             for first in range(0, nodes.rows, CHUNK):
                 both = fill_table(keys.read(first, CHUNK), first, partition, partitions, table, numbers)
                 if both[0] >= 0:
                     raise _doubled(both, ids, nodes, node_shards)
         for end in ENDS:
-            path, made = work / f"{end}_numbers.npy", None if partition else edges
-            with Pieces(work / f"{end}_keys.npy", np.int64) as given, Pieces(path, kind, made) as found:
+            path = work / f"{end}_numbers.npy"
+            with (
+                Pieces(work / f"{end}_keys.npy", np.int64, edges) as given,
+                Pieces(path, kind, edges, make=not partition) as found,
+            ):
                 for first in range(0, edges, CHUNK):
                     piece = found.read(first, CHUNK)
                     look_up(given.read(first, CHUNK), partition, partitions, table, numbers, piece)
@@ -201,19 +205,22 @@ def _doubled(both: tuple[int, int], ids: Path, nodes: NodeState, shards: Sequenc
     return GraphError(f"node id {called[both[0]]!s} stands twice, in {first} and {second}: ids must be unique")
 
 
-def ends_in_chunks(work: Path, nodes: NodeState, weighted: bool) -> Iterator[tuple[int, list[NDArray[Any]]]]:
+def ends_in_chunks(
+    work: Path, nodes: NodeState, edges: EdgeState, weighted: bool
+) -> Iterator[tuple[int, list[NDArray[Any]]]]:
     """Sources, targets and weights of all edges, in the order of the tables.
 
     Args:
         work: The folder with their numbers.
         nodes: What is known of the nodes.
+        edges: What is known of the edges.
         weighted: Whether there are weights.
     """
     name, kind = ("keys", np.int64) if nodes.in_order else ("numbers", np.int32 if nodes.rows <= INT32 else np.int64)
     with ExitStack() as stack:
-        files = [stack.enter_context(Pieces(work / f"{end}_{name}.npy", kind)) for end in ENDS]
-        files += [stack.enter_context(Pieces(work / "edge_weights.npy", np.float32))] if weighted else []
-        for first in range(0, len(files[0]), CHUNK):
+        files = [stack.enter_context(Pieces(work / f"{end}_{name}.npy", kind, edges.rows)) for end in ENDS]
+        files += [stack.enter_context(Pieces(work / "edge_weights.npy", np.float32, edges.rows))] if weighted else []
+        for first in range(0, edges.rows, CHUNK):
             yield first, [file.read(first, CHUNK) for file in files]
 
 
@@ -227,7 +234,7 @@ def check_ends(work: Path, nodes: NodeState, edges: EdgeState, shards: Sequence[
         shards: The files of edges.
         delimiter: Of text files.
     """
-    for first, both in ends_in_chunks(work, nodes, False):
+    for first, both in ends_in_chunks(work, nodes, edges, False):
         for column, numbers in zip(edges.ends, both, strict=True):
             bad = np.flatnonzero((numbers < 0) | (numbers >= nodes.rows))
             if len(bad):
@@ -264,22 +271,29 @@ def write_buckets(
     ways = ((0, 1), (1, 0)) if undirected else ((0, 1),)
     block = -(-nodes.rows // BLOCKS)
     counts = np.zeros(-(-nodes.rows // block), np.int64)
-    for _, ends in ends_in_chunks(work, nodes, False):
+    for _, ends in ends_in_chunks(work, nodes, edges, False):
         for _, target in ways:
             counts += np.bincount(ends[target] // block, minlength=len(counts))
     most = max(memory // EDGE_BYTES, -(-int(counts.sum()) // MOST_BUCKETS), 1)
-    bounds, size = [0], 0
+    bounds, sizes = [0], [0]
     for at, count in enumerate(counts.tolist()):
-        if size and size + count > most:
+        if sizes[-1] and sizes[-1] + count > most:
             bounds.append(at * block)
-            size = 0
-        size += count
+            sizes.append(0)
+        sizes[-1] += count
     bounds.append(nodes.rows)
+    if EDGE_BYTES * max(sizes) > memory:
+        at = int(np.argmax(sizes))
+        warn(
+            f"sorting {sizes[at]:,} edges into the nodes {bounds[at]:,} to {bounds[at + 1] - 1:,} may take "
+            f"{in_units(EDGE_BYTES * sizes[at])}, for which the memory allowed is too little: "
+            f"memory='{-(-2 * EDGE_BYTES * sizes[at] >> 20)}MiB' (--memory) or more"
+        )
     kind, total = record_type(nodes, edges), len(ways) * edges.rows
     with ExitStack() as stack:
         files = [stack.enter_context((work / f"bucket-{at}").open("wb")) for at in range(len(bounds) - 1)]
         for way, (source, target) in enumerate(ways):  # all edges as they are, and then all of them turned round
-            for first, given in ends_in_chunks(work, nodes, bool(edges.weighted)):
+            for first, given in ends_in_chunks(work, nodes, edges, bool(edges.weighted)):
                 into = np.searchsorted(bounds, given[target], side="right") - 1
                 order = np.argsort(into, kind="stable")
                 records = np.empty(len(order), kind)

@@ -62,6 +62,11 @@ class NodeState:
         self.width: int = values.get("width", 0)
         self.stored: int | None = values.get("stored")  # numbers of features that are sparse; None: they are dense
 
+    @property
+    def keys(self) -> str:
+        """The file of the keys: ids that are numbers, or hashes of ids that are text."""
+        return "hashes.npy" if self.text else "numbers.npy"
+
     def values(self) -> dict[str, Any]:
         """As ``json`` can write it."""
         return {**vars(self), "labels": list(self.labels)}
@@ -80,7 +85,7 @@ class NodeWriter:
 
     def __init__(self, folder: Path, work: Path, wanted: Wanted, state: NodeState, numbers: bool) -> None:
         self._folder, self._work, self._wanted, self.state, self._numbers = folder, work, wanted, state, numbers
-        self._keys = Writer(work / "keys.npy", np.int64, None, state.rows)
+        self._keys = Writer(work / state.keys, np.int64, None, state.rows)
         self._codes = Writer(work / "codes.npy", np.int32, None, state.rows)
         self._matrix: FeatureWriter | None = None
         if state.rows:
@@ -123,9 +128,10 @@ class NodeWriter:
         found = column_types(shard, text, self._wanted.delimiter)
         for name, option in ((columns.id, "id"), (columns.label, "label")):
             if name is not None and name not in found:
+                none = ", or say that there are no labels: label=None (--no-labels)" if option == "label" else ""
                 raise GraphError(
                     f"{shard.path}: there is no column {name!r}; the columns are {', '.join(list(found)[:12])}; name "
-                    f"the column: {option}=... (--{option})"
+                    f"the column: {option}=... (--{option}){none}"
                 )
         chosen = columns.features or [name for name in found if name not in text and not INDEX.fullmatch(name)]
         for name in chosen:
@@ -152,20 +158,15 @@ class NodeWriter:
         place = f"{shard.path}, column {self._wanted.columns.id}"
         array = ids_of(batch.table[self._wanted.columns.id], place, batch.first)
         numbers = as_numbers(array, shard.typed or not self._numbers)
-        if self.state.text is None:
-            self.state.text = numbers is None
+        if shard.typed and self.state.text is (numbers is not None):
+            others = "text" if self.state.text else "numbers"
+            raise GraphError(f"{place} holds {array.type}, other shards {others}; write ids as one type")
         if numbers is None and not self.state.text:
-            if shard.typed:
-                raise GraphError(f"{place} holds {array.type}, other shards numbers; write ids as one type")
             self._to_text()
-        if numbers is not None and self.state.text:
-            if shard.typed:
-                raise GraphError(f"{place} holds {array.type}, other shards text; write ids as one type")
-            numbers = None
-        if numbers is None:
+        if self.state.text:
             self._add_texts(array, place, batch.first)
             return
-        first = self.state.rows
+        self.state.text, first = False, self.state.rows
         self.state.in_order &= bool((numbers == np.arange(first, first + len(numbers))).all())
         self._keys.add(numbers)
 
@@ -184,14 +185,18 @@ class NodeWriter:
         self.state.bytes += int(offsets[-1] - offsets[0])
 
     def _to_text(self) -> None:
-        """Ids of text files that looked like numbers until now: as texts, which they were."""
+        """Ids are text from now on, and so are those before that looked like numbers, if there are any.
+
+        The file of the numbers stays as it is, for who goes on behind the last whole shard.
+        """
         pa, _ = pyarrow_modules()
-        self._keys.close()
-        known = np.load(self._work / "keys.npy").copy()
-        self._keys = Writer(self._work / "keys.npy", np.int64)
+        numbers = self._keys
+        numbers.close()
         self.state.text = True
-        for first in range(0, len(known), CHUNK):
-            self._add_texts(pa.array(known[first : first + CHUNK]).cast(pa.string()))
+        self._keys = Writer(self._work / self.state.keys, np.int64)
+        with Pieces(numbers.path, np.int64, numbers.rows) as known:
+            for first in range(0, numbers.rows, CHUNK):
+                self._add_texts(pa.array(known.read(first, CHUNK)).cast(pa.string()))
 
     def _labels(self, batch: Batch, shard: Shard) -> None:
         label, known = self._wanted.columns.label, self.state.labels
@@ -282,7 +287,7 @@ def finish_nodes(folder: Path, work: Path, state: NodeState) -> list[str]:
     codes, names = labels_of(pa.array(texts, pa.string()), "labels") if texts else (np.zeros(0, np.int64), [])
     table = np.append(codes, -1)
     kind = np.int16 if len(names) < 2**15 else np.int32
-    with Writer(folder / "labels.npy", kind) as file, Pieces(work / "codes.npy", np.int32) as given:
+    with Writer(folder / "labels.npy", kind) as file, Pieces(work / "codes.npy", np.int32, state.rows) as given:
         for first in range(0, state.rows, CHUNK):
             file.add(table[given.read(first, CHUNK)])
     if state.stored is not None:
@@ -290,8 +295,9 @@ def finish_nodes(folder: Path, work: Path, state: NodeState) -> list[str]:
     id_kind = f"<U{state.longest}" if state.text else "<i8"
     with ExitStack() as stack:
         file = stack.enter_context(Writer(folder / "node_ids.npy", id_kind))
-        kinds = {"keys": np.int64, "texts": np.uint8, "lengths": np.int32}
-        keys, data, lengths = (stack.enter_context(Pieces(work / f"{name}.npy", kinds[name])) for name in kinds)
+        keys = stack.enter_context(Pieces(work / state.keys, np.int64, state.rows))
+        data = stack.enter_context(Pieces(work / "texts.npy", np.uint8, state.bytes))
+        lengths = stack.enter_context(Pieces(work / "lengths.npy", np.int32, state.rows if state.text else 0))
         at = 0
         for first in range(0, state.rows, CHUNK):
             if not state.text:

@@ -6,7 +6,7 @@ import hashlib
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,14 @@ from ._pack_edges import (
     sort_bucket,
     write_buckets,
 )
-from ._pack_nodes import NodeState, NodeWriter, Wanted, finish_nodes
-from ._packed_files import check_place, put_in_place, read_header, write_header
-from ._shards import Shard, column_types, find_shards
+from ._pack_nodes import NodeState, NodeWriter, Wanted, finish_nodes, is_list
+from ._packed_files import check_place, open_array, put_in_place, read_entries, read_header, write_header
+from ._shards import Shard, batches, column_types, find_shards
 from ._table_files import pyarrow_modules
 from .errors import GraphError
 from .tables import Columns
 
-VERSION = 2  # of the journal and of all that is kept on the way
+VERSION = 3  # of the journal and of all that is kept on the way
 JOURNAL, LOCK = "journal.json", ".lock"
 ROW_BYTES = 16  # of a number of a feature while it is read
 
@@ -66,6 +66,7 @@ class Packer:
         progress: Callable[[str, int, int], None] | None,
     ) -> None:
         pyarrow_modules()
+        check_place(out)
         self._out, self._undirected, self._memory, self._progress = out, undirected, memory, progress
         self._node_shards, self._edge_shards = find_shards(nodes, "nodes"), find_shards(edges, "edges")
         self._wanted = Wanted(columns, delimiter, dtype, 4096)
@@ -84,7 +85,6 @@ class Packer:
 
     def run(self) -> dict[str, float]:
         """Pack, or go on; returns the seconds of each stage."""
-        check_place(self._out)
         if self._out.exists() and self._is_packed():
             return {}
         make_folder(self._part)
@@ -98,18 +98,26 @@ class Packer:
         return self._seconds
 
     def _is_packed(self) -> bool:
-        """Whether what is there is what is asked for."""
+        """Whether what is there is what is asked for, as far as sizes and first bytes tell."""
         try:
-            return bool(read_header(self._out).get("request") == self._request)
+            head = read_header(self._out)
+            for name, entry in read_entries(head, self._out).items():
+                open_array(self._out, name, entry)
         except GraphError:
             return False
+        return bool(head.get("request") == self._request)
 
     def _stages(self) -> None:
         journal = self._read_journal()
-        if journal.get("request") != self._request:  # nothing is there, or of other tables
-            for folder in (self._folder, self._work):
-                shutil.rmtree(folder, ignore_errors=True)
-            journal = {"request": self._request}
+        if journal.get("request") == self._request:
+            with suppress(Unreadable, FileNotFoundError):  # what an earlier command has kept is damaged
+                self._go_on(journal)
+                return
+        for folder in (self._folder, self._work):  # nothing is there, or of other tables
+            shutil.rmtree(folder, ignore_errors=True)
+        self._go_on({"request": self._request})
+
+    def _go_on(self, journal: dict[str, Any]) -> None:
         for folder in (self._folder, self._work):
             folder.mkdir(exist_ok=True)
         if not (self._folder / "graph.json").exists():
@@ -165,17 +173,26 @@ class Packer:
             writer.close()
         finally:
             writer.abandon()  # which does nothing to files that are closed
+            pyarrow_modules()[0].default_memory_pool().release_unused()  # the next stage needs it
         journal[stage] = {"state": writer.state.values()}
 
     def _rows_at_once(self) -> int:
         """How many rows of nodes are read at a time, by what one takes."""
-        pa, _ = pyarrow_modules()
+        return max(64, min(1 << 16, self._memory // (4 * ROW_BYTES * (4 + self._row_width()))))
+
+    def _row_width(self) -> int:
+        """How many values the first node has: those of its lists are counted."""
         columns = self._wanted.columns
         text = [columns.id, *([columns.label] if columns.label else [])]
-        types = column_types(self._node_shards[0], text, self._wanted.delimiter)
-        widths = (kind.list_size if pa.types.is_fixed_size_list(kind) else 256 if pa.types.is_nested(kind) else 1
-                  for kind in types.values())  # fmt: skip
-        return max(64, min(1 << 16, self._memory // (4 * ROW_BYTES * (4 + sum(widths)))))
+        for shard in self._node_shards:
+            types = column_types(shard, text, self._wanted.delimiter)
+            lists = {name: kind for name, kind in types.items() if is_list(kind)}
+            if not lists:
+                return len(types)
+            for batch in batches(shard, lists, 1, None):
+                if batch.table.num_rows:
+                    return len(types) + sum(len(batch.table[name][0].as_py() or ()) for name in lists)
+        return 1
 
     def _ids_may_be_numbers(self) -> bool:
         """Whether ids of text files may become numbers: not where the ids of edges are texts for certain."""

@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,7 @@ def is_packed(path: Path) -> bool:
     Args:
         path: The folder.
     """
-    return (path / HEADER).is_file() or (path.is_dir() and path.suffix == ".cg")
+    return (path.is_dir() and path.suffix == ".cg") or (path / HEADER).is_file()
 
 
 def read_header(path: Path) -> dict[str, Any]:
@@ -60,11 +60,6 @@ def read_header(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         problem = "no such folder" if not path.exists() else "a file, and not the folder of a packed graph"
         raise GraphError(f"{path}: {problem}; credalgnn pack makes one")
-    if not (path / HEADER).is_file():
-        raise GraphError(
-            f"{path}: not a packed graph, or only half of one (there is no {HEADER}); the same credalgnn pack goes on "
-            "where it was stopped"
-        )
     try:
         text = read_bytes(path / HEADER)
         head = parse_json(text)
@@ -76,7 +71,14 @@ def read_header(path: Path) -> dict[str, Any]:
             raise Unreadable("its checksum does not fit")
         if not _is_header(head):
             raise Unreadable("it does not say what it should")
-    except (Unreadable, OSError) as error:
+    except FileNotFoundError:
+        raise GraphError(
+            f"{path}: not a packed graph, or only half of one (there is no {HEADER}); the same credalgnn pack goes on "
+            "where it was stopped"
+        ) from None
+    except OSError as error:
+        raise _cannot_open(path, HEADER, error) from None
+    except Unreadable as error:
         raise GraphError(f"{path}: {HEADER} is damaged or changed ({error}); {REMEDY}") from None
     return head
 
@@ -157,8 +159,19 @@ def open_array(path: Path, name: str, entry: Entry) -> Map:
         return Map(path / f"{name}.npy", entry)
     except FileNotFoundError:
         raise GraphError(f"{path}: {name}.npy is missing; {REMEDY}") from None
-    except (Unreadable, OSError) as error:
+    except OSError as error:
+        raise _cannot_open(path, f"{name}.npy", error) from None
+    except Unreadable as error:
         raise GraphError(f"{path}: {name}.npy is damaged ({error}); {REMEDY}") from None
+
+
+def _cannot_open(path: Path, name: str, error: OSError) -> GraphError:
+    remedy = "it may be damaged, see credalgnn check"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        remedy = "get the right to read it from who owns it"
+    elif error.errno in (errno.EMFILE, errno.ENFILE):
+        remedy = "close other files, or allow more of them: ulimit -n"
+    return GraphError(f"{path}: {name} cannot be opened ({error.strerror or error}); {remedy}")
 
 
 def check_array(file: Path, name: str, entry: Entry, head: Mapping[str, Any]) -> None:
@@ -173,13 +186,13 @@ def check_array(file: Path, name: str, entry: Entry, head: Mapping[str, Any]) ->
     path = file.parent
     found = open_array(path, name, entry)
     if digest(file) != entry.digest:
-        _bad(path, name, "its content has changed")
+        raise changed(path, name, "its content has changed")
     more = 1 if name.endswith("starts") else 0
     step = max(1, PIECE // (found.array[:1].nbytes or 1))
     for first in range(0, len(found.array), step):
         reason = _reason(name, found.array[first : first + step + more], head)
         if reason:
-            _bad(path, name, reason)
+            raise changed(path, name, reason)
         found.release()
 
 
@@ -196,8 +209,16 @@ def _reason(name: str, piece: NDArray[Any], head: Mapping[str, Any]) -> str:
     return "a negative weight" if name == "weights" and piece.min() < 0 else ""
 
 
-def _bad(path: Path, name: str, reason: str) -> NoReturn:
-    raise GraphError(f"{path}: {name}.npy is damaged ({reason}); {REMEDY}")
+def changed(path: Path, name: str, reason: str) -> GraphError:
+    """The error of an array that has its size and first bytes, by which ``credalgnn pack`` takes it for whole.
+
+    Args:
+        path: The folder.
+        name: The array.
+        reason: What is wrong with its numbers, in a few words.
+    """
+    remedy = f"pack it again: credalgnn check --repair {path}, then credalgnn pack"
+    return GraphError(f"{path}: {name}.npy is damaged ({reason}); {remedy}")
 
 
 def write_header(
@@ -246,6 +267,8 @@ def check_place(path: Path) -> None:
     Args:
         path: The folder that it is to be.
     """
+    if path.name in ("", ".."):
+        raise GraphError(f"{path}: the folder to make needs a name of its own, as in {path / 'graph.cg'}")
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise GraphError(f"{path}: there is something else than a folder; choose another place")
     own = {HEADER, "damaged", *(f"{name}.npy" for name in ARRAYS)}  # what a repair puts aside is in "damaged"

@@ -13,6 +13,8 @@ from ._table_files import PARQUET, TEXT, not_utf8, pyarrow_modules, text_format
 from .errors import GraphError
 
 ENDINGS = (*TEXT, *PARQUET)
+FIRST = 16  # lines of a text file that tell how long others may be
+LONGEST = 1 << 24  # bytes that are looked at for them
 
 
 class Batch(NamedTuple):
@@ -69,13 +71,10 @@ def column_types(shard: Shard, text: Sequence[str], delimiter: str | None) -> di
     """
     with _errors(shard.path):
         if shard.typed:
-            import pyarrow.parquet as pq
-
-            check_regular(shard.path)
-            with pq.ParquetFile(shard.path) as file:
+            with _parquet(shard.path) as file:
                 schema = file.schema_arrow
         else:
-            with _reader(shard, dict.fromkeys(text), delimiter, 1 << 20) as reader:
+            with _reader(shard, dict.fromkeys(text), delimiter, 1 << 12) as reader:
                 schema = reader.schema
     names = schema.names
     twice = [name for name in names if names.count(name) > 1]
@@ -96,15 +95,12 @@ def batches(shard: Shard, types: dict[str, Any], rows: int, delimiter: str | Non
     first = 0
     with _errors(shard.path):
         if shard.typed:
-            import pyarrow.parquet as pq
-
-            check_regular(shard.path)
-            with pq.ParquetFile(shard.path) as file:
+            with _parquet(shard.path) as file:
                 for table in file.iter_batches(rows, columns=list(types), use_threads=False):
                     yield Batch(table, first)
                     first += table.num_rows
         else:
-            with _reader(shard, types, delimiter, min(max(1 << 16, 64 * rows), 1 << 24)) as reader:
+            with _reader(shard, types, delimiter, rows) as reader:
                 for table in reader:
                     yield Batch(table, first)
                     first += table.num_rows
@@ -119,15 +115,30 @@ def _errors(path: Path) -> Iterator[None]:
     except (Unreadable, pa.ArrowException, OSError) as error:
         if "UTF8" in str(error):
             raise not_utf8(path) from None
+        if "straddl" in str(error):
+            raise GraphError(
+                f"{path}: a row is far longer than the first ones, or a quote in it is not closed; mend that row, or "
+                "save the table as Parquet"
+            ) from None
         raise GraphError(f"{path}: cannot be read ({one_line(str(error)):.200})") from None
 
 
-def _reader(shard: Shard, types: dict[str, Any], delimiter: str | None, block: int) -> Any:
-    """A reader of a text file in blocks of so many bytes."""
+def _parquet(path: Path) -> Any:
+    """A Parquet file that is read page by page: else memory holds all of a row group, whatever its size."""
+    import pyarrow.parquet as pq
+
+    check_regular(path)
+    return pq.ParquetFile(path, buffer_size=1 << 16, pre_buffer=False)
+
+
+def _reader(shard: Shard, types: dict[str, Any], delimiter: str | None, rows: int) -> Any:
+    """A reader of a text file; what it reads ahead, 32 blocks, is about twice so many rows."""
     pa, _ = pyarrow_modules()
     from pyarrow import csv
 
     packed, separator, quoted = text_format(shard.path, delimiter)
+    line = _longest_line(shard.path, packed)
+    block = max(1 << 16, 4 * line, min(rows * line, 1 << 24) // 16)  # which no row may be longer than
     return csv.open_csv(
         pa.input_stream(shard.path, compression=packed),
         read_options=csv.ReadOptions(block_size=block, use_threads=False),
@@ -137,3 +148,13 @@ def _reader(shard: Shard, types: dict[str, Any], delimiter: str | None, block: i
             include_columns=[] if None in types.values() else list(types),
         ),
     )
+
+
+def _longest_line(path: Path, packed: str | None) -> int:
+    """The bytes of the longest of the first lines of a text file."""
+    pa, _ = pyarrow_modules()
+    start = b""
+    with pa.input_stream(path, compression=packed) as stream:
+        while start.count(b"\n") < FIRST and len(start) < LONGEST and (more := stream.read(1 << 16)):
+            start += more
+    return max(map(len, start.split(b"\n")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import zlib
+from codecs import getincrementaldecoder
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -137,7 +138,7 @@ def text_format(path: Path, delimiter: str | None) -> tuple[str | None, str, boo
     if b"\0" in start:
         raise GraphError(f"{path}: not a text file, though its name says so; a table of fields in lines is wanted")
     try:
-        header = start.split(b"\n")[0].decode("utf-8-sig")
+        header = getincrementaldecoder("utf-8-sig")().decode(start.split(b"\n")[0])  # which may be longer than that
     except UnicodeDecodeError:
         raise not_utf8(path) from None
     separator = delimiter if delimiter is not None else _delimiter(header)

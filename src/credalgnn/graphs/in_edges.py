@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .errors import GraphError
+
 INT32 = 2**31 - 1
 MANY = 1 << 18  # edges from which on they are sorted by counting
 PIECE = 1 << 21  # edges that are looked at at a time
@@ -69,6 +71,8 @@ class InEdges(NamedTuple):
     def pieces(self, most: int = PIECE) -> Iterator[tuple[int, int]]:
         """Ranges of nodes, first and behind the last, that go through all of them; with so many edges into each.
 
+        Each is checked before: compiled loops over its edges need not look where they go.
+
         Args:
             most: Edges, and nodes, of a range; a node with more edges is a range of its own.
         """
@@ -76,8 +80,28 @@ class InEdges(NamedTuple):
         while first < self.num_nodes:
             end = torch.searchsorted(self.starts, self.starts[first] + most, right=True)
             last = max(first + 1, min(int(end) - 1, first + most, self.num_nodes))
+            self.check(first, last)
             yield first, last
             first = last
+
+    def check(self, first: int, last: int) -> None:
+        """Refuse edges that end nowhere, as those of a damaged file do, before somebody follows them there.
+
+        Args:
+            first: The first node whose in-edges are looked at.
+            last: The node behind the last one.
+        """
+        starts = self.starts[first : last + 1]
+        begin, end = int(starts[0]), int(starts[-1])
+        whole = 0 <= begin <= end <= self.num_edges and not bool((starts.diff() < 0).any())
+        if whole and begin < end:
+            low, high = self.sources[begin:end].aminmax()
+            whole = 0 <= int(low) <= int(high) < self.num_nodes
+        if not whole:
+            raise GraphError(
+                f"the graph is damaged: edges into the nodes {first:,} to {last - 1:,} are not where they should be or "
+                "come from none; credalgnn check --repair GRAPH, then pack it again"
+            )
 
 
 def row_places(starts: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:

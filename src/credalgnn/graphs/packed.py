@@ -24,7 +24,7 @@ from ._checks import (
     node_numbers,
 )
 from ._mapped import Map
-from ._packed_files import REMEDY, SPARSE, check_array, hash_of, open_array, read_entries, read_header
+from ._packed_files import SPARSE, changed, check_array, hash_of, open_array, read_entries, read_header
 from ._rows import rows
 from .errors import GraphError
 from .graph import Graph
@@ -53,6 +53,7 @@ class PackedGraph(Graph):
         if "edge index" not in self.derived:
             edges = self.in_edges
             self._check_room(24 * edges.num_edges, "edge_index", "graph.in_edges has the edges without taking memory")
+            edges.check(0, edges.num_nodes)
             self.derived["edge index"] = torch.stack([edges.sources.long(), edges.targets(0, edges.num_nodes)])
         made: Tensor = self.derived["edge index"]
         return made
@@ -165,13 +166,19 @@ class PackedGraph(Graph):
         """The edges among sorted nodes, with their new numbers, and their weights."""
         edges = self.in_edges
         found: list[tuple[Tensor, ...]] = []
-        counts = (edges.starts[nodes + 1] - edges.starts[nodes]).cumsum(0)
+        begins, ends = edges.starts[nodes], edges.starts[nodes + 1]
+        if bool(((begins < 0) | (ends < begins) | (ends > edges.num_edges)).any()):
+            raise changed(self._path, "starts", "it goes backwards, or too far")
+        counts = (ends - begins).cumsum(0)
         first, used = 0, 0
         while first < len(nodes):
             done = int(counts[first - 1]) if first else 0
             last = max(first + 1, int(torch.searchsorted(counts, done + PIECE, right=True)))
             degrees, places = row_places(edges.starts, nodes[first:last])
-            source = number[edges.sources[places].long()]
+            source = edges.sources[places].long()
+            if bool(((source < 0) | (source >= edges.num_nodes)).any()):
+                raise changed(self._path, "sources", "an edge comes from a node that does not exist")
+            source = number[source]
             kept = source >= 0
             target = torch.repeat_interleave(number[nodes[first:last]], degrees)[kept]
             weights = () if edges.weights is None else (edges.weights[places[kept]],)
@@ -275,11 +282,11 @@ def open_graph(path: Path, verify: bool = False) -> PackedGraph:
     arrays = {name: each.array for name, each in maps.items()}
     for name, last in (("starts", head["edges"]), ("feature_starts", len(arrays.get("feature_values", ())))):
         if name in arrays and (int(arrays[name][0]), int(arrays[name][-1])) != (0, last):
-            raise GraphError(f"{path}: {name}.npy is damaged (it does not go from 0 to {last:,}); {REMEDY}")
+            raise changed(path, name, f"it does not go from 0 to {last:,}")
     labels = torch.from_numpy(arrays["labels"].astype(np.int64))
     maps["labels"].release()
     if not -1 <= int(labels.min()) <= int(labels.max()) < len(head["class_names"]):
-        raise GraphError(f"{path}: labels.npy is damaged (a class that has no name); {REMEDY}")
+        raise changed(path, "labels", "a class that has no name")
     if verify:
         for name, entry in entries.items():
             check_array(path / f"{name}.npy", name, entry, head)
