@@ -30,7 +30,8 @@ class CredalLayer(Method):
     """What all methods with a credal layer share: its shape, and the loss that trains it.
 
     Args:
-        delta: The share of the hardest training nodes on which lower probabilities are trained (Equation "loss").
+        delta: The share of the hardest training nodes on which lower probabilities are trained (Equation "loss"); on
+            mini-batches, of those of each batch.
         half_length_decay: A weight decay of the half-lengths alone, without which intervals close on easy graphs; the
             paper has none.
         midpoint: Activation of the midpoints (Equation 2): ``"identity"`` or another of ``nn.credal.MIDPOINTS``.

@@ -112,7 +112,8 @@ class Evidential(Network):
         known = targets >= 0
         risk = squared_risk(alpha[known], targets[known]).sum()
         divergence = dirichlet_divergence(alpha, self._prior[labels]).sum()
-        return (risk + self.kernel_weight * divergence) / (self._targets >= 0).sum()
+        loss = (risk + self.kernel_weight * divergence) / (self._targets >= 0).sum()
+        return loss * (len(self._targets) / len(labels))  # of a mini-batch: what that of all nodes is on average
 
     def _probabilities(self, output: Output) -> Tensor:
         alpha = self._alpha(output)
