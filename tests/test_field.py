@@ -14,6 +14,7 @@ from credalgnn.graphs import Graph, Task, csbm
 from credalgnn.methods import GEBM, GPN, GRASP, JLDE, Evidential, Method, MethodError, RandomSet, Vanilla, load_method
 from credalgnn.methods.evidential import dissonance
 from credalgnn.methods.inputs import inputs
+from credalgnn.methods.large import held_bytes
 from credalgnn.methods.principal import fit_projection
 from credalgnn.methods.random_set import budgeted, class_distances, moebius
 from credalgnn.methods.undirected import undirected
@@ -220,6 +221,16 @@ def test_gpn_gives_outputs_that_others_can_stand_on(task: Task) -> None:
     outputs = method.outputs()
     torch.testing.assert_close(outputs.logits.softmax(-1), method.predict().probabilities)
     assert GRASP(model=method).fit(task).predict().score.isfinite().all()
+
+
+def test_gpn_never_works_by_pieces_or_on_batches(task: Task) -> None:
+    """A graph that fits, with less memory than all of its latents would take."""
+    method = GPN(**BRIEF).fit(task)
+    whole, held = method.predict(), held_bytes(task.graph)
+    small = method.predict(memory=held)
+    assert torch.equal(small.score, whole.score)
+    with pytest.raises(MethodError, match="gpn needs the whole graph in memory"):
+        GPN(**BRIEF).fit(task, memory=held)
 
 
 def test_gpn_refuses_what_cannot_work() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from .._memory import available_memory
 from ..graphs import Graph
 from ..nn import Classifier, Supervision, TrainingError
 from ..nn.backbones import BackboneFactory, Features
@@ -16,8 +17,9 @@ from ..nn.training import Output, at
 from . import scores
 from .base import Objective
 from .components import Outputs
-from .given import Protocol
+from .given import Given, Protocol
 from .inputs import inputs
+from .large import training_bytes
 from .network import Network
 from .prediction import MethodError, Prediction
 from .search_space import Uniform
@@ -112,6 +114,14 @@ class GPN(Network):
     @classmethod
     def trains_by_batches(cls) -> bool:
         return False
+
+    def _batch_size(self, given: Given, module: Classifier) -> None:
+        allowed = available_memory() if given.memory is None else given.memory
+        if training_bytes(given.view.graph, self._widths(module, given.view.num_classes)) > allowed:
+            self.check_pieces()
+
+    def _by_pieces(self, graph: Graph) -> None:
+        """Never: behind the head, evidence goes along all edges."""
 
     def _head(self, widths: list[int], num_classes: int) -> nn.Module:
         return PosteriorHead(widths[-1], num_classes, self.dimensions, self.flows)
