@@ -282,7 +282,7 @@ def test_evidential_is_trained_by_the_sum_of_both_losses(task: Task) -> None:
     lines: list[float] = []
     method = Evidential(epochs=1, kernel_weight=0.3, **WIDTH)
     method.fit(task, on_epoch=lambda epoch: lines.append(epoch.loss))
-    trained = method._output(task.graph, torch.arange(task.graph.num_nodes))
+    trained = method._output_of(task.graph)(torch.arange(task.graph.num_nodes))
     alpha = method._alpha(trained).detach().numpy()
     train, labels = task.split.train.numpy(), labels_of(task)
     edges, n = task.graph.edge_index.numpy(), task.graph.num_nodes
@@ -336,7 +336,7 @@ def test_random_set_equals_the_definition(task: Task, budget: int) -> None:
     method = RandomSet(budget=budget, **SHORT).fit(task)
     family = sets_of(method.family_)
     nodes = torch.arange(task.graph.num_nodes)
-    output = method._output(task.graph, nodes).detach()
+    output = method._output_of(task.graph)(nodes).detach()
     output[::2] += torch.randn(output[::2].shape, generator=torch.Generator().manual_seed(1))
     credal, p = method._credal(output), method._probabilities(output)
     for n, beliefs in enumerate(output.double().sigmoid().tolist()):

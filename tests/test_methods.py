@@ -1246,7 +1246,7 @@ def test_detectors_score_any_model_with_logits_and_latents() -> None:
     task = small_task()
     credal = CredalLJ(**SHORT).fit(task)
     outputs = credal.outputs()
-    lower, upper = credal._output(task.training.graph, torch.arange(task.graph.num_nodes))
+    lower, upper = credal._output_of(task.training.graph)(torch.arange(task.graph.num_nodes))
     torch.testing.assert_close(outputs.logits, (lower + upper) / 2)
     close(Energy(model=credal).fit(task).predict().score, ref.energy(outputs.logits.double().numpy()))
     assert KNN(model=credal).fit(task).predict().score.shape == (task.graph.num_nodes,)

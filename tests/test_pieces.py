@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.modules.module import register_module_forward_hook
 
 from credalgnn import Graph, Model
 from credalgnn.graphs import csbm
 from credalgnn.graphs.packed import PackedGraph
-from credalgnn.methods import METHODS, Method, MethodError, Vanilla
+from credalgnn.methods import GRASP, METHODS, Method, MethodError, Vanilla, density, scores
 from credalgnn.methods import pieces as reading
 from credalgnn.methods import scratch as storing
 from credalgnn.methods.coverage import descriptions, learners
@@ -254,7 +255,8 @@ def test_whatever_a_class_overrides_is_asked() -> None:
     """A derived class that has ``_predict`` is not passed over for a ``_predictor`` of its base."""
     from dataclasses import dataclass, replace
 
-    from credalgnn.methods import Energy
+    from credalgnn.methods import Energy, GNNSafe
+    from credalgnn.methods.components import Outputs
     from credalgnn.methods.prediction import Prediction
 
     @dataclass(kw_only=True, eq=False)
@@ -270,6 +272,88 @@ def test_whatever_a_class_overrides_is_asked() -> None:
     base, shifted = Energy(model=vanilla).fit(graph), Shifted(model=vanilla).fit(graph)
     for prediction in (shifted.predict(), *shifted.predict_pieces(size=120)):
         torch.testing.assert_close(prediction.score, base.predict().score + 100.0)
+
+    class Doubled(GNNSafe):
+        name = "doubled"
+
+        def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
+            return 2.0 * super()._score(graph, outputs, nodes)
+
+    base, doubled = GNNSafe(model=vanilla).fit(graph), Doubled(model=vanilla).fit(graph)
+    for prediction in (doubled.predict(), *doubled.predict_pieces(size=120)):
+        torch.testing.assert_close(prediction.score, 2.0 * base.predict().score)
+
+
+class Passes:
+    """How often networks are asked, and scores spread along edges."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        for where, name in ((GRASP, "_spread"), (density, "diffused"), (scores, "propagate")):
+            monkeypatch.setattr(where, name, self.counted(getattr(where, name)))
+        self.hook = register_module_forward_hook(self.seen)
+
+    def seen(self, *_: Any) -> None:
+        self.count += 1
+
+    def counted(self, function: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            self.count += 1
+            return function(*args, **options)
+
+        return call
+
+    def of(self, asked: Callable[[], Any]) -> tuple[int, Any]:
+        self.count = 0
+        found = asked()
+        return self.count, found
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Passes]:
+    found = Passes(monkeypatch)
+    yield found
+    found.hook.remove()
+
+
+@pytest.fixture(scope="module")
+def small() -> tuple[Graph, Vanilla]:
+    graph = csbm(240, 3, features=8, seed=1)
+    return graph, Vanilla(epochs=3, hidden=8).fit(graph)
+
+
+def template(name: str, vanilla: Vanilla) -> Method:
+    """A method with little to train, that stands on a fitted one if it stands on any."""
+    kind = METHODS[name]
+    options: dict[str, Any] = {"epochs": 3, "hidden": 8, "samples": 3, "model": vanilla}
+    if name.endswith("ensemble"):
+        options["members"] = [vanilla, METHODS["mc-dropout"](epochs=3, hidden=8, samples=3)]
+    if name == "mahalanobis":
+        options["epsilon"] = 0.01
+    return kind(**{option: value for option, value in options.items() if option in kind().get_params(deep=False)})
+
+
+@pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
+@pytest.mark.parametrize("name", METHODS)
+def test_what_the_whole_graph_costs_is_paid_once_for_all_pieces(
+    name: str, small: tuple[Graph, Vanilla], passes: Passes
+) -> None:
+    """In memory, for all methods; and the numbers are those of ``predict``."""
+    graph, vanilla = small
+    method = template(name, vanilla).fit(graph)
+    method.predict()  # of calibration nodes it is known by now what they get
+    once, whole = passes.of(method.predict)
+    nodes = torch.arange(graph.num_nodes).flip(0)
+    times, pieces = passes.of(lambda: list(method.predict_pieces(nodes=nodes, size=50)))
+    assert len(pieces) == 5
+    assert times == once
+    assert once > 0 or METHODS[name].is_baseline
+    for score, values in whole.scores.items():
+        together = torch.cat([piece.scores[score] for piece in pieces])
+        torch.testing.assert_close(together, values[nodes], rtol=1e-12, atol=1e-12)
+    if whole.probabilities is not None:
+        together = torch.cat([piece.probabilities for piece in pieces if piece.probabilities is not None])
+        torch.testing.assert_close(together, whole.probabilities[nodes], rtol=1e-12, atol=1e-12)
 
 
 def test_methods_that_need_the_whole_graph_say_so() -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..graphs import Graph
 from ..nn import EdgeRows, Supervision
 from ..nn.backbones import Adjacency, Features
 from ..nn.evidence import dirichlet_divergence, kernel_evidence, squared_risk
@@ -126,8 +125,7 @@ class Evidential(Network):
     def _logits(self, output: Output) -> Tensor:
         return self._alpha(output).log()
 
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        output = self._output(graph, nodes)
+    def _prediction(self, nodes: Tensor, output: Output) -> Prediction:
         own = {
             "vacuity": self._headline(output),
             "dissonance": dissonance(self._alpha(output)),

@@ -179,12 +179,11 @@ class GPN(Network):
         evidence = self.module_.diffused(self.module_.head(latents[-1]).exp(), edges)
         return Outputs(self._logits(evidence), latents)
 
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        evidence = self._output(graph, nodes)
-        logits = self._logits(evidence)
+    def _prediction(self, nodes: Tensor, output: Output) -> Prediction:
+        logits = self._logits(output)
         own = {
-            "evidence": self._headline(evidence),
+            "evidence": self._headline(output),
             "msp": scores.msp(logits),
             "entropy": scores.entropy(logits),
         }
-        return Prediction(nodes, own, "evidence", self.class_names, self._probabilities(evidence))
+        return Prediction(nodes, own, "evidence", self.class_names, self._probabilities(output))
