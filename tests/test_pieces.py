@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +20,18 @@ from torch.nn.modules.module import register_module_forward_hook
 from credalgnn import Graph, Model
 from credalgnn.graphs import csbm
 from credalgnn.graphs.packed import PackedGraph
-from credalgnn.methods import GRASP, METHODS, Method, MethodError, Vanilla, density, load_method, scores
+from credalgnn.methods import GRASP, METHODS, Method, MethodError, Vanilla, density, load_method, network, scores
 from credalgnn.methods import pieces as reading
 from credalgnn.methods import scratch as storing
 from credalgnn.methods.coverage import descriptions, learners
 from credalgnn.methods.coverage.descriptions import STATISTICS, Describer, labelled_shares
 from credalgnn.methods.feature_range import FeatureRange, InputWarning
+from credalgnn.methods.inputs import inputs_by_rows
+from credalgnn.methods.jobs import Threads
+from credalgnn.methods.large import StoredOutputs
 from credalgnn.methods.prediction_table import write_pieces
 from credalgnn.model import predicting
+from credalgnn.nn.pieces import latents_by_pieces
 
 SMALL = 1 << 20  # bytes of memory: no graph fits
 BY_PIECES = (
@@ -369,6 +375,62 @@ def test_what_the_whole_graph_costs_is_paid_once_for_all_pieces(
     if whole.probabilities is not None:
         together = torch.cat([piece.probabilities for piece in pieces if piece.probabilities is not None])
         torch.testing.assert_close(together, whole.probabilities[nodes], rtol=1e-12, atol=1e-12)
+
+
+STANDING: dict[str, Callable[[Method], Method]] = {
+    "energy": lambda model: METHODS["energy"](model=model),
+    "credal-coverage": lambda model: METHODS["credal-coverage"](model=model),
+    "credal-ensemble": lambda model: METHODS["credal-ensemble"](members=[model, model.clone().set_params(seed=1)]),
+}
+
+
+@pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning", "ignore::credalgnn.methods.large.MemoryWarning")
+@pytest.mark.parametrize("name", STANDING)
+def test_a_fitted_model_gets_the_memory_of_what_stands_on_it(
+    name: str, small: tuple[Graph, Vanilla], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, vanilla = small
+    asked: list[int] = []
+
+    class Spied(StoredOutputs):
+        def __init__(self, module: Any, graph: Graph, memory: int, cluster: Any = None) -> None:
+            asked.append(memory)
+            super().__init__(module, graph, memory)
+
+    monkeypatch.setattr(network, "StoredOutputs", Spied)
+    model = vanilla.clone().fit(graph)
+    STANDING[name](model).fit(graph, memory=SMALL)
+    assert asked[0] == SMALL
+    model.module_ = deepcopy(model.module_)  # of which no outputs are stored
+    asked.clear()
+    STANDING[name](model).fit(graph)  # without a word, what the model may use is what it was
+    assert asked[0] == SMALL
+
+
+@pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_cluster_helps_a_fitted_model_until_the_fit_ends(
+    fails: bool, small: tuple[Graph, Vanilla], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, vanilla = small
+    helped: list[Any] = []
+
+    class Here(Threads):
+        def latents(self, backbone: Any, graph: Graph, scratch: Any, tell: Any) -> list[Tensor]:
+            helped.append(self)
+            return latents_by_pieces(backbone, *inputs_by_rows(graph), scratch, tell)
+
+    @contextmanager
+    def connected(address: str | None, workers: int | None) -> Iterator[Here]:
+        yield Here()
+
+    monkeypatch.setattr("credalgnn.methods.workers.connected", connected)
+    model = vanilla.clone().fit(graph)
+    method = METHODS["mahalanobis"](model=model, layer=7 if fails else -1)
+    with pytest.raises(MethodError, match="layer 7") if fails else nullcontext():
+        method.fit(graph, workers=2)
+    assert len(helped) == 1
+    assert model._cluster is None
 
 
 def test_methods_that_need_the_whole_graph_say_so() -> None:

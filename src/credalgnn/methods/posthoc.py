@@ -28,6 +28,8 @@ from .warn import warn_caller
 def fitted_on(given: Given, model: Method) -> Method:
     """A model that is fitted on what is given: itself, if it is fitted, or a clone of it that is fitted now.
 
+    The memory that is given, and the cluster, are from now on those of a fitted model, too.
+
     Args:
         given: What the method above it learns from; a model fitted on something else is refused.
         model: A fitted method, which is shared with whoever else holds it, or a template.
@@ -45,6 +47,11 @@ def fitted_on(given: Given, model: Method) -> Method:
             f"the {model.name} was fitted on another task or split: a post-hoc method would be scored on nodes that "
             "its model was trained on; fit it on this task, or give an unfitted one"
         )
+    else:
+        if given.memory is not None:
+            model._allow(given.memory)
+        if given.cluster is not None:
+            model._let_help(given.cluster)
     return model
 
 
