@@ -78,7 +78,7 @@ class JLDE(KNN):
         return tensors
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        super()._restore({name: tensor for name, tensor in tensors.items() if name.startswith("bank.")})
+        super()._restore({name: tensor for name, tensor in tensors.items() if not name.startswith("projection.")})
         count = len({name.split(".")[1] for name in tensors if name.startswith("projection.")})
         self.projections_ = [
             Projection(*(tensors[f"projection.{number}.{name}"] for name in Projection._fields))
