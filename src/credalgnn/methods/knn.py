@@ -63,7 +63,7 @@ class KNN(PostHoc):
     @property
     def recall(self) -> float | None:
         """The share of the true neighbours that is found for training nodes, as ``fit`` measured it; None: all are."""
-        return self.bank_.search.recall if self.is_fitted and self.bank_.search else None
+        return self.bank_.recall if self.is_fitted else None
 
     def _fit(self, given: Given) -> None:
         if self.k > len(given.view.train):

@@ -89,8 +89,13 @@ class NeighbourBank:
         self.parts = _parts(train)
         self.count = len(self.parts[0])
         self.search: Search | None = None
-        self._index: Any = None
+        self._index: _Index | None = None
         self._prepared: tuple[list[Tensor], Tensor] | None = None
+
+    @property
+    def recall(self) -> float | None:
+        """The share of the true neighbours that is found for training nodes; None where neighbours are exact."""
+        return None if self.search is None else self.search.recall
 
     def prepare(self, k: int) -> None:
         """Make the index, if one serves, and choose how it is searched for the ``k`` nearest, unless that is known."""
@@ -165,7 +170,8 @@ class _Index:
     def __init__(self, rows: Any, search: Search | None = None) -> None:
         import faiss
 
-        self._faiss, self._rows, self._factor = faiss, rows, FACTOR
+        self._faiss: Any = faiss
+        self._rows, self._factor = rows, FACTOR
         self._width = rows.shape[1] + rows.shape[1] % 2
         cells = 1 << round(np.log2(2.0 * len(rows) ** 0.5))
         clusters = faiss.ClusteringParameters()  # whose seed is faiss's own and fixed
