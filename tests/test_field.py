@@ -14,6 +14,7 @@ from credalgnn.graphs import Graph, Task, csbm
 from credalgnn.methods import GEBM, GPN, GRASP, JLDE, Evidential, Method, MethodError, RandomSet, Vanilla, load_method
 from credalgnn.methods.evidential import dissonance
 from credalgnn.methods.inputs import inputs
+from credalgnn.methods.large import held_bytes
 from credalgnn.methods.principal import fit_projection
 from credalgnn.methods.random_set import budgeted, class_distances, moebius
 from credalgnn.methods.undirected import undirected
@@ -222,6 +223,16 @@ def test_gpn_gives_outputs_that_others_can_stand_on(task: Task) -> None:
     assert GRASP(model=method).fit(task).predict().score.isfinite().all()
 
 
+def test_gpn_never_works_by_pieces_or_on_batches(task: Task) -> None:
+    """A graph that fits, with less memory than all of its latents would take."""
+    method = GPN(**BRIEF).fit(task)
+    whole, held = method.predict(), held_bytes(task.graph)
+    small = method.predict(memory=held)
+    assert torch.equal(small.score, whole.score)
+    with pytest.raises(MethodError, match="gpn needs the whole graph in memory"):
+        GPN(**BRIEF).fit(task, memory=held)
+
+
 def test_gpn_refuses_what_cannot_work() -> None:
     for wrong in ({"dimensions": 0}, {"flows": -1}, {"teleport": 0.0}, {"warmup": -1}, {"batch_size": 8}):
         with pytest.raises(MethodError, match=next(iter(wrong))):
@@ -271,7 +282,7 @@ def test_evidential_is_trained_by_the_sum_of_both_losses(task: Task) -> None:
     lines: list[float] = []
     method = Evidential(epochs=1, kernel_weight=0.3, **WIDTH)
     method.fit(task, on_epoch=lambda epoch: lines.append(epoch.loss))
-    trained = method._output(task.graph, torch.arange(task.graph.num_nodes))
+    trained = method._output_of(task.graph)(torch.arange(task.graph.num_nodes))
     alpha = method._alpha(trained).detach().numpy()
     train, labels = task.split.train.numpy(), labels_of(task)
     edges, n = task.graph.edge_index.numpy(), task.graph.num_nodes
@@ -325,7 +336,7 @@ def test_random_set_equals_the_definition(task: Task, budget: int) -> None:
     method = RandomSet(budget=budget, **SHORT).fit(task)
     family = sets_of(method.family_)
     nodes = torch.arange(task.graph.num_nodes)
-    output = method._output(task.graph, nodes).detach()
+    output = method._output_of(task.graph)(nodes).detach()
     output[::2] += torch.randn(output[::2].shape, generator=torch.Generator().manual_seed(1))
     credal, p = method._credal(output), method._probabilities(output)
     for n, beliefs in enumerate(output.double().sigmoid().tolist()):

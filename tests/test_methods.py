@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -41,6 +41,7 @@ from credalgnn.methods import (
     scores,
 )
 from credalgnn.methods.inputs import inputs
+from credalgnn.methods.network import Network
 from credalgnn.nn import SAGE, Adjacency, EdgeRows, SparseMatrix, TrainingError
 from credalgnn.nn.sampling import Sampler
 from oracles import brute_lower_entropy, brute_upper_entropy, hull_upper_entropy
@@ -294,7 +295,7 @@ def test_approximate_neighbours_say_how_many_they_find(normalize: bool, monkeypa
     assert 0.9 <= bank.recall <= 1.0
     nearest = neighbours.NeighbourBank(train, normalize)
     hit = (nearest.distance(queries, 1) - ref_nearest).abs() < 1e-4
-    assert nearest.recall == pytest.approx(float(hit.double().mean()), abs=1e-9)
+    assert nearest.recall == pytest.approx(float(hit.double().mean()), abs=0.04)  # of training nodes, and of 300 others
 
 
 def test_scores_leave_what_they_are_given_alone() -> None:
@@ -1246,7 +1247,7 @@ def test_detectors_score_any_model_with_logits_and_latents() -> None:
     task = small_task()
     credal = CredalLJ(**SHORT).fit(task)
     outputs = credal.outputs()
-    lower, upper = credal._output(task.training.graph, torch.arange(task.graph.num_nodes))
+    lower, upper = credal._output_of(task.training.graph)(torch.arange(task.graph.num_nodes))
     torch.testing.assert_close(outputs.logits, (lower + upper) / 2)
     close(Energy(model=credal).fit(task).predict().score, ref.energy(outputs.logits.double().numpy()))
     assert KNN(model=credal).fit(task).predict().score.shape == (task.graph.num_nodes,)
@@ -1391,16 +1392,14 @@ def test_ensembles_of_two_seeds_share_no_member(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_approximate_neighbours_are_never_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More neighbours than the cells searched hold, and a recall that speaks of the last search."""
+    """More neighbours than the cells searched hold, and a recall that does not count a node for itself."""
     monkeypatch.setattr(neighbours, "EXACT_UP_TO", 100)
     monkeypatch.setattr(neighbours, "PROBES", 1)
     generator = torch.Generator().manual_seed(0)
     train, queries = (torch.randn(count, 8, generator=generator) for count in (3000, 200))
     bank = neighbours.NeighbourBank(train)
     monkeypatch.setattr(neighbours, "RECALL", 0.0)
-    bank.distance(train[:200], 1)
-    assert bank.recall == 1.0  # every node is its own nearest
-    bank.distance(queries, 5)
+    assert bank.distance(train[:200], 1).eq(0).all()  # every node is its own nearest
     assert bank.recall is not None
     assert bank.recall < 0.9
     monkeypatch.setattr(neighbours, "RECALL", 0.95)
@@ -1408,14 +1407,43 @@ def test_approximate_neighbours_are_never_made_up(monkeypatch: pytest.MonkeyPatc
     assert bank.recall >= 0.95
     exact = torch.cdist(queries.double(), train.double()).sort(1).values
     assert float(((found - exact[:, 19]) / exact[:, 19]).abs().max()) < 0.2
-    most = bank.distance(queries, 2500, kth=True)
-    torch.testing.assert_close(most, exact[:, 2499], rtol=1e-4, atol=0)
+    for k in (2500, 3000):
+        torch.testing.assert_close(bank.distance(queries, k, kth=True), exact[:, k - 1], rtol=1e-4, atol=0)
 
 
 def test_untrained_weights_are_never_kept() -> None:
     method = Vanilla(lr=0.5, patience=3, hidden=12, epochs=8).fit(small_task())
     kept = min(method.history_[1:], key=lambda epoch: epoch.monitor)
     assert validation_loss(method, small_task()) == pytest.approx(kept.monitor, rel=1e-4)
+
+
+def test_a_network_of_ones_own_predicts_without_a_word_about_it() -> None:
+    """Of its headline score and its probabilities alone; a vanilla GNN says more."""
+
+    @dataclass(kw_only=True, eq=False)
+    class Plain(Network):
+        """A vanilla GNN, written anew."""
+
+        name, score_names = "plain", ("msp",)
+
+        def _head(self, widths: list[int], num_classes: int) -> torch.nn.Module:
+            return torch.nn.Linear(widths[-1], num_classes)
+
+        def _loss(self, output: Any, labels: Tensor) -> Tensor:
+            return torch.nn.functional.cross_entropy(output, labels)
+
+        def _probabilities(self, output: Any) -> Tensor:
+            return torch.as_tensor(output.double().softmax(-1))
+
+        def _headline(self, output: Any) -> Tensor:
+            return scores.msp(output)
+
+        def _logits(self, output: Any) -> Tensor:
+            return torch.as_tensor(output)
+
+    found, vanilla = (kind(**SHORT).fit(small_task()).predict() for kind in (Plain, Vanilla))
+    assert torch.equal(found.score, vanilla.score)
+    assert torch.equal(found.probabilities, vanilla.probabilities)
 
 
 def test_classes_of_models_are_backbones() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +15,28 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.modules.module import register_module_forward_hook
 
 from credalgnn import Graph, Model
 from credalgnn.graphs import csbm
 from credalgnn.graphs.packed import PackedGraph
-from credalgnn.methods import METHODS, Method, MethodError, Vanilla
+from credalgnn.methods import GRASP, METHODS, Method, MethodError, Vanilla, density, load_method, network, scores
 from credalgnn.methods import pieces as reading
 from credalgnn.methods import scratch as storing
 from credalgnn.methods.coverage import descriptions, learners
 from credalgnn.methods.coverage.descriptions import STATISTICS, Describer, labelled_shares
 from credalgnn.methods.feature_range import FeatureRange, InputWarning
+from credalgnn.methods.inputs import inputs_by_rows
+from credalgnn.methods.jobs import Threads
+from credalgnn.methods.large import StoredOutputs
 from credalgnn.methods.prediction_table import write_pieces
 from credalgnn.model import predicting
+from credalgnn.nn.pieces import latents_by_pieces
 
 SMALL = 1 << 20  # bytes of memory: no graph fits
 BY_PIECES = (
-    "credal-lj", "credal-final", "credal-coverage", "classical-ensemble", "credal-ensemble", "energy", "gnnsafe", "knn",
-    "mahalanobis", "degree", "feature-sum",
+    "credal-lj", "credal-final", "credal-dual", "credal-coverage", "classical-ensemble", "credal-ensemble", "energy",
+    "gnnsafe", "knn", "knn-lj", "mahalanobis", "degree", "feature-sum",
 )  # fmt: skip
 
 
@@ -172,7 +180,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Method]:
             options: dict[str, Any] = {"model": vanilla}
             if "ensemble" in name:
                 options = {"members": [vanilla, Vanilla(**few, seed=1)]}
-            elif name in ("credal-lj", "credal-final"):
+            elif name in ("credal-lj", "credal-final", "credal-dual"):
                 options = few
             elif name in ("degree", "feature-sum"):
                 options = {}
@@ -197,6 +205,20 @@ def test_pieces_are_the_whole_and_ask_for_no_edge_index(
         together = torch.cat([p.probabilities for p in pieces if p.probabilities is not None])
         torch.testing.assert_close(together, whole.probabilities[nodes], rtol=1e-9, atol=1e-12)
     assert all(piece.calibration is not None and piece.train_nodes is not None for piece in pieces)
+
+
+@pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
+@pytest.mark.parametrize("name", ["vanilla", *BY_PIECES])
+def test_what_is_predicted_by_pieces_is_that_of_the_graph_in_memory(
+    name: str, fitted: dict[str, Method], tmp_path: Path
+) -> None:
+    by_pieces = fitted[name].predict()
+    fitted[name].save(tmp_path)
+    whole = load_method(tmp_path).predict(csbm(360, 3, features=8, seed=1))
+    for score, values in whole.scores.items():
+        torch.testing.assert_close(by_pieces.scores[score], values, rtol=1e-4, atol=1e-5)
+    if whole.probabilities is not None:
+        torch.testing.assert_close(by_pieces.probabilities, whole.probabilities, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["vanilla", "credal-lj", "credal-coverage", "energy", "degree"])
@@ -254,7 +276,8 @@ def test_whatever_a_class_overrides_is_asked() -> None:
     """A derived class that has ``_predict`` is not passed over for a ``_predictor`` of its base."""
     from dataclasses import dataclass, replace
 
-    from credalgnn.methods import Energy
+    from credalgnn.methods import Energy, GNNSafe
+    from credalgnn.methods.components import Outputs
     from credalgnn.methods.prediction import Prediction
 
     @dataclass(kw_only=True, eq=False)
@@ -271,12 +294,151 @@ def test_whatever_a_class_overrides_is_asked() -> None:
     for prediction in (shifted.predict(), *shifted.predict_pieces(size=120)):
         torch.testing.assert_close(prediction.score, base.predict().score + 100.0)
 
+    class Doubled(GNNSafe):
+        name = "doubled"
+
+        def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
+            return 2.0 * super()._score(graph, outputs, nodes)
+
+    base, doubled = GNNSafe(model=vanilla).fit(graph), Doubled(model=vanilla).fit(graph)
+    for prediction in (doubled.predict(), *doubled.predict_pieces(size=120)):
+        torch.testing.assert_close(prediction.score, 2.0 * base.predict().score)
+
+
+class Passes:
+    """How often networks are asked, and scores spread along edges."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        for where, name in ((GRASP, "_spread"), (density, "diffused"), (scores, "propagate")):
+            monkeypatch.setattr(where, name, self.counted(getattr(where, name)))
+        self.hook = register_module_forward_hook(self.seen)
+
+    def seen(self, *_: Any) -> None:
+        self.count += 1
+
+    def counted(self, function: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            self.count += 1
+            return function(*args, **options)
+
+        return call
+
+    def of(self, asked: Callable[[], Any]) -> tuple[int, Any]:
+        self.count = 0
+        found = asked()
+        return self.count, found
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Passes]:
+    found = Passes(monkeypatch)
+    yield found
+    found.hook.remove()
+
+
+@pytest.fixture(scope="module")
+def small() -> tuple[Graph, Vanilla]:
+    graph = csbm(240, 3, features=8, seed=1)
+    return graph, Vanilla(epochs=3, hidden=8).fit(graph)
+
+
+def template(name: str, vanilla: Vanilla) -> Method:
+    """A method with little to train, that stands on a fitted one if it stands on any."""
+    kind = METHODS[name]
+    options: dict[str, Any] = {"epochs": 3, "hidden": 8, "samples": 3, "model": vanilla}
+    if name.endswith("ensemble"):
+        options["members"] = [vanilla, METHODS["mc-dropout"](epochs=3, hidden=8, samples=3)]
+    if name == "mahalanobis":
+        options["epsilon"] = 0.01
+    return kind(**{option: value for option, value in options.items() if option in kind().get_params(deep=False)})
+
+
+@pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
+@pytest.mark.parametrize("name", METHODS)
+def test_what_the_whole_graph_costs_is_paid_once_for_all_pieces(
+    name: str, small: tuple[Graph, Vanilla], passes: Passes
+) -> None:
+    """In memory, for all methods; and the numbers are those of ``predict``."""
+    graph, vanilla = small
+    method = template(name, vanilla).fit(graph)
+    method.predict()  # of calibration nodes it is known by now what they get
+    once, whole = passes.of(method.predict)
+    nodes = torch.arange(graph.num_nodes).flip(0)
+    times, pieces = passes.of(lambda: list(method.predict_pieces(nodes=nodes, size=50)))
+    assert len(pieces) == 5
+    assert times == once
+    assert once > 0 or METHODS[name].is_baseline
+    for score, values in whole.scores.items():
+        together = torch.cat([piece.scores[score] for piece in pieces])
+        torch.testing.assert_close(together, values[nodes], rtol=1e-12, atol=1e-12)
+    if whole.probabilities is not None:
+        together = torch.cat([piece.probabilities for piece in pieces if piece.probabilities is not None])
+        torch.testing.assert_close(together, whole.probabilities[nodes], rtol=1e-12, atol=1e-12)
+
+
+STANDING: dict[str, Callable[[Method], Method]] = {
+    "energy": lambda model: METHODS["energy"](model=model),
+    "credal-coverage": lambda model: METHODS["credal-coverage"](model=model),
+    "credal-ensemble": lambda model: METHODS["credal-ensemble"](members=[model, model.clone().set_params(seed=1)]),
+}
+
+
+@pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning", "ignore::credalgnn.methods.large.MemoryWarning")
+@pytest.mark.parametrize("name", STANDING)
+def test_a_fitted_model_gets_the_memory_of_what_stands_on_it(
+    name: str, small: tuple[Graph, Vanilla], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, vanilla = small
+    asked: list[int] = []
+
+    class Spied(StoredOutputs):
+        def __init__(self, module: Any, graph: Graph, memory: int, cluster: Any = None) -> None:
+            asked.append(memory)
+            super().__init__(module, graph, memory)
+
+    monkeypatch.setattr(network, "StoredOutputs", Spied)
+    model = vanilla.clone().fit(graph)
+    STANDING[name](model).fit(graph, memory=SMALL)
+    assert asked[0] == SMALL
+    model.module_ = deepcopy(model.module_)  # of which no outputs are stored
+    asked.clear()
+    STANDING[name](model).fit(graph)  # without a word, what the model may use is what it was
+    assert asked[0] == SMALL
+
+
+@pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_cluster_helps_a_fitted_model_until_the_fit_ends(
+    fails: bool, small: tuple[Graph, Vanilla], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, vanilla = small
+    helped: list[Any] = []
+
+    class Here(Threads):
+        def latents(self, backbone: Any, graph: Graph, scratch: Any, tell: Any) -> list[Tensor]:
+            helped.append(self)
+            return latents_by_pieces(backbone, *inputs_by_rows(graph), scratch, tell)
+
+    @contextmanager
+    def connected(address: str | None, workers: int | None) -> Iterator[Here]:
+        yield Here()
+
+    monkeypatch.setattr("credalgnn.methods.workers.connected", connected)
+    model = vanilla.clone().fit(graph)
+    method = METHODS["mahalanobis"](model=model, layer=7 if fails else -1)
+    with pytest.raises(MethodError, match="layer 7") if fails else nullcontext():
+        method.fit(graph, workers=2)
+    assert len(helped) == 1
+    assert model._cluster is None
+
 
 def test_methods_that_need_the_whole_graph_say_so() -> None:
     known = {name for name, kind in METHODS.items() if kind.works_by_pieces}
-    assert known >= set(BY_PIECES)
-    for name in ("odin", "gpn", "gebm", "jlde", "cagcn", "grasp", "evidential", "mc-dropout"):
-        assert name not in METHODS or name not in known
+    assert known == {"vanilla", *BY_PIECES}  # which are tested here
+    guide = (Path(__file__).parents[1] / "docs" / "large.md").read_text(encoding="utf-8")
+    listed = guide.partition("**Methods** that work on such graphs:")[2].partition(", with the backbones")[0]
+    assert known == set(re.findall(r"`([a-z-]+)`", listed)) - {"recall"}
     METHODS["energy"]().check_pieces()
     for method in (METHODS["gpn"](), METHODS["odin"](), METHODS["energy"](model=METHODS["gpn"]())):
         with pytest.raises(MethodError, match="needs the whole graph in memory") as error:

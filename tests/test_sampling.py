@@ -99,6 +99,9 @@ def test_draws_are_those_of_the_seed(kind: type) -> None:
     torch.manual_seed(5)
     state = torch.random.get_rng_state()
     assert torch.equal(fitted.predict().score, whole.score)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("credalgnn.methods.scratch.IN_MEMORY", 0)  # passes are kept in files
+        assert torch.equal(fitted.predict().score, whole.score)
     part = fitted.predict(nodes=torch.tensor([9, 2]))
     torch.testing.assert_close(part.score, whole.score[[9, 2]])
     assert torch.equal(torch.random.get_rng_state(), state)

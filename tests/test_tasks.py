@@ -25,7 +25,8 @@ import json, sys
 import torch
 torch.set_num_threads(1)
 from credalgnn.graphs import Graph, csbm
-from credalgnn.methods import ClassicalEnsemble, CredalCoverage, CredalEnsemble, CredalLJ, Energy, MethodError, Vanilla
+from credalgnn.methods import ClassicalEnsemble, CredalCoverage, CredalDual, CredalEnsemble, CredalFrozen, CredalLJ
+from credalgnn.methods import Energy, MethodError, Vanilla
 address = sys.argv[1]
 small = {"hidden": 16, "epochs": 5}
 def joined(pieces):
@@ -62,7 +63,7 @@ def told(machine: Machine, program: str, folder: Path) -> dict[str, Any]:
         pytest.param(
             "CredalCoverage(model=Vanilla(**small)), Energy(model=Vanilla(**small)),"
             "CredalEnsemble(members=[Vanilla(seed=seed, **small) for seed in (0, 1)]),"
-            "Vanilla(backbone='gcn', layers=3, **small)",
+            "Vanilla(backbone='gcn', layers=3, **small), CredalDual(**small), CredalFrozen(model=Vanilla(**small))",
             id="others",
             marks=pytest.mark.slow,
         ),
@@ -113,6 +114,28 @@ print(json.dumps({
     )
     assert found["fitted"] < 1e-9
     assert found["anew"] < 1e-4
+
+
+@pytest.mark.slow
+def test_tasks_help_a_model_that_was_fitted_before(machine: Machine, tmp_path: Path) -> None:
+    found = told(
+        machine,
+        """
+from credalgnn.methods import tasks
+latents, asked = tasks.Tasks.latents, []
+tasks.Tasks.latents = lambda self, *rest: asked.append(1) or latents(self, *rest)
+graph = csbm(900, 4)
+model = Vanilla(**small).fit(graph)
+alone = joined([Energy(model=model).fit(graph).predict()])
+ours = Energy(model=model).fit(graph, workers=2, address=address)
+found = apart(joined([ours.predict()]), alone)
+print(json.dumps({"asked": len(asked), "apart": found, "left": model._cluster is None}))
+""",
+        tmp_path,
+    )
+    assert found["asked"] == 1
+    assert found["left"]
+    assert found["apart"] < 1e-4
 
 
 @pytest.mark.slow

@@ -101,12 +101,20 @@ def predictor_of(method: Method, graph: Graph) -> Predictor:
         method: The method, fitted.
         graph: Which it can predict on.
     """
-    for kind in type(method).__mro__:
-        if "_predictor" in vars(kind):
+    if last_of(method, "_predictor", "_predict") == "_predictor":
+        with torch.no_grad():
             return method._predictor(graph)
-        if "_predict" in vars(kind):
-            break
     return partial(method._predict, graph)
+
+
+def last_of(method: Method, *hooks: str) -> str:
+    """Of some hooks, the one that the most derived class has that has any of them; the first one, if it has several.
+
+    Args:
+        method: The method.
+        *hooks: Their names.
+    """
+    return next(hook for kind in type(method).__mro__ for hook in hooks if hook in vars(kind))
 
 
 @contextmanager

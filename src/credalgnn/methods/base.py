@@ -267,10 +267,15 @@ class Method(Declarations, ABC):
             part._allow(memory)
 
     def _let_help(self, cluster: Cluster | None) -> None:
-        """Let machines of a cluster do pieces of work from now on, also for the methods this one is made of."""
+        """Let machines of a cluster do pieces of work from now on, also for the methods below this one."""
         self._cluster = cluster
-        for part in self._parts().values() if self.is_fitted else ():
+        for part in (*(self._parts().values() if self.is_fitted else ()), *self._given_models()):
             part._let_help(cluster)
+
+    def _given_models(self) -> Sequence[Method]:
+        """The methods that it was given to stand on: fitted ones, which others may hold too, or templates."""
+        given = getattr(self, self.components.parameter) if self.components else None
+        return [given] if isinstance(given, Method) else given or []
 
     def _check_room(self, graph: Graph) -> None:
         if held_bytes(graph) > (available_memory() if self._memory is None else self._memory):

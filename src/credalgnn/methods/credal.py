@@ -30,7 +30,8 @@ class CredalLayer(Method):
     """What all methods with a credal layer share: its shape, and the loss that trains it.
 
     Args:
-        delta: The share of the hardest training nodes on which lower probabilities are trained (Equation "loss").
+        delta: The share of the hardest training nodes on which lower probabilities are trained (Equation "loss"); on
+            mini-batches, of those of each batch.
         half_length_decay: A weight decay of the half-lengths alone, without which intervals close on easy graphs; the
             paper has none.
         midpoint: Activation of the midpoints (Equation 2): ``"identity"`` or another of ``nn.credal.MIDPOINTS``.
@@ -148,9 +149,6 @@ class CredalFinal(CredalLayer, Network):
         lower, upper = output
         return (lower + upper) / 2
 
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        return self._predictor(graph)(nodes)
-
     def _predictor(self, graph: Graph) -> Predictor:
         output = self._output_of(graph)
         judge = partial(Prediction.of_credal, class_names=self.class_names)
@@ -211,10 +209,28 @@ class CredalDual(CredalLJ):
     def _logits(self, output: Output) -> Tensor:
         return output[0]
 
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        output = self._output(graph, nodes)
-        found = Prediction.of_credal(nodes, self._credal(output), self.class_names)
-        return replace(found, probabilities=self._probabilities(output))
+    def _predictor(self, graph: Graph) -> Predictor:
+        output = self._output_of(graph)
+
+        def read(nodes: Tensor) -> tuple[IntervalSet, Tensor]:
+            found = output(nodes)
+            return self._credal(found), self._probabilities(found)
+
+        return InTwoSteps(read, partial(judged_beside, class_names=self.class_names))
+
+
+def judged_beside(
+    nodes: Tensor, credal: IntervalSet, probabilities: Tensor, class_names: tuple[str, ...]
+) -> Prediction:
+    """The prediction of credal sets, with the probabilities of the classifier beside them.
+
+    Args:
+        nodes: The nodes ``[N]``.
+        credal: Their credal sets ``[N, C]``.
+        probabilities: The classifier's ``[N, C]``.
+        class_names: The names of the classes.
+    """
+    return replace(Prediction.of_credal(nodes, credal, class_names), probabilities=probabilities)
 
 
 class _DualHead(nn.Module):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,10 @@ from ..graphs import Graph
 from ..nn import Adjacency, Classifier, Draws, Monitor, Schedule, Supervision, TrainingError, train
 from ..nn.backbones import Features
 from ..nn.layers import rows_of
-from .credal import JointLatents, credal_sets
+from ..nn.training import at
+from ..sets import IntervalSet
+from .answers import InTwoSteps, Predictor
+from .credal import JointLatents, credal_sets, judged_beside
 from .given import Given
 from .posthoc import OnModel, check_outputs
 from .prediction import MethodError, Prediction
@@ -98,10 +102,16 @@ class CredalFrozen(JointLatents, OnModel):
         return [features, *joined], labels
 
     def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
+        return self._predictor(graph)(nodes)
+
+    def _predictor(self, graph: Graph) -> Predictor:
         outputs = self.model_.outputs(graph)
-        lower, upper = self.head_(outputs.latents)
-        found = Prediction.of_credal(nodes, credal_sets((lower[nodes], upper[nodes])), self.class_names)
-        return replace(found, probabilities=outputs.logits[nodes].double().softmax(-1))
+        bounds = self.head_(outputs.latents)
+
+        def read(nodes: Tensor) -> tuple[IntervalSet, Tensor]:
+            return credal_sets(at(bounds, nodes)), outputs.logits[nodes].double().softmax(-1)
+
+        return InTwoSteps(read, partial(judged_beside, class_names=self.class_names))
 
     def _tensors(self) -> dict[str, Tensor]:
         widths = {"widths": torch.tensor(self.head_.widths)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -78,7 +78,7 @@ class JLDE(KNN):
         return tensors
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        super()._restore({name: tensor for name, tensor in tensors.items() if name.startswith("bank.")})
+        super()._restore({name: tensor for name, tensor in tensors.items() if not name.startswith("projection.")})
         count = len({name.split(".")[1] for name in tensors if name.startswith("projection.")})
         self.projections_ = [
             Projection(*(tensors[f"projection.{number}.{name}"] for name in Projection._fields))
@@ -172,6 +172,9 @@ class GEBM(PostHoc):
         self.scale_ = Scale(means, variances, distances, _interval(outputs.logits.double()))
 
     def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
+        return self._scorer(graph, outputs)(nodes)
+
+    def _scorer(self, graph: Graph, outputs: Outputs) -> Callable[[Tensor], Tensor]:
         alone = self.model_.outputs(by_themselves(graph))
         means, variances, (near, far), (low, high) = self.scale_
         distance = _distances(_dense(alone), means, variances)
@@ -182,7 +185,8 @@ class GEBM(PostHoc):
         local = diffused(independent[:, None], edges, self.alpha, self.steps).squeeze(1)
         group = self._energy(diffused(evidence, edges, self.alpha, self.steps))
         scales = torch.stack([independent, local, group])
-        return (scales.sum(0) if self.aggregation == "sum" else scales.logsumexp(0))[nodes]
+        energies = scales.sum(0) if self.aggregation == "sum" else scales.logsumexp(0)
+        return lambda nodes: energies[nodes]
 
     def _energy(self, evidence: Tensor) -> Tensor:
         return -self.temperature * (evidence / self.temperature).logsumexp(-1)

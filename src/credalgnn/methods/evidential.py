@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..graphs import Graph
 from ..nn import EdgeRows, Supervision
 from ..nn.backbones import Adjacency, Features
 from ..nn.evidence import dirichlet_divergence, kernel_evidence, squared_risk
@@ -112,7 +111,8 @@ class Evidential(Network):
         known = targets >= 0
         risk = squared_risk(alpha[known], targets[known]).sum()
         divergence = dirichlet_divergence(alpha, self._prior[labels]).sum()
-        return (risk + self.kernel_weight * divergence) / (self._targets >= 0).sum()
+        loss = (risk + self.kernel_weight * divergence) / (self._targets >= 0).sum()
+        return loss * (len(self._targets) / len(labels))  # of a mini-batch: what that of all nodes is on average
 
     def _probabilities(self, output: Output) -> Tensor:
         alpha = self._alpha(output)
@@ -125,8 +125,7 @@ class Evidential(Network):
     def _logits(self, output: Output) -> Tensor:
         return self._alpha(output).log()
 
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        output = self._output(graph, nodes)
+    def _prediction(self, nodes: Tensor, output: Output) -> Prediction:
         own = {
             "vacuity": self._headline(output),
             "dissonance": dissonance(self._alpha(output)),

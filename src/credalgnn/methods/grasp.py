@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,9 +80,13 @@ class GRASP(PostHoc):
         self.known_ = KnownNodes.of(given.view.graph, given.view.train)
 
     def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
+        return self._scorer(graph, outputs)(nodes)
+
+    def _scorer(self, graph: Graph, outputs: Outputs) -> Callable[[Tensor], Tensor]:
         edges = undirected(graph)
         group = self._group(edges, self._training_nodes(graph), outputs.logits)
-        return self._spread(scores.msp(outputs.logits), edges, group)[nodes]
+        spread = self._spread(scores.msp(outputs.logits), edges, group)
+        return lambda nodes: spread[nodes]
 
     def _training_nodes(self, graph: Graph) -> Tensor:
         """Those that are known again: in the graph that it was fitted to predict all, in another one by their ids."""

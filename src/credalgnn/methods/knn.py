@@ -15,7 +15,7 @@ from ..nn.backbones import Features
 from ..nn.layers import rows_of
 from .components import Outputs
 from .given import Given
-from .neighbours import NeighbourBank, check_search
+from .neighbours import NeighbourBank, Search, check_search
 from .posthoc import PostHoc
 from .prediction import MethodError
 from .search_space import Space
@@ -25,7 +25,8 @@ from .search_space import Space
 class KNN(PostHoc):
     """Mean distance to the ``k`` nearest training nodes in the last latent.
 
-    Above ``neighbours.EXACT_UP_TO`` training nodes neighbours are approximate, and ``recall`` says how many are found.
+    Above ``neighbours.EXACT_UP_TO`` training nodes neighbours are approximate, and ``recall`` says how many are found;
+    ``fit`` chooses how widely is searched, by training nodes alone.
 
     Args:
         k: Neighbours.
@@ -61,7 +62,7 @@ class KNN(PostHoc):
 
     @property
     def recall(self) -> float | None:
-        """The share of true neighbours found in the last prediction; None where the search is exact."""
+        """The share of the true neighbours that is found for training nodes, as ``fit`` measured it; None: all are."""
         return self.bank_.recall if self.is_fitted else None
 
     def _fit(self, given: Given) -> None:
@@ -69,6 +70,7 @@ class KNN(PostHoc):
             raise MethodError(f"k = {self.k} neighbours, but there are {len(given.view.train)} training nodes: lower k")
         check_search(len(given.view.train))
         super()._fit(given)
+        self.bank_.prepare(self.k)
 
     def _prepare(self, given: Given) -> None:
         latents = self._space(self.model_.outputs(given.view.graph).latents)
@@ -81,7 +83,7 @@ class KNN(PostHoc):
         return self.bank_.distance([rows_of(z, nodes) for z in self._space(outputs.latents)], self.k, self.kth)
 
     def _tensors(self) -> dict[str, Tensor]:
-        tensors = {}
+        tensors = {} if self.bank_.search is None else {"search": self.bank_.search.tensor()}
         for number, part in enumerate(self.bank_.parts):
             if isinstance(part, Tensor):
                 tensors[f"bank.{number}"] = part
@@ -92,7 +94,7 @@ class KNN(PostHoc):
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
         parts: list[Features] = []
-        for number in range(len({name.split(".")[1] for name in tensors})):
+        for number in range(len({name.split(".")[1] for name in tensors if name.startswith("bank.")})):
             if f"bank.{number}" in tensors:
                 parts.append(tensors[f"bank.{number}"])
                 continue
@@ -102,6 +104,8 @@ class KNN(PostHoc):
         if any(len(part.shape) != 2 or len(part) != len(parts[0]) for part in parts):
             raise ValueError("the latents of training nodes are not one row a node")
         self.bank_ = NeighbourBank(parts, self.normalize)
+        if "search" in tensors:
+            self.bank_.search = Search.from_tensor(tensors["search"])
 
 
 @dataclass(kw_only=True, eq=False)

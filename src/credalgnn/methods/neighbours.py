@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -25,11 +25,45 @@ CHUNK = 1 << 24  # distances held at a time
 PROBES = 32  # of the index's cells, how many are searched for a query at least
 FACTOR, MOST = 4, 64  # for a neighbour, so many candidates are found by rough distances at least, and at the most
 RECALL = 0.95  # more cells and candidates are searched until this share of the true neighbours is found,
-MEASURED = 1_000  # measured on so many queries
+MEASURED = 1_000  # measured on so many training nodes, each of them left out for itself
 SEARCHED = 1 << 12  # queries at a time; faiss is slow on fewer
 
-_SEARCHING = threading.Lock()  # an index is tuned for the queries that are searched with it
+_SEARCHING = threading.Lock()  # an index is made and tuned once
 _PRODUCTS = threading.Lock()  # the matrix products that faiss brings along are not safe in threads
+
+
+class Search(NamedTuple):
+    """How an index is searched, and what that finds.
+
+    Attributes:
+        k: For so many neighbours.
+        probes: Cells that are searched for a query.
+        factor: Candidates for a neighbour.
+        rough: Whether rough distances find them.
+        recall: The share of the true neighbours that is found for training nodes.
+    """
+
+    k: int
+    probes: int
+    factor: int
+    rough: bool
+    recall: float
+
+    def tensor(self) -> Tensor:
+        """To be saved."""
+        return torch.tensor(self, dtype=torch.float64)
+
+    @classmethod
+    def from_tensor(cls, tensor: Tensor) -> Search:
+        """The inverse of ``tensor``.
+
+        Args:
+            tensor: What was saved.
+        """
+        k, probes, factor, rough, recall = tensor.tolist()
+        if not (k >= 1 and probes >= 1 and 1 <= factor <= MOST and rough in (0.0, 1.0) and 0.0 <= recall <= 1.0):
+            raise ValueError(f"neighbours cannot be searched as it says: {tensor.tolist()}")
+        return cls(int(k), int(probes), int(factor), bool(rough), recall)
 
 
 class NeighbourBank:
@@ -37,17 +71,37 @@ class NeighbourBank:
 
     A list of latents is one joint space, whose squared distances are the sums of each one's. Above ``EXACT_UP_TO``
     training nodes an inverted-file index of faiss serves, which finds candidates by rough distances; those of the
-    candidates are exact. ``recall`` says which share of the true neighbours the last search has found, ``RECALL`` or
-    more. Threads share the work, and the result does not depend on how many there are.
+    candidates are exact. How widely it searches is chosen once, by some training nodes, each of which looks for its
+    neighbours among the others: all queries are then searched alike, whoever asks for which of them together, and what
+    is promised of calibration nodes and others that are exchangeable holds. Threads share the work, and the result does
+    not depend on how many there are.
+
+    Args:
+        train: The latents.
+        normalize: Whether to scale joint vectors to length 1.
+
+    Attributes:
+        search: How an index is searched, once that is chosen; None where neighbours are exact.
     """
 
     def __init__(self, train: Latents, normalize: bool = False) -> None:
         self.normalize = normalize
         self.parts = _parts(train)
         self.count = len(self.parts[0])
-        self.recall: float | None = None
-        self._index: Any = None
+        self.search: Search | None = None
+        self._index: _Index | None = None
         self._prepared: tuple[list[Tensor], Tensor] | None = None
+
+    @property
+    def recall(self) -> float | None:
+        """The share of the true neighbours that is found for training nodes; None where neighbours are exact."""
+        return None if self.search is None else self.search.recall
+
+    def prepare(self, k: int) -> None:
+        """Make the index, if one serves, and choose how it is searched for the ``k`` nearest, unless that is known."""
+        if self.count > EXACT_UP_TO:
+            with _SEARCHING, _threads() as pool:
+                self._ready(k, pool)
 
     def distance(self, queries: Latents, k: int, kth: bool = False) -> Tensor:
         """Mean distance to the ``k`` nearest, or that of the k-th, for each query."""
@@ -83,25 +137,23 @@ class NeighbourBank:
         return torch.cat(result)
 
     def _approximate(self, queries: list[Latent], k: int) -> Tensor:
-        import faiss
-
-        count = len(queries[0])
-        # Each piece is searched by one thread of faiss, so that it gives the same bits whoever searches the others.
-        with ThreadPoolExecutor(torch.get_num_threads(), initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
-            if self._index is None:
-                self._index = pool.submit(_Index, faiss, _joined(self.parts, self.normalize)).result()
-            if not count:
-                return torch.empty(0, k, dtype=torch.float64)
-            chosen = torch.linspace(0, count - 1, min(MEASURED, count)).long()
-            sample = _joined([rows_of(part, chosen) for part in queries], self.normalize)
-            self.recall = pool.submit(self._index.tune, sample, k).result()
+        with _threads() as pool:
+            index = self._ready(k, pool)
 
             def search(nodes: Tensor) -> Tensor:
                 rows = _joined([rows_of(part, nodes) for part in queries], self.normalize)
-                return torch.from_numpy(self._index.search(rows, k)).double().sqrt()
+                return torch.from_numpy(index.search(rows, k)).double().sqrt()
 
-            pieces = torch.split(torch.arange(count), SEARCHED)
+            pieces = torch.split(torch.arange(len(queries[0])), SEARCHED)
             return torch.cat(list(_bar(pool.map(search, pieces), len(pieces))))
+
+    def _ready(self, k: int, pool: ThreadPoolExecutor) -> _Index:
+        """The index, which knows how to search for the ``k`` nearest."""
+        if self._index is None:
+            self._index = pool.submit(_Index, _joined(self.parts, self.normalize), self.search).result()
+        if self.search is None or self.search.k != k:
+            self.search = pool.submit(self._index.tune, k).result()
+        return self._index
 
 
 class _Index:
@@ -111,12 +163,15 @@ class _Index:
     the cells get the rows themselves instead.
 
     Args:
-        faiss: The module.
         rows: The matrix, float32; it is not copied.
+        search: How it is searched, if that is known; ``tune`` finds out.
     """
 
-    def __init__(self, faiss: Any, rows: Any) -> None:
-        self._faiss, self._rows, self._factor = faiss, rows, FACTOR
+    def __init__(self, rows: Any, search: Search | None = None) -> None:
+        import faiss
+
+        self._faiss: Any = faiss
+        self._rows, self._factor = rows, FACTOR
         self._width = rows.shape[1] + rows.shape[1] % 2
         cells = 1 << round(np.log2(2.0 * len(rows) ** 0.5))
         clusters = faiss.ClusteringParameters()  # whose seed is faiss's own and fixed
@@ -124,7 +179,9 @@ class _Index:
         self._sample = self._even(rows[_spread(len(rows), 40 * cells)])
         self._centres = faiss.IndexFlatL2(self._width)
         faiss.Clustering(self._width, cells, clusters).train(self._sample, self._centres)
-        self._fill(rough=True)
+        self._fill(rough=search is None or search.rough)
+        if search is not None:
+            self._index.nprobe, self._factor = min(search.probes, cells), search.factor
 
     def _fill(self, rough: bool) -> None:
         """Make the index, of codes or of the rows themselves."""
@@ -140,13 +197,19 @@ class _Index:
             index.add(self._even(self._rows[start : start + (1 << 18)]))
         self._index, self._rough = index, rough
 
-    def tune(self, queries: Any, k: int) -> float:
-        """Search more cells and more candidates until ``RECALL`` of the true k nearest of some queries are found."""
-        limit = self._exact(queries, k) * (1 + 1e-5) + 1e-12  # by distance: ties are as good
+    def tune(self, k: int) -> Search:
+        """Search more cells and more candidates until ``RECALL`` of the true k nearest of some rows are found.
+
+        Each of these rows looks for others, as a query that is no row would.
+        """
+        count, nearest = len(self._rows), min(k, len(self._rows) - 1)
+        own = np.sort(np.random.default_rng(0).choice(count, min(MEASURED, count), replace=False))
+        queries = np.ascontiguousarray(self._rows[own])
+        limit = self._exact(queries, nearest + 1) * (1 + 1e-5) + 1e-12  # by distance: ties are as good
 
         def recall(probes: int, factor: int) -> float:
             self._index.nprobe, self._factor = min(probes, self._index.nlist), factor
-            return float((self.search(queries, k) <= limit).mean())
+            return float((self.search(queries, nearest, own) <= limit).mean())
 
         probes, factor = PROBES, FACTOR if self._rough else 1
         found = recall(probes, factor)
@@ -161,19 +224,28 @@ class _Index:
                 self._fill(rough=False)
                 probes, factor = PROBES, 1
                 found = recall(probes, factor)
-        return recall(probes, factor)
+        found = recall(probes, factor)
+        return Search(k, self._index.nprobe, factor, self._rough, found)
 
-    def search(self, queries: Any, k: int) -> Any:
-        """Squared distances ``[N, k]``, ascending; where the cells searched hold fewer than k rows, all rows are."""
-        rows = self._even(queries)
+    def search(self, queries: Any, k: int, own: Any = None) -> Any:
+        """Squared distances ``[N, k]``, ascending; where the cells searched hold fewer than k rows, all rows are.
+
+        Args:
+            queries: The queries, float32.
+            k: How many of the nearest rows.
+            own: The numbers of the queries, if they are rows, which are then left out for themselves.
+        """
+        rows, more = self._even(queries), int(own is not None)
         with _PRODUCTS:
             squares, cells = self._centres.search(rows, self._index.nprobe)
-        most = min(k * self._factor, len(self._rows))
+        most = min(k * self._factor + more, len(self._rows))
         _, found = self._index.search_preassigned(rows, most, cells, squares)
+        found = _others(found, own)
         squares = self._squares(queries, found, k)
         short = found[:, k - 1] < 0
         if short.any():
-            squares[short] = self._squares(queries[short], self._nearest(queries[short], k), k)
+            nearest = _others(self._nearest(queries[short], k + more), None if own is None else own[short])
+            squares[short] = self._squares(queries[short], nearest, k)
         return squares
 
     def _exact(self, queries: Any, k: int) -> Any:
@@ -220,6 +292,22 @@ def check_search(count: int) -> None:
     """Say what is missing for a search among so many training nodes, before anything is trained."""
     if count > EXACT_UP_TO and find_spec("faiss") is None:
         raise MethodError(f"neighbours among {count:,} training nodes need faiss: pip install 'credalgnn[large]'")
+
+
+def _others(found: Any, own: Any) -> Any:
+    """Candidates ``[N, K]`` without each query itself: of one that is not among them the last one goes."""
+    if own is None:
+        return found
+    gone = found == own[:, None]
+    gone[~gone.any(1), -1] = True
+    return found[~gone].reshape(len(found), -1)
+
+
+def _threads() -> ThreadPoolExecutor:
+    """As many as torch may use; each piece is searched by one of faiss, so that their number changes no bit."""
+    import faiss
+
+    return ThreadPoolExecutor(torch.get_num_threads(), initializer=faiss.omp_set_num_threads, initargs=(1,))
 
 
 def _chunks(count: int, size: int) -> Iterator[Tensor]:

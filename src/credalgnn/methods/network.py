@@ -55,7 +55,8 @@ NETWORK_SPACE: Space = {  # the paper's, appendix "Model selection"
 class Network(Method):
     """A backbone and a head, trained together.
 
-    One of one's own overrides ``_head``, ``_loss``, ``_probabilities``, ``_headline``, ``_logits`` and ``_predict``.
+    One of one's own overrides ``_head``, ``_loss``, ``_probabilities``, ``_headline``, ``_logits``, and, if it has more
+    scores than the headline, ``_prediction``.
 
     Args:
         backbone: ``"sage"``, ``"gcn"``, ``"gin"``, ``"gat"``, ``"gatv2"``, ``"gpr"`` (for heterophilic graphs), the
@@ -302,9 +303,6 @@ class Network(Method):
             raise MethodError(str(error)) from None
         return self._stored
 
-    def _output(self, graph: Graph, nodes: Tensor) -> Output:
-        return self._output_of(graph)(nodes)
-
     def _output_of(self, graph: Graph) -> Callable[[Tensor], Output]:
         """The head's output at nodes of a graph; what has to be computed for all of them is computed here, once."""
         if (stored := self._by_pieces(graph)) is not None:
@@ -363,6 +361,19 @@ class Network(Method):
     def _logits(self, output: Output) -> Tensor:
         """Logits ``[N, C]`` that post-hoc methods can score."""
 
+    def _prediction(self, nodes: Tensor, output: Output) -> Prediction:
+        """The prediction of nodes, of the head's output at them; what the whole graph costs is not asked for again."""
+        headline = self.score_names[0]
+        own = {headline: self._headline(output)}
+        return Prediction(nodes, own, headline, self.class_names, self._probabilities(output))
+
+    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
+        return self._predictor(graph)(nodes)
+
+    def _predictor(self, graph: Graph) -> Predictor:
+        output = self._output_of(graph)
+        return lambda nodes: self._prediction(nodes, output(nodes))
+
     def _tensors(self) -> dict[str, Tensor]:
         return dict(self.module_.state_dict())
 
@@ -402,16 +413,7 @@ class Vanilla(Network):
         assert isinstance(output, Tensor)
         return output
 
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        return self._predictor(graph)(nodes)
-
-    def _predictor(self, graph: Graph) -> Predictor:
-        output = self._output_of(graph)
-
-        def predict(nodes: Tensor) -> Prediction:
-            logits = output(nodes)
-            assert isinstance(logits, Tensor)
-            own = {"msp": scores.msp(logits), "entropy": scores.entropy(logits)}
-            return Prediction(nodes, own, "msp", self.class_names, self._probabilities(logits))
-
-        return predict
+    def _prediction(self, nodes: Tensor, output: Output) -> Prediction:
+        assert isinstance(output, Tensor)
+        own = {"msp": scores.msp(output), "entropy": scores.entropy(output)}
+        return Prediction(nodes, own, "msp", self.class_names, self._probabilities(output))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from .._memory import available_memory
 from ..graphs import Graph
 from ..nn import Classifier, Supervision, TrainingError
 from ..nn.backbones import BackboneFactory, Features
@@ -16,8 +17,9 @@ from ..nn.training import Output, at
 from . import scores
 from .base import Objective
 from .components import Outputs
-from .given import Protocol
+from .given import Given, Protocol
 from .inputs import inputs
+from .large import training_bytes
 from .network import Network
 from .prediction import MethodError, Prediction
 from .search_space import Uniform
@@ -113,6 +115,14 @@ class GPN(Network):
     def trains_by_batches(cls) -> bool:
         return False
 
+    def _batch_size(self, given: Given, module: Classifier) -> None:
+        allowed = available_memory() if given.memory is None else given.memory
+        if training_bytes(given.view.graph, self._widths(module, given.view.num_classes)) > allowed:
+            self.check_pieces()
+
+    def _by_pieces(self, graph: Graph) -> None:
+        """Never: behind the head, evidence goes along all edges."""
+
     def _head(self, widths: list[int], num_classes: int) -> nn.Module:
         return PosteriorHead(widths[-1], num_classes, self.dimensions, self.flows)
 
@@ -169,12 +179,11 @@ class GPN(Network):
         evidence = self.module_.diffused(self.module_.head(latents[-1]).exp(), edges)
         return Outputs(self._logits(evidence), latents)
 
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        evidence = self._output(graph, nodes)
-        logits = self._logits(evidence)
+    def _prediction(self, nodes: Tensor, output: Output) -> Prediction:
+        logits = self._logits(output)
         own = {
-            "evidence": self._headline(evidence),
+            "evidence": self._headline(output),
             "msp": scores.msp(logits),
             "entropy": scores.entropy(logits),
         }
-        return Prediction(nodes, own, "evidence", self.class_names, self._probabilities(evidence))
+        return Prediction(nodes, own, "evidence", self.class_names, self._probabilities(output))

@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from ..graphs import Graph
 from ..nn import SparseMatrix
 from ..nn.layers import rows_of
 from . import scores
-from .answers import PIECE, Predictor
+from .answers import PIECE, Predictor, last_of
 from .base import Method
 from .components import Components, Outputs
 from .given import Given
@@ -26,6 +27,8 @@ from .warn import warn_caller
 
 def fitted_on(given: Given, model: Method) -> Method:
     """A model that is fitted on what is given: itself, if it is fitted, or a clone of it that is fitted now.
+
+    The memory that is given, and the cluster, are from now on those of a fitted model, too.
 
     Args:
         given: What the method above it learns from; a model fitted on something else is refused.
@@ -44,6 +47,11 @@ def fitted_on(given: Given, model: Method) -> Method:
             f"the {model.name} was fitted on another task or split: a post-hoc method would be scored on nodes that "
             "its model was trained on; fit it on this task, or give an unfitted one"
         )
+    else:
+        if given.memory is not None:
+            model._allow(given.memory)
+        if given.cluster is not None:
+            model._let_help(given.cluster)
     return model
 
 
@@ -123,7 +131,8 @@ class PostHoc(OnModel):
 
     def _predictor(self, graph: Graph) -> Predictor:
         outputs = self._outputs(graph)
-        score = self._scorer(graph, outputs)
+        whole = last_of(self, "_scorer", "_score") == "_scorer"
+        score = self._scorer(graph, outputs) if whole else partial(self._score, graph, outputs)
         headline = self.score_names[0]
 
         def predict(nodes: Tensor) -> Prediction:
@@ -252,9 +261,12 @@ class Odin(PostHoc):
         check_epsilon(self.epsilon)
 
     def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
+        return self._scorer(graph, outputs)(nodes)
+
+    def _scorer(self, graph: Graph, outputs: Outputs) -> Callable[[Tensor], Tensor]:
         if self.epsilon:
             outputs = self._nudged(graph, self.epsilon, self._log_confidence)
-        return scores.odin(outputs.logits[nodes], self.temperature)
+        return lambda nodes: scores.odin(outputs.logits[nodes], self.temperature)
 
     def _log_confidence(self, outputs: Outputs) -> Tensor:
         return (outputs.logits.double() / self.temperature).log_softmax(-1).amax(-1)
@@ -302,10 +314,17 @@ class Mahalanobis(PostHoc):
         return z.to_dense() if isinstance(z, SparseMatrix) else z
 
     def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
+        return self._scorer(graph, outputs)(nodes)
+
+    def _scorer(self, graph: Graph, outputs: Outputs) -> Callable[[Tensor], Tensor]:
         if self.epsilon:
             outputs = self._nudged(graph, self.epsilon, lambda outputs: -self._distance(outputs))
-        parts = (self._latent(outputs, part) for part in torch.split(nodes, scores.ROWS))
-        return torch.cat([scores.gaussian_distance(self.gaussians_, part) for part in parts])
+
+        def score(nodes: Tensor) -> Tensor:
+            parts = (self._latent(outputs, part) for part in torch.split(nodes, scores.ROWS))
+            return torch.cat([scores.gaussian_distance(self.gaussians_, part) for part in parts])
+
+        return score
 
     def _distance(self, outputs: Outputs) -> Tensor:
         return scores.gaussian_distance(self.gaussians_, self._latent(outputs, torch.arange(len(outputs.logits))))

@@ -10,7 +10,6 @@ from itertools import combinations
 import torch
 from torch import Tensor, nn
 
-from ..graphs import Graph
 from ..nn.backbones import Adjacency, Features
 from ..nn.training import Output
 from ..sets import IntervalSet, uncertainty
@@ -127,8 +126,7 @@ class RandomSet(Network):
     def _logits(self, output: Output) -> Tensor:
         return self._probabilities(output).clamp_min(1e-12).log()
 
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        output = self._output(graph, nodes)
+    def _prediction(self, nodes: Tensor, output: Output) -> Prediction:
         credal, p = self._credal(output), self._probabilities(output)
         found = Prediction.of_credal(nodes, credal, self.class_names)
         width = (credal.upper - credal.lower).gather(1, p.argmax(1, keepdim=True)).squeeze(1)

@@ -11,14 +11,17 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from .._memory import let_go
 from ..graphs import Graph
 from ..nn import Classifier
 from ..nn.backbones import BackboneError, message_layers
 from ..nn.noise import EdgeDropping, dropped_units, thinned
+from .answers import Predictor
 from .ensembles import decomposed
 from .inputs import inputs
 from .network import NETWORK_SPACE, Vanilla
 from .prediction import MethodError, Prediction
+from .scratch import rows_at, scratch
 
 RATES = (0.1, 0.2, 0.3, 0.5, 0.7)
 
@@ -46,14 +49,20 @@ class Sampling(Vanilla):
         if self.samples < 2:
             raise MethodError(f"samples must be 2 or more, not {self.samples}: one pass disagrees with nobody")
 
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        chosen = nodes.to(self.device)
+    def _predictor(self, graph: Graph) -> Predictor:
+        logits = scratch((self.samples, graph.num_nodes, len(self.class_names)))
         try:
-            logits = [each[chosen].cpu() for each in self._draws(graph)]
+            for number, each in enumerate(self._draws(graph)):
+                logits[number] = each.cpu()
+                let_go(logits)
         except BackboneError as error:
             raise MethodError(str(error)) from None
-        members = torch.stack([self._probabilities(each) for each in logits])
-        return decomposed(nodes, members, self.class_names)
+
+        def predict(nodes: Tensor) -> Prediction:
+            drawn = (torch.from_numpy(rows_at(each, nodes.numpy())) for each in logits)
+            return decomposed(nodes, torch.stack([self._probabilities(each) for each in drawn]), self.class_names)
+
+        return predict
 
     def _generator(self, number: int) -> torch.Generator:
         """For one of the passes."""
