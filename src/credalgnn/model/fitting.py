@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -99,7 +99,7 @@ def fit(
         check_workers(template, workers)
     reader = TableReader(Columns(id, label, features, source, target, weight), None, split, delimiter, undirected)
     stages = Stages(silent=not progress)
-    with _noted() as messages:
+    with _noted(stages.warn) as messages:
         with stages("read") as said:
             loaded = to_learn(data, edges, reader)
             graph = loaded.graph
@@ -195,16 +195,23 @@ def _tuned(
 
 
 @contextmanager
-def _noted() -> Iterator[list[str]]:
-    """Warnings as lines, each once: for the summary, in place of stderr."""
+def _noted(tell: Callable[[str], None]) -> Iterator[list[str]]:
+    """Warnings of this package as lines, each once, told as they come and kept; others stay as they are."""
     messages: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
+    before, show = list(warnings.filters), warnings.showwarning
+
+    def note(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
+        if category.__module__.startswith("credalgnn."):
+            text = " ".join(str(message).split())
+            if text not in messages:
+                messages.append(text)
+                tell(text)
+            return
+        with warnings.catch_warnings():
+            warnings.filters[:], warnings.showwarning = before, show  # type: ignore[index]
+            warnings.warn_explicit(message, category, filename, lineno)
+
+    with warnings.catch_warnings():
         warnings.simplefilter("always")
+        warnings.showwarning = note
         yield messages
-    for warning in caught:
-        own = warning.category.__module__.startswith("credalgnn.")
-        text = " ".join(str(warning.message).split())
-        if not own:
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-        elif text not in messages:
-            messages.append(text)
