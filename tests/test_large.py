@@ -199,6 +199,18 @@ def test_post_hoc_methods_by_pieces(made: Any) -> None:
     torch.testing.assert_close(small.score, whole.score, rtol=1e-4, atol=1e-4)
 
 
+def test_answers_that_do_not_fit_are_refused_before_they_are_made() -> None:
+    graph = csbm(nodes=8_000, classes=4, degree=3, features=5, seed=1)
+    method = Vanilla(batch_size=1024, epochs=1, hidden=4).fit(graph)
+    with pytest.raises(
+        MethodError, match=r"8,000 nodes at once takes about 1\.5 MiB, and 1\.0 MiB may .*predict_pieces"
+    ):
+        method.predict(memory="1MiB")
+    pieces = list(method.predict_pieces(memory="1MiB", size=3_000))
+    assert sum(len(piece.nodes) for piece in pieces) == 8_000
+    assert len(method.predict(nodes=torch.arange(5_000)).nodes) == 5_000
+
+
 def test_a_backbone_that_needs_the_whole_graph_says_so() -> None:
     for backbone in ("gpr", "gat"):
         refusal = rf"{backbone.upper()} needs all of it at once: choose backbone='sage', 'gcn' or 'gin'"

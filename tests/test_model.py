@@ -30,6 +30,7 @@ from credalgnn.model import Model, fit, load_model
 from credalgnn.model.folder import SUMMED
 from credalgnn.model.page import report
 from credalgnn.model.picture import svg_of
+from credalgnn.model.predicting import predict_to
 from credalgnn.model.watching import PICTURE, STATE, watch
 from credalgnn.model.watching import _entries as entries_of
 from own_graphs import CLASSES, FAST, blobs, graph_of, write_tables
@@ -313,6 +314,7 @@ def test_evaluation_leaves_out_what_was_learnt_and_finds_strangers(
             model.evaluate(*tables_)
 
 
+@pytest.mark.filterwarnings("ignore::credalgnn.InputWarning")  # graphs without ids
 def test_classes_of_a_graph_are_numbered_as_the_model_has_them() -> None:
     graph = graph_of(share=1.0)
     model = quick(graph, train=(graph.labels >= 0).nonzero().squeeze(-1)[:100])
@@ -321,6 +323,107 @@ def test_classes_of_a_graph_are_numbered_as_the_model_has_them() -> None:
     first, second = model.evaluate(other), model.evaluate(turned)
     assert first.evaluation.metrics == second.evaluation.metrics
     assert first.evaluation.metrics["accuracy"] > 0.6
+
+
+def test_nodes_that_cannot_be_told_from_those_learnt_from_are_no_secret(tmp_path: Path) -> None:
+    """The same graph, packed, is another one without ids."""
+    for ids in (None, range(300)):
+        graph = graph_of(share=1.0, ids=ids)
+        model = quick(graph, train=(graph.labels >= 0).nonzero().squeeze(-1)[:100])
+        packed = graph.pack(tmp_path / "graph.cg")
+        if ids is None:
+            with pytest.warns(cg.InputWarning, match="that takes ids, in this graph and in the fitted one"):
+                result = model.evaluate(packed)
+            assert result.left_out == 0
+            assert not result.told
+            assert "They may be among these." in str(result)
+            with pytest.raises(MethodError, match="learnt from all labelled nodes"):
+                model.evaluate(graph)
+        else:
+            with pytest.raises(MethodError, match="learnt from all labelled nodes"):
+                model.evaluate(packed)
+            later = packed.replace(labels=torch.zeros(300, dtype=torch.int64))  # strangers have one now
+            result = model.evaluate(later)
+            assert result.told
+            assert result.left_out == int((graph.labels >= 0).sum())
+            assert "among these" not in str(result)
+
+
+def test_a_model_predicts_within_a_budget_and_in_pieces(tables: tuple[Path, Path], tmp_path: Path) -> None:
+    graph = graph_of(ids=range(300))
+    model = quick(graph)
+    whole = model.predict()
+    packed = graph.pack(tmp_path / "graph.cg")
+    for asked in ({}, {"data": packed}):
+        pieces = list(model.predict_pieces(**asked, size=70, memory="100MiB"))
+        assert [len(piece.nodes) for piece in pieces] == [70, 70, 70, 70, 20]
+        found = torch.cat([piece.probabilities for piece in pieces])
+        torch.testing.assert_close(found, whole.probabilities, rtol=0, atol=1e-5)
+        small = model.predict(**asked, memory="100MiB")
+        torch.testing.assert_close(small.probabilities, whole.probabilities, rtol=0, atol=1e-5)
+    (some,) = model.predict_pieces(packed, ids=[7, 3])
+    assert some.node_ids.tolist() == [7, 3]
+    with pytest.raises(MethodError, match="memory: 'much'"):
+        model.predict(memory="much")
+    of_tables = quick(*tables)
+    (only,) = of_tables.predict_pieces(*tables)
+    assert torch.equal(only.probabilities, of_tables.predict(*tables).probabilities)
+
+
+def test_a_large_graph_is_judged_by_nodes_drawn_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which are predicted, how many are spoken of, and that a graph that fits is judged whole."""
+    monkeypatch.setattr("credalgnn.model.summary.LOOKED_AT", 20)
+    graph = graph_of(share=1.0, ids=range(300))
+    train = (graph.labels >= 0).nonzero().squeeze(-1)[:150]
+    known = graph.replace(labels=graph.labels.where(torch.isin(torch.arange(300), train), -1))
+    asked: list[int] = []
+    predict = cg.Vanilla.predict
+
+    def counted(method: Any, graph: Any = None, nodes: Any = None, **options: Any) -> Any:
+        asked.append(-1 if nodes is None else len(nodes))
+        return predict(method, graph, nodes, **options)
+
+    monkeypatch.setattr(cg.Vanilla, "predict", counted)
+    model = quick(known, memory="100MiB")
+    summary = model.summary
+    assert asked == [40]  # 20 to judge by, and 20 without a label
+    assert summary["judged"] == 20 < summary["parts"]["calibration"] == 30
+    assert "On 20 of 30 labelled nodes that took no part in training (calibration)" in str(model)
+    assert {row["of"] for row in summary["alarms"]} == {20}
+    assert "Strangers among 20 of the 150 nodes" in str(model)
+    later = graph.replace(labels=graph.labels.where(graph.labels >= 0, 3), class_names=(*CLASSES, "d"))
+    whole, some = model.evaluate(later, memory="8GiB"), model.evaluate(later, memory="100MiB")
+    again = model.evaluate(later, memory="100MiB")
+    assert asked[1:] == [150, 20, 20]
+    assert (whole.nodes, whole.of, some.nodes, some.of) == (150, 150, 20, 150)
+    assert str(whole).startswith("150 labelled nodes judged")
+    assert str(some).startswith(f"20 of 150 labelled nodes judged, {some.strangers} of them")
+    assert some.left_out == whole.left_out == 150
+    assert some.evaluation == again.evaluation
+    assert 0 < some.strangers < 20  # neither the first nor the last ones
+
+
+def test_the_card_of_a_large_graph_says_how_many_nodes_it_was_judged_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("credalgnn.model.summary.LOOKED_AT", 20)
+    quick(graph_of(), memory="100MiB", out=tmp_path / "model")
+    assert re.search(r"On 20 of 3\d calibration nodes", (tmp_path / "model" / "README.md").read_text())
+    assert not (tmp_path / "model" / "report.html").exists()
+
+
+def test_approximate_neighbours_are_said_to_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    assert not quick(graph_of(), method="knn").summary["notes"]
+    monkeypatch.setattr("credalgnn.methods.neighbours.EXACT_UP_TO", 50)
+    model = quick(graph_of(), method="knn", out=tmp_path / "model")
+    found = f"{100 * model.method.recall:.1f} % of the true ones were found."
+    assert model.summary["notes"] == [f"Neighbours are approximate: {found}"]
+    assert found in str(model)
+    assert found in (tmp_path / "model" / "README.md").read_text()
+    text = predict_to(load_model(tmp_path / "model"), tmp_path / "p.csv", graph_of(seed=1), progress=False)
+    assert "\nNeighbours are approximate: " in text
+    assert "This is not the graph that the model was fitted with." in text
 
 
 # ---- handed on

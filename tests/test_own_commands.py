@@ -138,6 +138,27 @@ def test_predict_with_and_without_what_was_there_before(typed: Typed, here: Path
     assert (here / "p.csv").read_bytes() == (here / "q.csv").read_bytes()
 
 
+def test_a_model_of_a_graph_is_not_told_to_read_tables(typed: Typed, here: Path) -> None:
+    graph_of(ids=range(300)).save("fitted.npz")
+    graph_of(seed=3, ids=range(1000, 1300)).save("later.npz")
+    graph_of(seed=3).save("nameless.npz")
+    assert typed("fit --graph fitted.npz -m vanilla --set epochs=5 --out other")[0] == 0
+    code, out, _ = typed("predict other --graph later.npz --out p.csv")
+    assert code == 0
+    assert "--context" not in out
+    assert "give a graph that has the nodes of the fitted one" in out
+    assert "not the graph that the model was fitted with" not in out
+    code, out, err = typed("predict other --graph nameless.npz --out p.csv")
+    assert code == 0
+    assert "This is not the graph that the model was fitted with. Which nodes the model has learnt from cannot" in out
+    code, out, err = typed("evaluate other --graph nameless.npz")
+    assert code == 0
+    assert err.startswith("! Which nodes the model has learnt from cannot be told")
+    code, out, _ = typed("predict other --graph fitted.npz --out p.csv")
+    assert "not the graph" not in out
+    assert "of which the model was fitted with" in out
+
+
 def test_ids_stay_as_they_are_written(typed: Typed, here: Path) -> None:
     write_tables(here / "zeros", name="{:03d}".format)
     assert typed(f"fit --nodes zeros/nodes.csv --edges zeros/edges.csv {QUICK} --out zeros/model")[0] == 0

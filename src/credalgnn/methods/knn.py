@@ -64,6 +64,12 @@ class KNN(PostHoc):
         """The share of true neighbours found in the last prediction; None where the search is exact."""
         return self.bank_.recall if self.is_fitted else None
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        if self.recall is None:
+            return super().notes
+        return *super().notes, f"Neighbours are approximate: {100 * self.recall:.1f} % of the true ones were found."
+
     def _fit(self, given: Given) -> None:
         if self.k > len(given.view.train):
             raise MethodError(f"k = {self.k} neighbours, but there are {len(given.view.train)} training nodes: lower k")

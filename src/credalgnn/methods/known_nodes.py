@@ -44,6 +44,23 @@ class KnownNodes:
             codes = torch.cat([codes, *(_codes(graph.node_ids[part.numpy()]) for part in torch.split(nodes, PIECE))])
         return cls(graph.content, nodes, codes)
 
+    @classmethod
+    def joined(cls, parts: Sequence[KnownNodes]) -> KnownNodes:
+        """Several together.
+
+        Args:
+            parts: One or more, of one graph.
+        """
+        return cls(parts[0].content, torch.cat([p.nodes for p in parts]), torch.cat([p.codes for p in parts]))
+
+    def can_be_told_in(self, graph: Graph) -> bool:
+        """Whether it can be known which nodes of a graph they are: by their ids, or because it is the fitted one.
+
+        Args:
+            graph: The fitted graph, or another one.
+        """
+        return graph.content == self.content or (graph.node_ids is not None and len(self.codes) == len(self.nodes))
+
     def numbers_in(self, graph: Graph) -> Tensor:
         """Their numbers in a graph, -1 for those that are not in it or cannot be told ``[n]``.
 

@@ -16,9 +16,7 @@ from ..api import tune as search
 from ..bench.choices import Choice, MethodLike, choose
 from ..graphs import Columns, Graph, Split, Task
 from ..methods import Method, MethodError
-from ..methods.base import budget_of
 from ..methods.known_nodes import KnownNodes
-from ..methods.large import fits
 from ..methods.prediction_table import check_class_names
 from ..methods.workers import check_workers
 from .folder import PAGE, TUNING, check_free
@@ -27,9 +25,7 @@ from .page import title_of, write_page_of
 from .parts import parts_of
 from .reading import TableReader, to_learn
 from .stages import Stages
-from .summary import summarise
-
-LOOKED_AT = 100_000  # unlabelled nodes of a graph that does not fit in memory that its summary speaks of
+from .summary import drawn, judged_part, summarise
 
 
 def fit(
@@ -125,7 +121,7 @@ def fit(
                 workers=workers,
                 address=address,
             )
-        whole = fits(graph, graph.num_classes, budget_of(memory))
+        whole = fitted.has_room(graph)
         with stages("predict") as said:
             looked_at = None if whole else _some(graph, parts, seed)
             prediction = fitted.predict(nodes=looked_at)
@@ -145,12 +141,9 @@ def fit(
 
 
 def _some(graph: Graph, parts: Mapping[str, Tensor], seed: int) -> Tensor:
-    """Nodes of a large graph that tell what a model is worth: those it is judged on, and some without a label."""
-    unlabelled = (graph.labels < 0).nonzero().squeeze(-1)
-    drawn = torch.randperm(len(unlabelled), generator=torch.Generator().manual_seed(seed))[:LOOKED_AT]
-    held = [parts[name] for name in ("calibration", "test") if name in parts]
-    nodes: Tensor = torch.unique(torch.cat([*held, unlabelled[drawn]]))
-    return nodes
+    """Nodes of a large graph that tell what a model is worth: some that it is judged on, and some without a label."""
+    kinds = (parts[judged_part(parts)], (graph.labels < 0).nonzero().squeeze(-1))
+    return torch.cat([drawn(nodes, seed) for nodes in kinds]).sort().values
 
 
 def made(choice: Choice, seed: int) -> Method:
