@@ -20,6 +20,7 @@ from safetensors.torch import save_file
 
 from credalgnn.cli import main
 from credalgnn.graphs import GraphError
+from credalgnn.methods import MethodError
 from credalgnn.model import fit, load_model
 from own_graphs import graph_of, write_tables
 
@@ -443,6 +444,28 @@ def test_warnings_of_others_stay_what_they_are(monkeypatch: pytest.MonkeyPatch) 
             with pytest.raises(raised):
                 fit(graph_of(), progress=False)
         assert [str(each.message) for each in caught] == ["of somebody else"] * seen
+
+
+def test_a_search_keeps_to_its_machine_and_its_memory(
+    typed: Typed, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused where that cannot be; trials side by side are no more than memory has room for."""
+    pytest.importorskip("optuna")
+    fit = f"fit {TABLES} {QUICK} --out other --tune 2"
+    refuses(typed, f"{fit} --engine ray --workers 2", "on this machine alone", "leave out workers")
+    refuses(typed, f"{fit} --memory 100MiB", "does not fit in memory: leave tune out", "--set")
+    assert not Path("other").exists()
+    asked: list[object] = []
+
+    def search(*_: object, jobs: int | None, **__: object) -> None:
+        asked.append(jobs)
+        raise MethodError("enough")
+
+    monkeypatch.setattr("credalgnn.model.fitting.search", search)
+    monkeypatch.setattr("credalgnn.model.fitting.processors", lambda: 3)
+    for memory in ("--memory 500MiB", "--memory 1000MiB", "--memory 9GiB", ""):
+        refuses(typed, f"{fit} {memory}", "enough")
+    assert asked == [1, 2, 3, None]  # 400 MiB are what each takes before anything is done
 
 
 # ---- stopped on the way

@@ -12,11 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._memory import processors
 from ..api import tune as search
 from ..bench.choices import Choice, MethodLike, choose
 from ..graphs import Columns, Graph, Split, Task
 from ..methods import Method, MethodError
+from ..methods.base import budget_of
 from ..methods.known_nodes import KnownNodes
+from ..methods.large import fits
 from ..methods.prediction_table import check_class_names
 from ..methods.workers import check_workers
 from .folder import PAGE, TUNING, check_free
@@ -75,7 +78,7 @@ def fit(
         calibration: Nodes that nothing is learnt from, for the promise; None: dealt.
         method: A name, an import path, a class or a template.
         settings: Hyper-parameters: ``{"lr": 0.01}``.
-        tune: So many trials of a search by validation nodes alone, first.
+        tune: So many trials of a search by validation nodes alone, first; of a graph that fits in memory.
         seed: Of the deal of nodes and of the method.
         out: The folder for the model and its page; None: it is kept nowhere.
         memory: How much memory may be used, in bytes or as ``"4GiB"``; None: what is available. Of a graph that does
@@ -89,6 +92,12 @@ def fit(
         check_free(folder)
     if tune and folder is None:
         raise MethodError("tune= keeps its trials in the model's folder: say where, out=...")
+    if tune and (workers is not None or address is not None):
+        raise MethodError(
+            "tune= tries hyper-parameters on this machine alone: leave out workers, or search with credalgnn tune "
+            "--engine ray and give what it finds as settings (--set)"
+        )
+    budget = budget_of(memory)
     (choice,) = choose([method], settings or {}, with_baselines=False)
     template = made(choice, seed)
     if workers is not None or address is not None:
@@ -106,9 +115,14 @@ def fit(
         check_class_names(graph.class_names, template.is_credal)
         parts = parts_of(graph, given, seed)
         if tune:
+            if not fits(graph, graph.num_classes, budget):
+                raise MethodError(
+                    "trials of tune= hold the whole graph, and this one does not fit in memory: leave tune out, and "
+                    "set hyper-parameters (--set), or allow more memory"
+                )
             assert folder is not None
             with stages("tune") as said:
-                template, value = _tuned(choice, graph, parts, tune, seed, folder / TUNING, progress)
+                template, value = _tuned(choice, graph, parts, tune, seed, folder / TUNING, budget, progress)
                 said.append(value)
         with stages("fit"):
             fitted = template.fit(
@@ -165,7 +179,14 @@ def made(choice: Choice, seed: int) -> Method:
 
 
 def _tuned(
-    choice: Choice, graph: Graph, parts: Mapping[str, Tensor], trials: int, seed: int, folder: Path, progress: bool
+    choice: Choice,
+    graph: Graph,
+    parts: Mapping[str, Tensor],
+    trials: int,
+    seed: int,
+    folder: Path,
+    memory: int | None,
+    progress: bool,
 ) -> tuple[Method, str]:
     """The method with the best of some trials; neither calibration nor test nodes are looked at."""
     kind = choice.kind
@@ -176,7 +197,8 @@ def _tuned(
     hidden = torch.cat([parts[name] for name in ("calibration", "test") if name in parts])
     task = Task.leave_out(graph, (), Split(parts["train"], parts["val"], hidden), name="graph")
     settings = {**choice.config, **choice.components}
-    results = search(task, names, out=folder, trials=trials, settings=settings, progress=progress)
+    jobs = None if memory is None else _side_by_side(graph, memory)
+    results = search(task, names, out=folder, trials=trials, settings=settings, jobs=jobs, progress=progress)
     best = {name: result.config for name, result in results.best["graph"].items()}
     components, config = dict(choice.components), dict(choice.config)
     if kind.components is not None:
@@ -185,6 +207,12 @@ def _tuned(
     texts = [f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in
              {**components, **config}.items()]  # fmt: skip
     return made(Choice(choice.path, config, components), seed), ", ".join(texts)
+
+
+def _side_by_side(graph: Graph, memory: int) -> int:
+    """How many trials, each in a process of its own, memory has room for; at the most one a core."""
+    counts = range(1, processors() + 1)
+    return max((count for count in counts if fits(graph, graph.num_classes, memory // count)), default=1)
 
 
 @contextmanager
