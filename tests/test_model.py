@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import multiprocessing
@@ -19,6 +20,7 @@ import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+import scipy.sparse
 import torch
 from safetensors.torch import load as load_tensors
 
@@ -32,6 +34,7 @@ from credalgnn.model.page import report
 from credalgnn.model.picture import svg_of
 from credalgnn.model.predicting import predict_to
 from credalgnn.model.watching import PICTURE, STATE, watch
+from credalgnn.model.watching import _content as content_of
 from credalgnn.model.watching import _entries as entries_of
 from own_graphs import CLASSES, FAST, blobs, graph_of, write_tables
 
@@ -679,9 +682,54 @@ def test_sparse_and_dense_features_are_watched_alike(tmp_path: Path) -> None:
         watch(model, folder, later)
     rows = torch.tensor([3, 0])
     dense = later.features.to_dense()
-    for sparse, strided in zip(entries_of(later.features, rows), entries_of(dense, rows), strict=True):
+    for sparse, strided in zip(entries_of(later.rows(rows)), entries_of(dense[rows]), strict=True):
         assert torch.equal(sparse, strided)
-    assert torch.equal(entries_of(dense, rows)[1], torch.cat([dense[3].nonzero(), dense[0].nonzero()]).squeeze(1))
+    assert torch.equal(entries_of(dense[rows])[1], torch.cat([dense[3].nonzero(), dense[0].nonzero()]).squeeze(1))
+
+
+@pytest.mark.parametrize("names", [None, "n{}".format, int])
+def test_the_hash_of_a_batch_is_that_of_all_of_it_at_once(
+    names: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What pieces are hashed to is what the arrays are; batches that were watched long ago are known again."""
+    monkeypatch.setattr("credalgnn.model.watching.NUMBERS", 100)  # 25 nodes a piece
+    monkeypatch.setattr(
+        "credalgnn.graphs.in_edges.InEdges.pieces", lambda edges: ((k, k + 50) for k in range(0, 300, 50))
+    )
+    graph = graph_of(ids=None if names is None else [names(k) for k in range(300)])
+    rows = np.arange(20, 290)
+    matrix = scipy.sparse.csr_matrix(graph.features.numpy()[rows])
+    for each in (graph, graph.pack(tmp_path / "graph.cg")):
+        ends = each.edge_index.numpy() - 20
+        ends = ends[:, ((ends >= 0) & (ends < 270)).all(0)]
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (np.diff(matrix.indptr).astype(np.int64), matrix.indices.astype(np.int64), matrix.data, ends):
+            digest.update(part.tobytes())
+        if names is not None:
+            digest.update("\0".join(str(names(k)) for k in rows).encode())
+        assert content_of(each, torch.from_numpy(rows).flip(0)) == digest.hexdigest()
+
+
+def test_a_packed_graph_is_watched_and_reported_within_memory_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks for all edges or features of the packed graph fails."""
+    graph = graph_of(ids=range(300))
+    folder = tmp_path / "model"
+    model = quick(graph.subgraph(np.arange(200)), out=folder)
+    packed = graph.pack(tmp_path / "graph.cg")
+    whole = watch(model, folder, graph, reset=True)
+    for name in ("edge_index", "in_memory"):
+        monkeypatch.setattr(type(packed), name, property(lambda _: pytest.fail("the graph was read as a whole")))
+    small = watch(load_model(folder), folder, packed, reset=True, memory="100MiB")
+    assert small.nodes == whole.nodes > 0
+    assert small.median_p == pytest.approx(whole.median_p, abs=1e-3)
+    with pytest.raises(MethodError, match="this is batch 1 again"):
+        watch(model, folder, packed, memory="100MiB")
+    monkeypatch.setattr("credalgnn.methods.base.available_memory", lambda: 100 << 20)
+    with pytest.raises(MethodError, match=r"300 nodes as a whole.*does not fit in memory: credalgnn predict"):
+        report(load_model(folder), tmp_path / "page", packed)
+    assert not (tmp_path / "page").exists()
 
 
 def test_nodes_of_fit_are_not_watched(watched: Path, tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def add_commands(commands: Any) -> None:
         "--false-alarms", type=_rate, metavar="P", help="probability of an alarm, ever, while nothing changes (0.01)"
     )
     watch.add_argument("--reset", action="store_true", help="forget all batches so far")
+    add_memory(watch)
     watch.set_defaults(run=_watch, stopped=NOTHING)
 
 
@@ -363,6 +364,7 @@ def _watch(args: argparse.Namespace) -> int:
             context=context,
             false_alarms=args.false_alarms,
             reset=args.reset,
+            memory=args.memory,
         )
     print(report)
     if report.alarm:
