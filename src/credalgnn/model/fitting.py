@@ -221,7 +221,7 @@ def _noted(tell: Callable[[str], None]) -> Iterator[list[str]]:
     messages: list[str] = []
     before, show = list(warnings.filters), warnings.showwarning
 
-    def note(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
+    def note(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any) -> None:
         if category.__module__.startswith("credalgnn."):
             text = " ".join(str(message).split())
             if text not in messages:
