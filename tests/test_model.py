@@ -102,6 +102,20 @@ def test_a_graph_and_its_file_give_the_same_model(tmp_path: Path) -> None:
         quick(pa.table({"id": [1]}))
 
 
+def test_what_is_said_of_tables_is_refused_of_a_graph(tables: tuple[Path, Path]) -> None:
+    graph = graph_of()
+    with pytest.raises(GraphError, match="a whole graph, and split and undirected are for tables: leave them out"):
+        quick(graph, split="part", undirected=True)
+    with pytest.raises(GraphError, match="a whole graph, and features is for tables"):
+        quick(graph, features=["w1"])
+    model = quick(graph)
+    for asked in (model.predict, model.evaluate, model.predict_pieces):
+        with pytest.raises(GraphError, match="a whole graph, and context is for tables"):
+            asked(graph, context=tables)
+        with pytest.raises(GraphError, match="leave out edges"):
+            asked(graph, tables[1])
+
+
 def test_masks_of_a_tensor_file_are_the_parts(tmp_path: Path) -> None:
     graph = graph_of(share=1.0)
     number = torch.arange(300)
@@ -482,6 +496,16 @@ def test_the_card_says_what_the_summary_has(covered: tuple[Model, Path]) -> None
     assert versions["torch"] == torch.__version__
     assert versions["credalgnn"] == cg.__version__
     assert json.loads((folder / "model.json").read_text())["summary"] == dict(summary)
+
+
+def test_a_model_of_an_earlier_version_has_no_notes(own: Path) -> None:
+    text = str(load_model(own))
+    config = json.loads((own / "model.json").read_text())
+    config["summary"].pop("notes")
+    config.pop("checksum")
+    (own / "model.json").write_bytes(to_json(config))
+    assert str(load_model(own)) == text
+    load_model(own).save(own.with_name("again"))
 
 
 def test_hostile_class_names_do_not_spoil_the_card(tmp_path: Path) -> None:
