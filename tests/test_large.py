@@ -210,6 +210,7 @@ def test_answers_that_do_not_fit_are_refused_before_they_are_made() -> None:
     pieces = list(method.predict_pieces(memory="1MiB", size=3_000))
     assert sum(len(piece.nodes) for piece in pieces) == 8_000
     assert len(method.predict(nodes=torch.arange(5_000)).nodes) == 5_000
+    assert len(cg.Degree().fit(graph).predict(memory="1MiB").nodes) == 8_000  # which has no classes
 
 
 def test_a_backbone_that_needs_the_whole_graph_says_so() -> None:

@@ -299,6 +299,17 @@ def test_what_does_not_fit_the_model_is_refused_by_name(
         model.predict(rows, tables[1], context=tmp_path / "graph.npz")
 
 
+def test_features_of_a_whole_graph_are_not_those_of_tables(tables: tuple[Path, Path], tmp_path: Path) -> None:
+    """A graph of the same columns, unscaled, is predicted from with a warning; one that the model has read without."""
+    model = quick(*tables, features=["w1", "w2", "w3", "w4"])
+    Graph.from_tables(*tables, label="topic", features=["w1", "w2", "w3", "w4"]).pack(tmp_path / "graph.cg")
+    with pytest.warns(cg.InputWarning, match=r"graph\.cg: features of a whole graph are taken as they are"):
+        raw = model.predict(tmp_path / "graph.cg")
+    read = model.predict(model.read(*tables).graph)
+    assert torch.equal(read.probabilities, model.predict().probabilities)
+    assert not torch.allclose(raw.probabilities, read.probabilities)
+
+
 def test_evaluation_leaves_out_what_was_learnt_and_finds_strangers(
     covered: tuple[Model, Path], tables: tuple[Path, Path], tmp_path: Path
 ) -> None:

@@ -181,7 +181,8 @@ class Method(Declarations, ABC):
         """
         graph = self._graph(graph, memory)
         chosen = chosen_nodes(graph, nodes, ids)
-        if (needed := answer_bytes(len(chosen), len(self.class_names))) > self._budget:
+        width = 1 if self.is_baseline else len(self.class_names)  # baselines predict no classes
+        if (needed := answer_bytes(len(chosen), width)) > self._budget:
             raise MethodError(
                 f"{self.name}: a prediction of {len(chosen):,} nodes at once {refusal(needed, self._budget)}: "
                 "predict_pieces() gives them piece by piece, and nodes= some of them"

@@ -22,6 +22,8 @@ from ..graphs import (
     read_source,
     read_tables,
 )
+from ..methods import InputWarning
+from ..methods.warn import warn_caller
 
 
 class Loaded(NamedTuple):
@@ -181,6 +183,12 @@ def to_predict(data: Any, edges: Any, context: Any, reader: TableReader | None, 
         source = _whole(data)
         if isinstance(source, GraphParts):
             _check_alone(str(data), context)
+            if reader is not None:
+                warn_caller(
+                    f"{data}: features of a whole graph are taken as they are, and those of the tables that the model "
+                    "was fitted on were encoded: give tables, or fit on such a graph",
+                    InputWarning,
+                )
             graph = _renumbered(source.graph, class_names)
             return Loaded(graph, torch.arange(graph.num_nodes), source.parts, None)
         data, edges = source
