@@ -445,8 +445,8 @@ def test_approximate_neighbours_are_said_to_be(monkeypatch: pytest.MonkeyPatch, 
     assert not quick(graph_of(), method="knn").summary["notes"]
     monkeypatch.setattr("credalgnn.methods.neighbours.EXACT_UP_TO", 50)
     model = quick(graph_of(), method="knn", out=tmp_path / "model")
-    found = f"{100 * model.method.recall:.1f} % of the true ones were found."
-    assert model.summary["notes"] == [f"Neighbours are approximate: {found}"]
+    found = f"Neighbours are approximate: about {100 * model.method.recall:.0f} % of the true ones are found."
+    assert model.summary["notes"] == [found]
     assert found in str(model)
     assert found in (tmp_path / "model" / "README.md").read_text()
     text = predict_to(load_model(tmp_path / "model"), tmp_path / "p.csv", graph_of(seed=1), progress=False)
