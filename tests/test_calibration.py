@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -317,6 +318,39 @@ def test_nodes_are_known_again_by_id_whatever_their_type() -> None:
         part = cg.Graph(graph.features[rows], torch.tensor([[0, 1], [1, 2]]), None, ids[rows])
         assert known.numbers_in(part).tolist() == [-1, 0, 1]
         assert known.numbers_in(graph).tolist() == [3, 200, 7]
+
+
+def test_ids_of_a_packed_graph_are_looked_up_without_being_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python's memory while nodes are known again, and while they are asked for, is that of a few of the ids."""
+    monkeypatch.setattr("credalgnn.methods.known_nodes.PIECE", 500)
+    count, few = 60_000, torch.tensor([59_999, 3, 40_000])
+    ids = np.array([f"a rather long name, number {k}" for k in range(count)])
+    packed = cg.Graph(torch.arange(count)[:, None], torch.tensor([[0], [1]]), None, ids).pack(tmp_path / "graph.cg")
+    turned = cg.Graph(torch.ones(count, 1), torch.tensor([[0], [1]]), None, ids[::-1]).pack(tmp_path / "turned.cg")
+    packed.content, turned.content  # noqa: B018
+    tracemalloc.start()
+    known = KnownNodes.of(packed, few)
+    found = known.numbers_in(turned)
+    named = numbers_of(turned, ids[few.numpy()])
+    digests = packed.ids_digest, turned.ids_digest
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.tolist() == named.tolist() == [0, 59_996, 19_999]
+    assert digests[0] != digests[1]
+    assert peak < 400_000 < ids.nbytes / 10
+
+
+def test_a_hash_of_ids_tells_them_apart_and_is_made_once() -> None:
+    ids = np.arange(300)
+    graph = graph_of(ids=ids)
+    assert graph.ids_digest == graph_of(ids=ids, seed=1).ids_digest
+    others = (graph_of(), graph.replace(node_ids=ids[::-1]), graph.replace(node_ids=[f"n{k}" for k in range(300)]))
+    assert len({graph.ids_digest, *(other.ids_digest for other in others)}) == 4
+    ids_read = graph.node_ids
+    graph._set(node_ids=None)  # it is not looked at again
+    assert graph.ids_digest == graph_of(ids=ids_read).ids_digest
 
 
 # ---- predict(ids=)

@@ -62,6 +62,7 @@ TYPOS: dict[str, tuple[list[str], str]] = {
     "method to tune": (["tune", "-d", "digits", "-m", "gnnsave"], "did you mean gnnsafe?"),
     "method that nothing is near": ([*BENCH, "-m", "xyz"], "choose from credal-coverage, vanilla, credal-lj"),
     "data set": (["bench", "-d", "digit"], "no data set 'digit': did you mean digits?"),
+    "data set that is no name": (["describe", "a" * 300], "File name too long; mend that"),
     "data set to describe": (["describe", "corra"], "no data set 'corra': did you mean cora?"),
     "hyper-parameter": ([*BENCH, "-m", "credal-lj", "--set", "delat=0.5"], "'delat'; did you mean delta?"),
     "hyper-parameter of one": (

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import credalgnn as cg
+from credalgnn.bench.node_tables import graph_columns
 from credalgnn.graphs import Graph, Task, csbm
 from credalgnn.methods import CredalFinal, CredalLJ, Energy, GNNSafe, Mahalanobis, MethodError, Vanilla
 from credalgnn.methods.inputs import inputs, inputs_by_rows
@@ -218,6 +219,19 @@ def test_post_hoc_methods_by_pieces(made: Any) -> None:
     torch.testing.assert_close(small.score, whole.score, rtol=1e-4, atol=1e-4)
 
 
+def test_answers_that_do_not_fit_are_refused_before_they_are_made() -> None:
+    graph = csbm(nodes=8_000, classes=4, degree=3, features=5, seed=1)
+    method = Vanilla(batch_size=1024, epochs=1, hidden=4).fit(graph)
+    with pytest.raises(
+        MethodError, match=r"8,000 nodes at once takes about 1\.5 MiB, and 1\.0 MiB may .*predict_pieces"
+    ):
+        method.predict(memory="1MiB")
+    pieces = list(method.predict_pieces(memory="1MiB", size=3_000))
+    assert sum(len(piece.nodes) for piece in pieces) == 8_000
+    assert len(method.predict(nodes=torch.arange(5_000)).nodes) == 5_000
+    assert len(cg.Degree().fit(graph).predict(memory="1MiB").nodes) == 8_000  # which has no classes
+
+
 def test_a_backbone_that_needs_the_whole_graph_says_so() -> None:
     for backbone in ("gpr", "gat"):
         refusal = rf"{backbone.upper()} needs all of it at once: choose backbone='sage', 'gcn' or 'gin'"
@@ -380,6 +394,26 @@ def test_a_model_is_judged_on_a_packed_graph_within_its_memory_as_on_the_whole(t
     assert (small.nodes, small.left_out) == (whole.nodes, whole.left_out) == (200, 200)
     for name, value in whole.evaluation.metrics.items():
         assert small.evaluation.metrics[name] == (None if value is None else pytest.approx(value, rel=1e-4)), name
+
+
+def test_a_packed_graph_is_described_node_by_node_without_all_its_edges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neighbours by a loop over all edges; those listed are the first ones in the order of their numbers."""
+    monkeypatch.setattr("credalgnn.bench.node_tables.NEIGHBOURS", 6)
+    graph = graph_of(loops=True)
+    edges, labels = graph.edge_index.tolist(), graph.labels.tolist()
+    packed = graph.pack(tmp_path / "graph.cg")
+    unknown = packed.replace(labels=graph.labels.where(torch.arange(400) % 7 > 0, -1))
+    monkeypatch.setattr(type(packed), "edge_index", property(lambda _: pytest.fail("all edges were read")))
+    table = graph_columns([Task.leave_out(unknown, [0], split_seed=seed) for seed in (0, 1)])
+    for row, node in enumerate(table["node"].tolist()):
+        sources = sorted(source for source, target in zip(*edges, strict=True) if target == node)
+        assert table["degree"][row] == len(sources)
+        assert list(table["neighbours"][row]) == sources[:6]
+        classes = ["unknown" if other % 7 == 0 else str(labels[other]) for other in sources[:6]]
+        assert list(table["neighbour_classes"][row]) == classes
+    assert max(table["degree"]) > 6
 
 
 def test_batches_are_the_same_whoever_draws_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import multiprocessing
@@ -19,6 +20,7 @@ import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+import scipy.sparse
 import torch
 from safetensors.torch import load as load_tensors
 
@@ -30,7 +32,9 @@ from credalgnn.model import Model, fit, load_model
 from credalgnn.model.folder import SUMMED
 from credalgnn.model.page import report
 from credalgnn.model.picture import svg_of
+from credalgnn.model.predicting import predict_to
 from credalgnn.model.watching import PICTURE, STATE, watch
+from credalgnn.model.watching import _content as content_of
 from credalgnn.model.watching import _entries as entries_of
 from own_graphs import CLASSES, FAST, blobs, graph_of, write_tables
 
@@ -96,6 +100,20 @@ def test_a_graph_and_its_file_give_the_same_model(tmp_path: Path) -> None:
         quick("nodes.csv")
     with pytest.raises(GraphError, match="needs one of edges"):
         quick(pa.table({"id": [1]}))
+
+
+def test_what_is_said_of_tables_is_refused_of_a_graph(tables: tuple[Path, Path]) -> None:
+    graph = graph_of()
+    with pytest.raises(GraphError, match="a whole graph, and split and undirected are for tables: leave them out"):
+        quick(graph, split="part", undirected=True)
+    with pytest.raises(GraphError, match="a whole graph, and features is for tables"):
+        quick(graph, features=["w1"])
+    model = quick(graph)
+    for asked in (model.predict, model.evaluate, model.predict_pieces):
+        with pytest.raises(GraphError, match="a whole graph, and context is for tables"):
+            asked(graph, context=tables)
+        with pytest.raises(GraphError, match="leave out edges"):
+            asked(graph, tables[1])
 
 
 def test_masks_of_a_tensor_file_are_the_parts(tmp_path: Path) -> None:
@@ -281,6 +299,17 @@ def test_what_does_not_fit_the_model_is_refused_by_name(
         model.predict(rows, tables[1], context=tmp_path / "graph.npz")
 
 
+def test_features_of_a_whole_graph_are_not_those_of_tables(tables: tuple[Path, Path], tmp_path: Path) -> None:
+    """A graph of the same columns, unscaled, is predicted from with a warning; one that the model has read without."""
+    model = quick(*tables, features=["w1", "w2", "w3", "w4"])
+    Graph.from_tables(*tables, label="topic", features=["w1", "w2", "w3", "w4"]).pack(tmp_path / "graph.cg")
+    with pytest.warns(cg.InputWarning, match=r"graph\.cg: features of a whole graph are taken as they are"):
+        raw = model.predict(tmp_path / "graph.cg")
+    read = model.predict(model.read(*tables).graph)
+    assert torch.equal(read.probabilities, model.predict().probabilities)
+    assert not torch.allclose(raw.probabilities, read.probabilities)
+
+
 def test_evaluation_leaves_out_what_was_learnt_and_finds_strangers(
     covered: tuple[Model, Path], tables: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -313,6 +342,7 @@ def test_evaluation_leaves_out_what_was_learnt_and_finds_strangers(
             model.evaluate(*tables_)
 
 
+@pytest.mark.filterwarnings("ignore::credalgnn.InputWarning")  # graphs without ids
 def test_classes_of_a_graph_are_numbered_as_the_model_has_them() -> None:
     graph = graph_of(share=1.0)
     model = quick(graph, train=(graph.labels >= 0).nonzero().squeeze(-1)[:100])
@@ -321,6 +351,107 @@ def test_classes_of_a_graph_are_numbered_as_the_model_has_them() -> None:
     first, second = model.evaluate(other), model.evaluate(turned)
     assert first.evaluation.metrics == second.evaluation.metrics
     assert first.evaluation.metrics["accuracy"] > 0.6
+
+
+def test_nodes_that_cannot_be_told_from_those_learnt_from_are_no_secret(tmp_path: Path) -> None:
+    """The same graph, packed, is another one without ids."""
+    for ids in (None, range(300)):
+        graph = graph_of(share=1.0, ids=ids)
+        model = quick(graph, train=(graph.labels >= 0).nonzero().squeeze(-1)[:100])
+        packed = graph.pack(tmp_path / "graph.cg")
+        if ids is None:
+            with pytest.warns(cg.InputWarning, match="that takes ids, in this graph and in the fitted one"):
+                result = model.evaluate(packed)
+            assert result.left_out == 0
+            assert not result.told
+            assert "They may be among these." in str(result)
+            with pytest.raises(MethodError, match="learnt from all labelled nodes"):
+                model.evaluate(graph)
+        else:
+            with pytest.raises(MethodError, match="learnt from all labelled nodes"):
+                model.evaluate(packed)
+            later = packed.replace(labels=torch.zeros(300, dtype=torch.int64))  # strangers have one now
+            result = model.evaluate(later)
+            assert result.told
+            assert result.left_out == int((graph.labels >= 0).sum())
+            assert "among these" not in str(result)
+
+
+def test_a_model_predicts_within_a_budget_and_in_pieces(tables: tuple[Path, Path], tmp_path: Path) -> None:
+    graph = graph_of(ids=range(300))
+    model = quick(graph)
+    whole = model.predict()
+    packed = graph.pack(tmp_path / "graph.cg")
+    for asked in ({}, {"data": packed}):
+        pieces = list(model.predict_pieces(**asked, size=70, memory="100MiB"))
+        assert [len(piece.nodes) for piece in pieces] == [70, 70, 70, 70, 20]
+        found = torch.cat([piece.probabilities for piece in pieces])
+        torch.testing.assert_close(found, whole.probabilities, rtol=0, atol=1e-5)
+        small = model.predict(**asked, memory="100MiB")
+        torch.testing.assert_close(small.probabilities, whole.probabilities, rtol=0, atol=1e-5)
+    (some,) = model.predict_pieces(packed, ids=[7, 3])
+    assert some.node_ids.tolist() == [7, 3]
+    with pytest.raises(MethodError, match="memory: 'much'"):
+        model.predict(memory="much")
+    of_tables = quick(*tables)
+    (only,) = of_tables.predict_pieces(*tables)
+    assert torch.equal(only.probabilities, of_tables.predict(*tables).probabilities)
+
+
+def test_a_large_graph_is_judged_by_nodes_drawn_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which are predicted, how many are spoken of, and that a graph that fits is judged whole."""
+    monkeypatch.setattr("credalgnn.model.summary.LOOKED_AT", 20)
+    graph = graph_of(share=1.0, ids=range(300))
+    train = (graph.labels >= 0).nonzero().squeeze(-1)[:150]
+    known = graph.replace(labels=graph.labels.where(torch.isin(torch.arange(300), train), -1))
+    asked: list[int] = []
+    predict = cg.Vanilla.predict
+
+    def counted(method: Any, graph: Any = None, nodes: Any = None, **options: Any) -> Any:
+        asked.append(-1 if nodes is None else len(nodes))
+        return predict(method, graph, nodes, **options)
+
+    monkeypatch.setattr(cg.Vanilla, "predict", counted)
+    model = quick(known, memory="100MiB")
+    summary = model.summary
+    assert asked == [40]  # 20 to judge by, and 20 without a label
+    assert summary["judged"] == 20 < summary["parts"]["calibration"] == 30
+    assert "On 20 of 30 labelled nodes that took no part in training (calibration)" in str(model)
+    assert {row["of"] for row in summary["alarms"]} == {20}
+    assert "Strangers among 20 of the 150 nodes" in str(model)
+    later = graph.replace(labels=graph.labels.where(graph.labels >= 0, 3), class_names=(*CLASSES, "d"))
+    whole, some = model.evaluate(later, memory="8GiB"), model.evaluate(later, memory="100MiB")
+    again = model.evaluate(later, memory="100MiB")
+    assert asked[1:] == [150, 20, 20]
+    assert (whole.nodes, whole.of, some.nodes, some.of) == (150, 150, 20, 150)
+    assert str(whole).startswith("150 labelled nodes judged")
+    assert str(some).startswith(f"20 of 150 labelled nodes judged, {some.strangers} of them")
+    assert some.left_out == whole.left_out == 150
+    assert some.evaluation == again.evaluation
+    assert 0 < some.strangers < 20  # neither the first nor the last ones
+
+
+def test_the_card_of_a_large_graph_says_how_many_nodes_it_was_judged_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("credalgnn.model.summary.LOOKED_AT", 20)
+    quick(graph_of(), memory="100MiB", out=tmp_path / "model")
+    assert re.search(r"On 20 of 3\d calibration nodes", (tmp_path / "model" / "README.md").read_text())
+    assert not (tmp_path / "model" / "report.html").exists()
+
+
+def test_approximate_neighbours_are_said_to_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    assert not quick(graph_of(), method="knn").summary["notes"]
+    monkeypatch.setattr("credalgnn.methods.neighbours.EXACT_UP_TO", 50)
+    model = quick(graph_of(), method="knn", out=tmp_path / "model")
+    found = f"Neighbours are approximate: about {100 * model.method.recall:.0f} % of the true ones are found."
+    assert model.summary["notes"] == [found]
+    assert found in str(model)
+    assert found in (tmp_path / "model" / "README.md").read_text()
+    text = predict_to(load_model(tmp_path / "model"), tmp_path / "p.csv", graph_of(seed=1), progress=False)
+    assert "\nNeighbours are approximate: " in text
+    assert "This is not the graph that the model was fitted with." in text
 
 
 # ---- handed on
@@ -376,6 +507,16 @@ def test_the_card_says_what_the_summary_has(covered: tuple[Model, Path]) -> None
     assert versions["torch"] == torch.__version__
     assert versions["credalgnn"] == cg.__version__
     assert json.loads((folder / "model.json").read_text())["summary"] == dict(summary)
+
+
+def test_a_model_of_an_earlier_version_has_no_notes(own: Path) -> None:
+    text = str(load_model(own))
+    config = json.loads((own / "model.json").read_text())
+    config["summary"].pop("notes")
+    config.pop("checksum")
+    (own / "model.json").write_bytes(to_json(config))
+    assert str(load_model(own)) == text
+    load_model(own).save(own.with_name("again"))
 
 
 def test_hostile_class_names_do_not_spoil_the_card(tmp_path: Path) -> None:
@@ -576,9 +717,54 @@ def test_sparse_and_dense_features_are_watched_alike(tmp_path: Path) -> None:
         watch(model, folder, later)
     rows = torch.tensor([3, 0])
     dense = later.features.to_dense()
-    for sparse, strided in zip(entries_of(later.features, rows), entries_of(dense, rows), strict=True):
+    for sparse, strided in zip(entries_of(later.rows(rows)), entries_of(dense[rows]), strict=True):
         assert torch.equal(sparse, strided)
-    assert torch.equal(entries_of(dense, rows)[1], torch.cat([dense[3].nonzero(), dense[0].nonzero()]).squeeze(1))
+    assert torch.equal(entries_of(dense[rows])[1], torch.cat([dense[3].nonzero(), dense[0].nonzero()]).squeeze(1))
+
+
+@pytest.mark.parametrize("names", [None, "n{}".format, int])
+def test_the_hash_of_a_batch_is_that_of_all_of_it_at_once(
+    names: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What pieces are hashed to is what the arrays are; batches that were watched long ago are known again."""
+    monkeypatch.setattr("credalgnn.model.watching.NUMBERS", 100)  # 25 nodes a piece
+    monkeypatch.setattr(
+        "credalgnn.graphs.in_edges.InEdges.pieces", lambda edges: ((k, k + 50) for k in range(0, 300, 50))
+    )
+    graph = graph_of(ids=None if names is None else [names(k) for k in range(300)])
+    rows = np.arange(20, 290)
+    matrix = scipy.sparse.csr_matrix(graph.features.numpy()[rows])
+    for each in (graph, graph.pack(tmp_path / "graph.cg")):
+        ends = each.edge_index.numpy() - 20
+        ends = ends[:, ((ends >= 0) & (ends < 270)).all(0)]
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (np.diff(matrix.indptr).astype(np.int64), matrix.indices.astype(np.int64), matrix.data, ends):
+            digest.update(part.tobytes())
+        if names is not None:
+            digest.update("\0".join(str(names(k)) for k in rows).encode())
+        assert content_of(each, torch.from_numpy(rows).flip(0)) == digest.hexdigest()
+
+
+def test_a_packed_graph_is_watched_and_reported_within_memory_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks for all edges or features of the packed graph fails."""
+    graph = graph_of(ids=range(300))
+    folder = tmp_path / "model"
+    model = quick(graph.subgraph(np.arange(200)), out=folder)
+    packed = graph.pack(tmp_path / "graph.cg")
+    whole = watch(model, folder, graph, reset=True)
+    for name in ("edge_index", "in_memory"):
+        monkeypatch.setattr(type(packed), name, property(lambda _: pytest.fail("the graph was read as a whole")))
+    small = watch(load_model(folder), folder, packed, reset=True, memory="100MiB")
+    assert small.nodes == whole.nodes > 0
+    assert small.median_p == pytest.approx(whole.median_p, abs=1e-3)
+    with pytest.raises(MethodError, match="this is batch 1 again"):
+        watch(model, folder, packed, memory="100MiB")
+    monkeypatch.setattr("credalgnn.methods.base.available_memory", lambda: 100 << 20)
+    with pytest.raises(MethodError, match=r"300 nodes as a whole.*does not fit in memory: credalgnn predict"):
+        report(load_model(folder), tmp_path / "page", packed)
+    assert not (tmp_path / "page").exists()
 
 
 def test_nodes_of_fit_are_not_watched(watched: Path, tmp_path: Path) -> None:

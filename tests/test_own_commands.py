@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import shutil
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from credalgnn.cli import main
-from credalgnn.model import load_model
-from own_graphs import write_tables
+from credalgnn.graphs import GraphError
+from credalgnn.methods import MethodError
+from credalgnn.model import fit, load_model
+from own_graphs import graph_of, write_tables
 
 KILLS = Path(__file__).with_name("kills.py")
 FIT = ["--label", "topic", "-m", "vanilla", "--set", "epochs=15"]
@@ -133,6 +139,27 @@ def test_predict_with_and_without_what_was_there_before(typed: Typed, here: Path
     assert (here / "p.csv").read_bytes() == (here / "q.csv").read_bytes()
 
 
+def test_a_model_of_a_graph_is_not_told_to_read_tables(typed: Typed, here: Path) -> None:
+    graph_of(ids=range(300)).save("fitted.npz")
+    graph_of(seed=3, ids=range(1000, 1300)).save("later.npz")
+    graph_of(seed=3).save("nameless.npz")
+    assert typed("fit --graph fitted.npz -m vanilla --set epochs=5 --out other")[0] == 0
+    code, out, _ = typed("predict other --graph later.npz --out p.csv")
+    assert code == 0
+    assert "--context" not in out
+    assert "give a graph that has the nodes of the fitted one" in out
+    assert "not the graph that the model was fitted with" not in out
+    code, out, err = typed("predict other --graph nameless.npz --out p.csv")
+    assert code == 0
+    assert "This is not the graph that the model was fitted with. Which nodes the model has learnt from cannot" in out
+    code, out, err = typed("evaluate other --graph nameless.npz")
+    assert code == 0
+    assert err.startswith("! Which nodes the model has learnt from cannot be told")
+    code, out, _ = typed("predict other --graph fitted.npz --out p.csv")
+    assert "not the graph" not in out
+    assert "of which the model was fitted with" in out
+
+
 def test_ids_stay_as_they_are_written(typed: Typed, here: Path) -> None:
     write_tables(here / "zeros", name="{:03d}".format)
     assert typed(f"fit --nodes zeros/nodes.csv --edges zeros/edges.csv {QUICK} --out zeros/model")[0] == 0
@@ -224,7 +251,8 @@ def test_tables_that_are_none(typed: Typed, here: Path) -> None:
                                          for k, r in enumerate(nodes.splitlines())))  # fmt: skip
     for line, *words in (
         ("--nodes missing.csv --edges edges.csv", "missing.csv: no such file"),
-        ("--nodes . --edges edges.csv", "no such file"),
+        ("--nodes . --edges edges.csv", ".: a folder", "credalgnn pack"),
+        ("--nodes nodes.csv --edges new", "new: a folder", "credalgnn pack"),
         ("--nodes book.xlsx --edges edges.csv", "book.xlsx", ".csv", ".parquet"),
         ("--nodes empty.csv --edges edges.csv", "empty.csv"),
         ("--nodes header.csv --edges edges.csv", "header.csv"),
@@ -341,6 +369,103 @@ def test_few_labels_give_p_values_and_no_flags(typed: Typed, here: Path) -> None
     refuses(typed, f"predict few/model {NEW} --out p.csv --false-alarms 0.05", "needs 19 calibration nodes")
     assert typed(f"predict few/model {NEW} --out p.csv --false-alarms 0.5 --coverage 0.5")[0] == 0
     assert '"stranger"' in Path("p.csv").read_text().splitlines()[0]
+
+
+def test_what_is_said_of_tables_is_refused_where_a_whole_graph_is_given(typed: Typed, here: Path) -> None:
+    graph_of().save("graph.npz")
+    graph_of().pack("packed.cg")
+    plain = {"x": graph_of().features, "edge_index": graph_of().edge_index, "y": graph_of().labels}
+    torch.save(plain, "graph.pt")
+    save_file(plain, "graph.safetensors")
+    fit = "-m vanilla --set epochs=5"
+    for graph in ("graph.npz", "packed.cg", "graph.pt", "graph.safetensors"):
+        for option in ("--split part", "--undirected", "--label topic", "--features w1", "--weight w", "--id name",
+                       "--source a", "--target b", "--delimiter ;"):  # fmt: skip
+            name = option.split()[0].removeprefix("--")
+            refuses(
+                typed, f"fit --graph {graph} {fit} {option} --out other", f"{graph} is a whole graph, and {name} is"
+            )
+    refuses(
+        typed, f"fit --graph graph.npz {fit} --split part --undirected --out other", "leave them out; its parts are"
+    )
+    assert typed(f"fit --graph packed.cg {fit} --out other")[0] == 0
+    for command in ("predict other --out p.csv", "evaluate other", "watch other", "report other --out page"):
+        line = f"{command} --graph packed.cg --context nodes.csv edges.csv"
+        refuses(typed, line, "packed.cg is a whole graph, and context is for tables")
+
+
+def test_a_training_that_comes_to_nothing_ends_in_a_line(typed: Typed, here: Path) -> None:
+    refuses(typed, f"fit {TABLES} --label topic -m vanilla --set lr=1e30 --out other", "the loss is nan", "lower lr")
+    assert not Path("other").exists()
+
+
+def test_after_a_full_disk_nothing_is_said_to_be_kept_that_is_not(
+    typed: Typed, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    fit = f"fit {TABLES} {QUICK} --out other"
+    monkeypatch.setattr("credalgnn.model.fitting.to_learn", full)
+    monkeypatch.setattr("credalgnn.model.model.to_predict", full)
+    for line in (fit, f"predict model {NEW} --out p.csv", f"evaluate model {NEW}", f"watch model {NEW}"):
+        refuses(typed, line, "No space left on device; mend that, and give the same command again")
+    refuses(typed, f"{fit} --tune 2", "No space left on device; finished runs are kept, and the same command goes on")
+
+
+def test_warnings_of_a_fit_come_while_it_runs_and_stay_when_it_fails(
+    typed: Typed, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its stage is over, in a line each; and in the summary, if there is one."""
+    line = f"fit {TABLES} --label topic -m vanilla --memory 100MiB --out other"
+    code, out, err = typed(f"{line} --set epochs=5")
+    assert code == 0
+    lines = [text.split(maxsplit=1) for text in err.splitlines()]
+    assert [first for first, _ in lines] == ["read", "!", "fit", "predict", "write"]
+    assert lines[1][1].startswith("vanilla: training on the whole graph at once takes about")
+    assert "! vanilla: training on the whole graph" in out
+    assert load_model("other").summary["warnings"] == [lines[1][1]]
+    code, _, err = typed(f"{line}2 --set lr=1e30")
+    assert code == 2
+    assert [text.split()[0] for text in err.splitlines()] == ["read", "!", "credalgnn:"]
+
+
+def test_warnings_of_others_stay_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filter that hides them hides them, one that makes them errors does that, and all others are shown."""
+
+    def warned(*_: object) -> None:
+        warnings.warn("of somebody else", UserWarning, stacklevel=2)
+        raise GraphError("no further")
+
+    monkeypatch.setattr("credalgnn.model.fitting.to_learn", warned)
+    for action, seen, raised in (("always", 1, GraphError), ("ignore", 0, GraphError), ("error", 0, UserWarning)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter(action)  # type: ignore[arg-type]
+            with pytest.raises(raised):
+                fit(graph_of(), progress=False)
+        assert [str(each.message) for each in caught] == ["of somebody else"] * seen
+
+
+def test_a_search_keeps_to_its_machine_and_its_memory(
+    typed: Typed, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused where that cannot be; trials side by side are no more than memory has room for."""
+    pytest.importorskip("optuna")
+    fit = f"fit {TABLES} {QUICK} --out other --tune 2"
+    refuses(typed, f"{fit} --engine ray --workers 2", "on this machine alone", "leave out workers")
+    refuses(typed, f"{fit} --memory 100MiB", "does not fit in memory: leave tune out", "--set")
+    assert not Path("other").exists()
+    asked: list[object] = []
+
+    def search(*_: object, jobs: int | None, **__: object) -> None:
+        asked.append(jobs)
+        raise MethodError("enough")
+
+    monkeypatch.setattr("credalgnn.model.fitting.search", search)
+    monkeypatch.setattr("credalgnn.model.fitting.processors", lambda: 3)
+    for memory in ("--memory 500MiB", "--memory 1000MiB", "--memory 9GiB", ""):
+        refuses(typed, f"{fit} {memory}", "enough")
+    assert asked == [1, 2, 3, None]  # 400 MiB are what each takes before anything is done
 
 
 # ---- stopped on the way

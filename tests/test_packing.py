@@ -596,6 +596,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "sort: 1 of 1" in said.err
     assert main(["describe", out]) == 0
     assert "1,500 directed" in capsys.readouterr().out
+    Path(out).rename(other := str(tmp_path / "graph"))  # a packed graph whatever its folder is called
+    assert main(["describe", other]) == 0
+    assert "1,500 directed" in capsys.readouterr().out
+    Path(other).rename(out)
     assert main(["describe", out, "--ood-classes", "cat", "--split-seed", "1"]) == 2  # one class stays
     assert "a classifier needs 2 or more" in capsys.readouterr().err
     assert main(["check", out]) == 0

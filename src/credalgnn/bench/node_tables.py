@@ -60,21 +60,19 @@ def graph_columns(tasks: Sequence[Task]) -> Columns:
     graph = tasks[0].graph
     nodes = torch.cat([part.nodes for task in tasks for part in (task.validation, task.test)])
     nodes = torch.from_numpy(np.unique(nodes.numpy()))
-    source, target = graph.edge_index
-    order = (target * graph.num_nodes + source).argsort()
-    source, target = source[order], target[order]
-    degree = torch.bincount(target, minlength=graph.num_nodes)
-    starts = degree.cumsum(0) - degree
-    share = local_homophily(graph)
-    near = [source[starts[v] : starts[v] + min(int(degree[v]), NEIGHBOURS)].tolist() for v in nodes.tolist()]
-    names = [*graph.class_names, "unknown"]  # the last serves label -1
-    labels = graph.labels.tolist()
+    starts, sources, _ = graph.in_edges
+    begin, degree = starts[nodes].tolist(), starts.diff()[nodes]
+    ends = zip(begin, degree.tolist(), strict=True)
+    near = [sources[first : first + count].sort().values[:NEIGHBOURS].long().numpy() for first, count in ends]
+    share = local_homophily(graph)[nodes]
+    names = np.array([*graph.class_names, "unknown"], dtype=object)  # the last serves label -1
+    labels = graph.labels.numpy()
     return {
         "node": nodes.numpy(),
-        "degree": degree[nodes].numpy(),
-        "homophily": [None if value != value else value for value in share[nodes].tolist()],
+        "degree": degree.numpy(),
+        "homophily": [None if value != value else value for value in share.tolist()],
         "neighbours": near,
-        "neighbour_classes": [[names[labels[v]] for v in row] for row in near],
+        "neighbour_classes": [names[labels[row]] for row in near],
     }
 
 

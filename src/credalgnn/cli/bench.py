@@ -11,7 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._texts import printable
-from .common import add_work_options, check_setting, classes_of, count, need, settings_of, user_errors, work_options
+from .common import (
+    KEPT,
+    add_work_options,
+    check_setting,
+    classes_of,
+    count,
+    need,
+    settings_of,
+    user_errors,
+    work_options,
+)
 from .errors import UserError
 from .own import add_tables, is_model, report_model
 
@@ -83,7 +93,7 @@ def _bench(args: argparse.Namespace) -> int:
     if args.predictions != "none":
         need("pyarrow", "--predictions", ", or give --predictions none")
     work = work_options(args)
-    with user_errors():
+    with user_errors(KEPT):
         from ..api import benchmark
 
         results = benchmark(

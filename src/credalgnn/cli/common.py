@@ -15,6 +15,8 @@ from .._memory import parse_memory
 from .errors import UserError, WorkLost
 
 LONGEST = 1_000  # characters of a hyper-parameter: what is longer is no value, and parsers are slow at it
+KEPT = "finished runs are kept, and the same command goes on"
+AGAIN = "mend that, and give the same command again"
 MOST = 10_000  # seeds, trials or processes: more is a slip of the finger, and takes long to plan
 
 
@@ -172,28 +174,32 @@ def need(package: str, what: str, otherwise: str = "") -> None:
 
 
 @contextmanager
-def user_errors() -> Iterator[None]:
-    """Errors that a person can mend, as one line; what was finished is on the disk already."""
+def user_errors(hint: str = AGAIN) -> Iterator[None]:
+    """Errors that a person can mend, as one line.
+
+    Args:
+        hint: What is left and what to do, after an error of the system such as a full disk.
+    """
     from ..bench.choices import SettingError
     from ..bench.engines import EngineError
     from ..bench.records import RecordError
     from ..bench.vanished import FolderVanished
     from ..graphs import GraphError
     from ..methods import MethodError
+    from ..nn import TrainingError
 
     try:
         yield
     except SettingError as error:
         raise UserError(f"--set {error}") from None
-    except (GraphError, MethodError, RecordError, EngineError) as error:
+    except (GraphError, MethodError, TrainingError, RecordError, EngineError) as error:
         raise UserError(str(error)) from None
     except FolderVanished as error:
         raise WorkLost(str(error)) from None
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        closed = error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
-        hint = "choose another --out" if closed else "finished runs are kept, and the same command goes on"
-        raise UserError(f"{place}{error.strerror or error}; {hint}") from None
+        closed = error.filename and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
+        raise UserError(f"{place}{error.strerror or error}; {'choose another place' if closed else hint}") from None
 
 
 def add_memory(parser: argparse.ArgumentParser, default: str = "what is available") -> None:

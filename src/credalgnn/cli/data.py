@@ -8,6 +8,7 @@ from typing import Any
 
 from .._memory import in_units
 from .._texts import one_line, printable
+from .common import user_errors
 from .errors import UserError
 
 
@@ -57,19 +58,21 @@ def _datasets(args: argparse.Namespace) -> None:
 
 
 def _describe(args: argparse.Namespace) -> None:
-    from ..graphs import GraphError, load_graph, load_task, paper_table
-    from ..graphs.packed import PackedGraph
+    with user_errors():
+        _describe_it(args)
 
-    try:
-        if args.ood_classes is None and args.name.rstrip("/").endswith(".cg"):  # which names no classes
-            graph = load_graph(args.name)
-            size = sum(file.stat().st_size for file in graph.path.iterdir()) if isinstance(graph, PackedGraph) else 0
-            print(printable(str(graph.describe())))
-            print(f"{'on disk':15s} {in_units(size)}\n{'fingerprint':15s} {graph.fingerprint}")
-            return
-        task = load_task(args.name, args.split_seed, args.ood_classes, mirror=args.mirror, data_root=args.data_root)
-    except GraphError as error:
-        raise UserError(error) from None
+
+def _describe_it(args: argparse.Namespace) -> None:
+    from ..graphs import find_dataset, load_graph, load_task, paper_table
+
+    packed = find_dataset(args.name).source == f"packed: {args.name}"
+    if packed and args.ood_classes is None:  # which names no classes
+        graph = load_graph(args.name)
+        size = sum(file.stat().st_size for file in Path(args.name).iterdir())
+        print(printable(str(graph.describe())))
+        print(f"{'on disk':15s} {in_units(size)}\n{'fingerprint':15s} {graph.fingerprint}")
+        return
+    task = load_task(args.name, args.split_seed, args.ood_classes, mirror=args.mirror, data_root=args.data_root)
     print(printable(str(task.graph.describe())))
     left_out = ", ".join(task.graph.class_names[k] for k in task.ood_classes) or "none"
     print(f"{'left out':15s} {printable(left_out)}\n{'fingerprint':15s} {task.fingerprint}\n")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._texts import one_line, printable
-from .common import add_engine_options, add_memory, count, need, settings_of, user_errors
+from .common import AGAIN, KEPT, add_engine_options, add_memory, count, need, settings_of, user_errors
 from .errors import UserError
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def add_commands(commands: Any) -> None:
         "--false-alarms", type=_rate, metavar="P", help="probability of an alarm, ever, while nothing changes (0.01)"
     )
     watch.add_argument("--reset", action="store_true", help="forget all batches so far")
+    add_memory(watch)
     watch.set_defaults(run=_watch, stopped=NOTHING)
 
 
@@ -151,7 +152,8 @@ def add_tables(parser: argparse.ArgumentParser, context: bool = True) -> None:
     parser.add_argument("--edges", type=Path, metavar="FILE", help="a row for each edge, with the ids of its two nodes")
     parser.add_argument(
         "--graph", type=Path, metavar="PATH",
-        help="instead: a folder with nodes and edges files, an .npz of Graph.save, or tensors of a PyG graph (.pt)",
+        help="instead: a packed graph (credalgnn pack), a folder with nodes and edges files, an .npz of Graph.save, or "
+        "tensors of a PyG graph (.pt, .safetensors)",
     )  # fmt: skip
     if context:
         parser.add_argument(
@@ -193,6 +195,10 @@ def _data(args: argparse.Namespace, edges_needed: bool) -> tuple[Path, Path | No
     if args.edges is None and edges_needed:
         raise UserError("a table of nodes needs one of edges: --edges FILE")
     for path in (args.nodes, args.edges):
+        if path is not None and path.is_dir():
+            raise UserError(
+                f"{path}: a folder, and not a table: credalgnn pack makes a graph of folders of shards, for --graph"
+            )
         if path is not None and not path.is_file():
             raise UserError(f"{path}: no such file")
     return args.nodes, args.edges
@@ -238,7 +244,7 @@ def _fit(args: argparse.Namespace) -> int:
     _check_workers(args)
     data, edges = _data(args, edges_needed=True)
     settings = settings_of(args.overrides)
-    with user_errors(), _told():
+    with user_errors(KEPT if args.tune else AGAIN), _told():
         from ..model import fit
 
         model = fit(
@@ -358,6 +364,7 @@ def _watch(args: argparse.Namespace) -> int:
             context=context,
             false_alarms=args.false_alarms,
             reset=args.reset,
+            memory=args.memory,
         )
     print(report)
     if report.alarm:

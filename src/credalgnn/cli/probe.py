@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from .._texts import printable
-from .common import add_data_options, add_place_options, classes_of, count, settings_of, user_errors, work_options
+from .common import KEPT, add_data_options, add_place_options, classes_of, count, settings_of, user_errors, work_options
 
 
 def add_commands(commands: Any) -> None:
@@ -37,7 +37,7 @@ def add_commands(commands: Any) -> None:
 
 def _probe(args: argparse.Namespace) -> int:
     work = work_options(args)
-    with user_errors():
+    with user_errors(KEPT):
         from ..probing import probe
 
         results = probe(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._texts import printable
 from .common import (
+    KEPT,
     add_place_options,
     add_work_options,
     check_setting,
@@ -77,7 +78,7 @@ def _tune(args: argparse.Namespace) -> int:
     need("optuna", "credalgnn tune")
     check_setting(args)
     work = work_options(args)
-    with user_errors():
+    with user_errors(KEPT):
         from ..api import tune
 
         results = tune(
@@ -118,7 +119,7 @@ def _reproduce(args: argparse.Namespace) -> int:
     need("optuna", "credalgnn reproduce")
     need("pyarrow", "credalgnn reproduce")
     work = work_options(args)
-    with user_errors():
+    with user_errors(KEPT):
         from ..api import reproduce
         from ..report.paper import write_beside
 

@@ -25,6 +25,7 @@ from torch import Tensor
 Array: TypeAlias = NDArray[np.float64]
 BETS = ((1.0, 0.6), (1.0, 0.8), (1.0, 0.92), (0.3, 0.4), (0.3, 0.2), (0.1, 0.2), (0.1, 0.1), (0.03, 0.1))  # (w, e)
 STAKES, EXPONENTS = np.array(BETS).T
+PIECE = 100_000  # nodes of a batch whose gains are held at a time
 FORMAT = 1  # of the stored state
 
 
@@ -99,12 +100,14 @@ class ExchangeabilityTest:
         p = self._p_values(random.permutation(values), random)
         self.batches += 1
         entering = -math.log(self.batches * (self.batches + 1.0))
-        start = np.logaddexp(self._log_capital, entering)
-        gains = np.log1p(STAKES * (EXPONENTS * p[:, None] ** (EXPONENTS - 1.0) - 1.0))
-        path = start + np.vstack([np.zeros_like(start), gains.cumsum(0)])
-        self._log_capital = path[-1]
-        along = np.logaddexp(_log_mean(path), -math.log(self.batches + 1.0))
-        self._log_highest = max(self._log_highest, float(along.max()))
+        self._log_capital = np.logaddexp(self._log_capital, entering)
+        for first in range(0, max(1, len(p)), PIECE):
+            some = p[first : first + PIECE, None]
+            gains = np.log1p(STAKES * (EXPONENTS * some ** (EXPONENTS - 1.0) - 1.0))
+            path = self._log_capital + np.vstack([np.zeros_like(self._log_capital), gains.cumsum(0)])
+            self._log_capital = path[-1]
+            along = np.logaddexp(_log_mean(path), -math.log(self.batches + 1.0))
+            self._log_highest = max(self._log_highest, float(along.max()))
         self._bag = np.sort(np.concatenate([self._bag, values]), kind="stable")
         mean = float(p.mean()) if len(p) else math.nan
         return BatchResult(self.batches, len(p), mean, self.log_evidence, self._log_highest, self.alarm)

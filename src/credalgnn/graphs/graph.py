@@ -164,6 +164,13 @@ class Graph(GraphSources):
 
         return fingerprint(self)
 
+    @cached_property
+    def ids_digest(self) -> str:
+        """A hash of what the nodes are called; "" where they are called nothing."""
+        from .storage import ids_digest
+
+        return ids_digest(self)
+
     @property
     def content(self) -> str:
         """A hash of features, edges and weights: graphs that differ in labels, names or ids only have the same."""

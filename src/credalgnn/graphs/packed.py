@@ -77,6 +77,11 @@ class PackedGraph(Graph):
         digest.update(self.labels.numpy().data)
         return digest.hexdigest()
 
+    @cached_property
+    def ids_digest(self) -> str:
+        """See ``Graph.ids_digest``; that of the file, as it was packed."""
+        return self._ids_digest
+
     def release(self) -> None:
         """Give memory back that holds pages of the files; they are read again when they are needed."""
         for each in self._maps:

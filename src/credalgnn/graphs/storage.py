@@ -18,6 +18,7 @@ from .errors import GraphError
 from .graph import Graph
 
 FORMAT = 2  # of saved files
+PIECE = 1 << 16  # ids that are hashed at a time
 FOREIGN = 1  # of files that other programs make: the same arrays, without a checksum
 
 
@@ -78,6 +79,20 @@ def content(graph: Graph) -> str:
         digest.update(f"{list(part.shape)} {part.dtype};".encode())
         if part.numel():
             digest.update(np.ascontiguousarray(part.numpy()).data)
+    return digest.hexdigest()
+
+
+def ids_digest(graph: Graph) -> str:
+    """See ``Graph.ids_digest``; ids are read piece by piece.
+
+    Args:
+        graph: The graph.
+    """
+    if graph.node_ids is None:
+        return ""
+    digest = hashlib.blake2b(graph.node_ids.dtype.str.encode(), digest_size=16)
+    for first in range(0, graph.num_nodes, PIECE):
+        digest.update(np.ascontiguousarray(graph.node_ids[first : first + PIECE]).view(np.uint8).data)
     return digest.hexdigest()
 
 

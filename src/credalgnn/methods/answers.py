@@ -266,7 +266,7 @@ def calibration_in(method: Method, nodes: CalibrationNodes, graph: Graph) -> Cal
         nodes: Its calibration nodes.
         graph: The graph.
     """
-    key = f"{graph.content} {graph.node_ids is None or hash(graph.node_ids.tobytes())}"
+    key = f"{graph.content} {graph.ids_digest}"
     known = method._calibrated  # read once: other threads may ask for other graphs
     if known is None or known[0] != key:
         numbers = nodes.known.numbers_in(graph)

@@ -39,7 +39,7 @@ from .diagnostics import CredalWarning, complaint_about, sample
 from .feature_range import FeatureRange
 from .given import Given, Protocol, given_of
 from .jobs import Cluster
-from .large import held_bytes
+from .large import answer_bytes, fits, held_bytes, refusal
 from .prediction import MethodError, Prediction
 from .warn import warn_caller
 
@@ -181,6 +181,12 @@ class Method(Declarations, ABC):
         """
         graph = self._graph(graph, memory)
         chosen = chosen_nodes(graph, nodes, ids)
+        width = 1 if self.is_baseline else len(self.class_names)  # baselines predict no classes
+        if (needed := answer_bytes(len(chosen), width)) > self._budget:
+            raise MethodError(
+                f"{self.name}: a prediction of {len(chosen):,} nodes at once {refusal(needed, self._budget)}: "
+                "predict_pieces() gives them piece by piece, and nodes= some of them"
+            )
         with explained():
             prediction = finite(predictor_of(self, graph)(chosen))
         if graph is not self._examined:
@@ -277,9 +283,27 @@ class Method(Declarations, ABC):
         given = getattr(self, self.components.parameter) if self.components else None
         return [given] if isinstance(given, Method) else given or []
 
+    @property
+    def _budget(self) -> int:
+        return available_memory() if self._memory is None else self._memory
+
     def _check_room(self, graph: Graph) -> None:
-        if held_bytes(graph) > (available_memory() if self._memory is None else self._memory):
+        if held_bytes(graph) > self._budget:
             self.check_pieces()
+
+    def has_room(self, graph: Graph, memory: str | int | None = None) -> bool:
+        """Whether a graph and a prediction of all its nodes fit in memory.
+
+        Args:
+            graph: What is to be predicted.
+            memory: See ``predict``.
+        """
+        return fits(graph, len(self.class_names), self._budget if memory is None else budget_of(memory))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be known of the last prediction, in sentences; of most methods nothing."""
+        return tuple(note for part in self._parts().values() for note in part.notes)
 
     @property
     def diagnosis(self) -> Mapping[str, float] | None:

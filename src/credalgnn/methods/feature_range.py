@@ -15,7 +15,7 @@ NARROWEST = 0.01  # of the widest range: what every feature may vary by at least
 
 
 class InputWarning(UserWarning):
-    """The features of a graph lie far outside what a method has seen in training."""
+    """Features of a graph lie far outside what a method has seen in training, or which nodes it has seen is unknown."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -65,6 +65,12 @@ class KNN(PostHoc):
         """The share of the true neighbours that is found for training nodes, as ``fit`` measured it; None: all are."""
         return self.bank_.recall if self.is_fitted else None
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        if self.recall is None:
+            return super().notes
+        return *super().notes, f"Neighbours are approximate: about {100 * self.recall:.0f} % of the true ones are found."
+
     def _fit(self, given: Given) -> None:
         if self.k > len(given.view.train):
             raise MethodError(f"k = {self.k} neighbours, but there are {len(given.view.train)} training nodes: lower k")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..graphs import Graph, GraphError
+
+PIECE = 1 << 16  # ids of a graph that are looked at at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +39,27 @@ class KnownNodes:
             graph: The graph.
             nodes: Their numbers.
         """
-        codes = torch.empty(0, dtype=torch.int64) if graph.node_ids is None else _codes(graph)[nodes]
+        codes = torch.empty(0, dtype=torch.int64)
+        if graph.node_ids is not None:
+            codes = torch.cat([codes, *(_codes(graph.node_ids[part.numpy()]) for part in torch.split(nodes, PIECE))])
         return cls(graph.content, nodes, codes)
+
+    @classmethod
+    def joined(cls, parts: Sequence[KnownNodes]) -> KnownNodes:
+        """Several together.
+
+        Args:
+            parts: One or more, of one graph.
+        """
+        return cls(parts[0].content, torch.cat([p.nodes for p in parts]), torch.cat([p.codes for p in parts]))
+
+    def can_be_told_in(self, graph: Graph) -> bool:
+        """Whether it can be known which nodes of a graph they are: by their ids, or because it is the fitted one.
+
+        Args:
+            graph: The fitted graph, or another one.
+        """
+        return graph.content == self.content or (graph.node_ids is not None and len(self.codes) == len(self.nodes))
 
     def numbers_in(self, graph: Graph) -> Tensor:
         """Their numbers in a graph, -1 for those that are not in it or cannot be told ``[n]``.
@@ -47,14 +69,9 @@ class KnownNodes:
         """
         if graph.content == self.content:
             return self.nodes
-        numbers = torch.full_like(self.nodes, -1)
         if graph.node_ids is None or not len(self.codes):
-            return numbers
-        codes = _codes(graph)
-        order = codes.argsort()
-        place = torch.searchsorted(codes[order], self.codes).clamp_max(len(codes) - 1)
-        found = order[place]
-        return torch.where(codes[found] == self.codes, found, numbers)
+            return torch.full_like(self.nodes, -1)
+        return torch.from_numpy(_places(graph, self.codes.numpy(), lambda ids: _codes(ids).numpy()))
 
 
 def numbers_of(graph: Graph, ids: Sequence[Any]) -> Tensor:
@@ -73,19 +90,30 @@ def numbers_of(graph: Graph, ids: Sequence[Any]) -> Tensor:
     if (asked.dtype.kind == "U") != text or asked.dtype.kind not in "iuU":
         kind = "text" if asked.dtype.kind == "U" else "whole numbers" if asked.dtype.kind in "iu" else asked.dtype
         raise GraphError(f"ids are {kind}, and those of the graph {'text' if text else 'whole numbers'}")
-    order = np.argsort(graph.node_ids, kind="stable")
-    place = np.searchsorted(graph.node_ids, asked, sorter=order).clip(max=len(order) - 1)
-    numbers = order[place]
-    unknown = asked[graph.node_ids[numbers] != asked]
+    numbers = _places(graph, asked, lambda ids: ids)
+    unknown = asked[numbers < 0]
     if len(unknown):
         raise GraphError(f"there is no node {unknown[0]!s}: the ids are {', '.join(map(str, graph.node_ids[:3]))}, ...")
     return torch.from_numpy(numbers)
 
 
-def _codes(graph: Graph) -> Tensor:
-    """The ids of a graph's nodes as whole numbers; texts by a hash of 63 bits."""
+def _places(graph: Graph, wanted: NDArray[Any], as_wanted: Callable[[NDArray[Any]], NDArray[Any]]) -> NDArray[np.int64]:
+    """Where the nodes that are wanted are in a graph, -1 for those that are not in it; ids are read piece by piece."""
     ids = graph.node_ids
     assert ids is not None
+    values, back = np.unique(wanted, return_inverse=True)
+    found = np.full(len(values), -1)
+    for first in range(0, len(ids), PIECE):
+        some = as_wanted(ids[first : first + PIECE])
+        place = np.searchsorted(values, some).clip(max=len(values) - 1)
+        here = np.flatnonzero(values[place] == some)
+        found[place[here]] = first + here
+        graph.release()
+    return found[back]
+
+
+def _codes(ids: NDArray[Any]) -> Tensor:
+    """Ids as whole numbers; texts by a hash of 63 bits."""
     if ids.dtype.kind == "i":
         return torch.from_numpy(ids.astype(np.int64))
     texts = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in ids.tolist())

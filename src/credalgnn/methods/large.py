@@ -49,7 +49,21 @@ def prediction_bytes(graph: Graph, widths: list[int]) -> int:
         graph: What is predicted.
         widths: Of the latents, and of the head's output.
     """
-    return held_bytes(graph) + 4 * graph.num_nodes * (sum(widths) + max(widths)) + 48 * graph.num_nodes * widths[-1]
+    return (
+        held_bytes(graph)
+        + 4 * graph.num_nodes * (sum(widths) + max(widths))
+        + answer_bytes(graph.num_nodes, widths[-1])
+    )
+
+
+def answer_bytes(count: int, num_classes: int) -> int:
+    """About the bytes that the answers for some nodes take, and what they are made of.
+
+    Args:
+        count: How many nodes.
+        num_classes: Of the classes that they are predicted in.
+    """
+    return 48 * count * num_classes
 
 
 def held_bytes(graph: Graph) -> int:

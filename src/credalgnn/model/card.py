@@ -50,9 +50,10 @@ def card(model: Model, config: Mapping[str, Any]) -> str:
         )
     lines += ["", "## What it is worth", ""]
     if accuracy is not None:
-        count = summary["judged"]
+        count, part = summary["judged"], summary["judged_on"]
+        among = f"{count:,} of {parts[part]:,}" if count < parts[part] else f"{count:,}"
         lines += [
-            f"On {count:,} {summary['judged_on']} nodes, which took no part in training: accuracy "
+            f"On {among} {part} nodes, which took no part in training: accuracy "
             f"{100 * accuracy:.1f} %, calibration error {100 * metrics['ece']:.1f} %.",
             "",
         ]
@@ -71,8 +72,9 @@ def card(model: Model, config: Mapping[str, Any]) -> str:
         lines.append("")
     if text := diagnosis_in_words(summary["diagnosis"]):
         lines += [text, ""]
-    lines += [f"- Warning: {message}" for message in summary["warnings"]]
-    if summary["warnings"]:
+    remarks = [*summary.get("notes", ()), *(f"Warning: {message}" for message in summary["warnings"])]
+    lines += [f"- {remark}" for remark in remarks]
+    if remarks:
         lines.append("")
     lines += [
         "## What it promises",

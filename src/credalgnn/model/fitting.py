@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._memory import processors
 from ..api import tune as search
 from ..bench.choices import Choice, MethodLike, choose
 from ..graphs import Columns, Graph, Split, Task
@@ -27,9 +28,7 @@ from .page import title_of, write_page_of
 from .parts import parts_of
 from .reading import TableReader, to_learn
 from .stages import Stages
-from .summary import summarise
-
-LOOKED_AT = 100_000  # unlabelled nodes of a graph that does not fit in memory that its summary speaks of
+from .summary import drawn, judged_part, summarise
 
 
 def fit(
@@ -79,7 +78,7 @@ def fit(
         calibration: Nodes that nothing is learnt from, for the promise; None: dealt.
         method: A name, an import path, a class or a template.
         settings: Hyper-parameters: ``{"lr": 0.01}``.
-        tune: So many trials of a search by validation nodes alone, first.
+        tune: So many trials of a search by validation nodes alone, first; of a graph that fits in memory.
         seed: Of the deal of nodes and of the method.
         out: The folder for the model and its page; None: it is kept nowhere.
         memory: How much memory may be used, in bytes or as ``"4GiB"``; None: what is available. Of a graph that does
@@ -93,13 +92,19 @@ def fit(
         check_free(folder)
     if tune and folder is None:
         raise MethodError("tune= keeps its trials in the model's folder: say where, out=...")
+    if tune and (workers is not None or address is not None):
+        raise MethodError(
+            "tune= tries hyper-parameters on this machine alone: leave out workers, or search with credalgnn tune "
+            "--engine ray and give what it finds as settings (--set)"
+        )
+    budget = budget_of(memory)
     (choice,) = choose([method], settings or {}, with_baselines=False)
     template = made(choice, seed)
     if workers is not None or address is not None:
         check_workers(template, workers)
     reader = TableReader(Columns(id, label, features, source, target, weight), None, split, delimiter, undirected)
     stages = Stages(silent=not progress)
-    with _noted() as messages:
+    with _noted(stages.warn) as messages:
         with stages("read") as said:
             loaded = to_learn(data, edges, reader)
             graph = loaded.graph
@@ -110,9 +115,14 @@ def fit(
         check_class_names(graph.class_names, template.is_credal)
         parts = parts_of(graph, given, seed)
         if tune:
+            if not fits(graph, graph.num_classes, budget):
+                raise MethodError(
+                    "trials of tune= hold the whole graph, and this one does not fit in memory: leave tune out, and "
+                    "set hyper-parameters (--set), or allow more memory"
+                )
             assert folder is not None
             with stages("tune") as said:
-                template, value = _tuned(choice, graph, parts, tune, seed, folder / TUNING, progress)
+                template, value = _tuned(choice, graph, parts, tune, seed, folder / TUNING, budget, progress)
                 said.append(value)
         with stages("fit"):
             fitted = template.fit(
@@ -125,7 +135,7 @@ def fit(
                 workers=workers,
                 address=address,
             )
-        whole = fits(graph, graph.num_classes, budget_of(memory))
+        whole = fitted.has_room(graph)
         with stages("predict") as said:
             looked_at = None if whole else _some(graph, parts, seed)
             prediction = fitted.predict(nodes=looked_at)
@@ -145,12 +155,9 @@ def fit(
 
 
 def _some(graph: Graph, parts: Mapping[str, Tensor], seed: int) -> Tensor:
-    """Nodes of a large graph that tell what a model is worth: those it is judged on, and some without a label."""
-    unlabelled = (graph.labels < 0).nonzero().squeeze(-1)
-    drawn = torch.randperm(len(unlabelled), generator=torch.Generator().manual_seed(seed))[:LOOKED_AT]
-    held = [parts[name] for name in ("calibration", "test") if name in parts]
-    nodes: Tensor = torch.unique(torch.cat([*held, unlabelled[drawn]]))
-    return nodes
+    """Nodes of a large graph that tell what a model is worth: some that it is judged on, and some without a label."""
+    kinds = (parts[judged_part(parts)], (graph.labels < 0).nonzero().squeeze(-1))
+    return torch.cat([drawn(nodes, seed) for nodes in kinds]).sort().values
 
 
 def made(choice: Choice, seed: int) -> Method:
@@ -172,7 +179,14 @@ def made(choice: Choice, seed: int) -> Method:
 
 
 def _tuned(
-    choice: Choice, graph: Graph, parts: Mapping[str, Tensor], trials: int, seed: int, folder: Path, progress: bool
+    choice: Choice,
+    graph: Graph,
+    parts: Mapping[str, Tensor],
+    trials: int,
+    seed: int,
+    folder: Path,
+    memory: int | None,
+    progress: bool,
 ) -> tuple[Method, str]:
     """The method with the best of some trials; neither calibration nor test nodes are looked at."""
     kind = choice.kind
@@ -183,7 +197,8 @@ def _tuned(
     hidden = torch.cat([parts[name] for name in ("calibration", "test") if name in parts])
     task = Task.leave_out(graph, (), Split(parts["train"], parts["val"], hidden), name="graph")
     settings = {**choice.config, **choice.components}
-    results = search(task, names, out=folder, trials=trials, settings=settings, progress=progress)
+    jobs = None if memory is None else _side_by_side(graph, memory)
+    results = search(task, names, out=folder, trials=trials, settings=settings, jobs=jobs, progress=progress)
     best = {name: result.config for name, result in results.best["graph"].items()}
     components, config = dict(choice.components), dict(choice.config)
     if kind.components is not None:
@@ -194,17 +209,30 @@ def _tuned(
     return made(Choice(choice.path, config, components), seed), ", ".join(texts)
 
 
+def _side_by_side(graph: Graph, memory: int) -> int:
+    """How many trials, each in a process of its own, memory has room for; at the most one a core."""
+    counts = range(1, processors() + 1)
+    return max((count for count in counts if fits(graph, graph.num_classes, memory // count)), default=1)
+
+
 @contextmanager
-def _noted() -> Iterator[list[str]]:
-    """Warnings as lines, each once: for the summary, in place of stderr."""
+def _noted(tell: Callable[[str], None]) -> Iterator[list[str]]:
+    """Warnings of this package as lines, each once, told as they come and kept; others stay as they are."""
     messages: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
+    before, show = list(warnings.filters), warnings.showwarning
+
+    def note(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any) -> None:
+        if category.__module__.startswith("credalgnn."):
+            text = " ".join(str(message).split())
+            if text not in messages:
+                messages.append(text)
+                tell(text)
+            return
+        with warnings.catch_warnings():
+            warnings.filters[:], warnings.showwarning = before, show  # type: ignore[index]
+            warnings.warn_explicit(message, category, filename, lineno)
+
+    with warnings.catch_warnings():
         warnings.simplefilter("always")
+        warnings.showwarning = note
         yield messages
-    for warning in caught:
-        own = warning.category.__module__.startswith("credalgnn.")
-        text = " ".join(str(warning.message).split())
-        if not own:
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-        elif text not in messages:
-            messages.append(text)

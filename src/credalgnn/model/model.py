@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,18 @@ import torch
 from torch import Tensor
 
 from ..graphs import Graph, Part
-from ..methods import Method, MethodError, Prediction
+from ..methods import InputWarning, Method, MethodError, Prediction
+from ..methods.answers import PIECE
 from ..methods.calibration import calibration_nodes_for
 from ..methods.known_nodes import KnownNodes
+from ..methods.warn import warn_caller
 from ..metrics import Evaluation
 from ..metrics.evaluation import evaluate_nodes
 from .reading import Loaded, TableReader, to_predict
-from .summary import in_words
+from .summary import drawn, in_words
 
 FALSE_ALARMS, COVERAGE = 0.05, 0.95  # where nothing else is said
+NOT_TOLD = "Which nodes the model has learnt from cannot be told: that takes ids, in this graph and in the fitted one."
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +42,9 @@ class ModelEvaluation:
         covered: The share of nodes of known classes whose true class is in question; None where there are none.
         set_size: The mean number of classes in question of these nodes.
         alike: Whether calibration nodes were judged in the same graph (``Calibration.alike``).
+        of: How many nodes there were to be judged. Of a graph that does not fit in memory no more than 100,000 are,
+            drawn by chance.
+        told: Whether nodes that the model has learnt from could be told from others: if not, they may be among them.
     """
 
     evaluation: Evaluation
@@ -52,11 +58,16 @@ class ModelEvaluation:
     covered: float | None
     set_size: float | None
     alike: bool
+    of: int
+    told: bool
 
     def __str__(self) -> str:
         known = self.nodes - self.strangers
         seen = f", {self.left_out:,} others left out that the model has learnt from" if self.left_out else ""
-        lines = [f"{self.nodes:,} labelled nodes judged, {self.strangers:,} of them of no known class{seen}."]
+        among = f"{self.nodes:,} of {self.of:,}" if self.nodes < self.of else f"{self.nodes:,}"
+        lines = [f"{among} labelled nodes judged, {self.strangers:,} of them of no known class{seen}."]
+        if not self.told:
+            lines.append(f"{NOT_TOLD} They may be among these.")
         metrics, headline = self.evaluation.metrics, self.evaluation.headline
         if known and metrics.get("accuracy") is not None:
             lines += [
@@ -110,7 +121,13 @@ class Model:
         return self.method.class_names
 
     def predict(
-        self, data: Any = None, edges: Any = None, *, context: Any = None, ids: Sequence[Any] | None = None
+        self,
+        data: Any = None,
+        edges: Any = None,
+        *,
+        context: Any = None,
+        ids: Sequence[Any] | None = None,
+        memory: str | int | None = None,
     ) -> Prediction:
         """Predict nodes: of the fitted graph, of another one, or of tables.
 
@@ -121,13 +138,46 @@ class Model:
             context: Tables ``(nodes, edges)`` of nodes that were there before, on which new ones may hang: those that
                 the model was fitted on, say, so that it knows its calibration nodes again. They are not predicted.
             ids: Only these nodes.
+            memory: How much memory may be used, from now on, as in ``"4GiB"``; None: as much as ``fit`` was told, and
+                for a loaded model what is available.
         """
+        return self.method.predict(**self._asked(data, edges, context, ids), memory=memory)
+
+    def predict_pieces(
+        self,
+        data: Any = None,
+        edges: Any = None,
+        *,
+        context: Any = None,
+        ids: Sequence[Any] | None = None,
+        size: int = PIECE,
+        memory: str | int | None = None,
+        workers: int | None = None,
+        address: str | None = None,
+    ) -> Iterator[Prediction]:
+        """As ``predict``, some nodes at a time, in their order.
+
+        Args:
+            data: See ``predict``.
+            edges: See ``predict``.
+            context: See ``predict``.
+            ids: See ``predict``.
+            size: Nodes of a piece.
+            memory: See ``predict``.
+            workers: Let so many tasks of a Ray cluster help; None: this process alone.
+            address: ``HOST:PORT`` of the cluster; None: that of ``RAY_ADDRESS``, or the one that Ray finds.
+        """
+        asked = self._asked(data, edges, context, ids)
+        return self.method.predict_pieces(**asked, size=size, memory=memory, workers=workers, address=address)
+
+    def _asked(self, data: Any, edges: Any, context: Any, ids: Sequence[Any] | None) -> dict[str, Any]:
+        """What the method is to predict: which graph, and which of its nodes."""
         if data is None:
             if self.method.graph_ is None:
                 raise MethodError("a loaded model does not have the graph it was fitted on: say what to predict")
-            return self.method.predict(ids=ids)
+            return {"ids": ids}
         loaded = self.read(data, edges, context)
-        return self.method.predict(loaded.graph, None if ids is not None else loaded.nodes, ids=ids)
+        return {"graph": loaded.graph, "nodes": None if ids is not None else loaded.nodes, "ids": ids}
 
     def read(self, data: Any, edges: Any = None, context: Any = None) -> Loaded:
         """Read what is to be predicted, as it was read to learn.
@@ -151,7 +201,8 @@ class Model:
     ) -> ModelEvaluation:
         """Judge the model on labelled nodes; labels of no known class are those of strangers.
 
-        Nodes that the model has learnt from, known by their ids, are left out.
+        Nodes that the model has learnt from, known by their ids, are left out; if neither ids nor the graph tell which
+        they are, that is warned of (``InputWarning``). Of a graph that does not fit in memory 100,000 are judged.
 
         Args:
             data: See ``predict``; with labels.
@@ -168,10 +219,12 @@ class Model:
         if not bool(labelled.any()):
             column = f" (column {self.reader.columns.label!r})" if self.reader is not None else ""
             raise MethodError(f"no node has a label{column}, so there is nothing to judge by")
-        judged = labelled & ~self.seen(graph)
-        nodes = judged.nonzero().squeeze(-1)
-        if not len(nodes):
+        if not (told := self.can_tell(graph)):
+            warn_caller(NOT_TOLD, InputWarning)
+        others = (labelled & ~self.seen(graph)).nonzero().squeeze(-1)
+        if not len(others):
             raise MethodError("the model has learnt from all labelled nodes that are given: give others")
+        nodes = others if self.method.has_room(graph, memory) else drawn(others)
         prediction = self.method.predict(graph, nodes, memory=memory)
         false_alarms, coverage = self.rates(prediction, false_alarms, coverage)
         stranger = graph.labels[nodes] >= len(self.class_names)
@@ -184,7 +237,7 @@ class Model:
             evaluation=evaluate_nodes(prediction, truth),
             nodes=len(nodes),
             strangers=int(stranger.sum()),
-            left_out=int(labelled.sum()) - len(nodes),
+            left_out=int(labelled.sum()) - len(others),
             false_alarms=false_alarms,
             flagged_known=None if flagged is None else _share(flagged[~stranger]),
             flagged_strangers=None if flagged is None else _share(flagged[stranger]),
@@ -192,6 +245,8 @@ class Model:
             covered=None if hits is None else _share(hits),
             set_size=None if kept is None else _share(kept.sum(-1)),
             alike=prediction.calibration.alike,
+            of=len(others),
+            told=told,
         )
 
     @staticmethod
@@ -219,10 +274,18 @@ class Model:
             graph: The graph.
         """
         result = torch.zeros(graph.num_nodes, dtype=torch.bool)
-        for known in self.parts.values():
-            numbers = known.numbers_in(graph)
+        if self.parts:
+            numbers = KnownNodes.joined(list(self.parts.values())).numbers_in(graph)
             result[numbers[numbers >= 0]] = True
         return result
+
+    def can_tell(self, graph: Graph) -> bool:
+        """Whether it can be known which nodes of a graph the model has learnt from: see ``seen``.
+
+        Args:
+            graph: The graph.
+        """
+        return all(known.can_be_told_in(graph) for known in self.parts.values())
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the model into a folder: safetensors, JSON and text only, with a model card.

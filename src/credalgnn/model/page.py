@@ -38,6 +38,11 @@ def report(model: Model, out: Path, data: Any, edges: Any = None, context: Any =
     stages = Stages()
     with stages("read"):
         loaded = model.read(data, edges, context)
+    if not model.method.has_room(loaded.graph):
+        raise MethodError(
+            f"the page shows a graph of {loaded.graph.num_nodes:,} nodes as a whole, and this one does not fit in "
+            "memory: credalgnn predict --out predictions.parquet has all nodes"
+        )
     with stages("predict"):
         prediction = model.method.predict(loaded.graph)
     parts = {name: known.numbers_in(loaded.graph) for name, known in model.parts.items()}

@@ -16,9 +16,11 @@ from tqdm import tqdm
 
 from ..methods import MethodError, Prediction
 from ..methods.prediction_table import share_explained, table_of, write_tables
-from .model import Model
+from .model import NOT_TOLD, Model
 from .stages import Stages
 
+_REMEDY_OF_TABLES = "To bring them in, give the tables of fit: --context nodes.csv edges.csv"
+_REMEDY = "To bring them in, give a graph that has the nodes of the fitted one, too, in both with ids."
 MANY = 200_000  # nodes: more than these are predicted and written in pieces
 
 
@@ -101,8 +103,11 @@ def predict_to(
         if not calibration.alike:
             lines.append(
                 "That is promised for nodes as they were in the fitted graph; its calibration nodes are not in this "
-                "one.\nTo bring them in, give the tables of fit: --context nodes.csv edges.csv"
+                f"one.\n{_REMEDY if model.reader is None else _REMEDY_OF_TABLES}"
             )
+    if not model.can_tell(loaded.graph):
+        lines.append(f"This is not the graph that the model was fitted with. {NOT_TOLD}")
+    lines += model.method.notes
     return "\n".join(lines)
 
 

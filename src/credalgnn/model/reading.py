@@ -22,6 +22,8 @@ from ..graphs import (
     read_source,
     read_tables,
 )
+from ..methods import InputWarning
+from ..methods.warn import warn_caller
 
 
 class Loaded(NamedTuple):
@@ -91,6 +93,23 @@ class TableReader:
         )
         return _loaded(read, self)
 
+    def check_whole(self, what: str) -> None:
+        """Refuse what is said of tables where a whole graph is given.
+
+        Args:
+            what: Which graph, for the message.
+        """
+        said, usual = {**self.columns._asdict(), **vars(self)}, {**Columns()._asdict(), **vars(TableReader(Columns()))}
+        names = [name for name in said if name not in ("columns", "encoder") and said[name] != usual[name]]
+        if not names:
+            return
+        are, them = ("are", "them") if len(names) > 1 else ("is", "it")
+        parts = "; its parts are masks in a .pt or .safetensors file, or train=, val= and calibration="
+        raise GraphError(
+            f"{what} is a whole graph, and {' and '.join(names)} {are} for tables: leave {them} out"
+            f"{parts if 'split' in names else ''}"
+        )
+
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
         assert self.encoder is not None
@@ -130,12 +149,14 @@ def to_learn(data: Any, edges: Any, reader: TableReader) -> Loaded:
     if isinstance(data, Graph):
         if edges is not None:
             raise GraphError("a Graph has its edges: leave out edges=")
+        reader.check_whole("what is given")
         return Loaded(data, torch.arange(data.num_nodes), {}, None)
     if edges is not None:
         return reader.learn(data, edges)
     source = _whole(data)
     if isinstance(source, TablePaths):
         return reader.learn(*source)
+    reader.check_whole(str(data))
     return Loaded(source.graph, torch.arange(source.graph.num_nodes), source.parts, None)
 
 
@@ -150,6 +171,9 @@ def to_predict(data: Any, edges: Any, context: Any, reader: TableReader | None, 
         class_names: The known classes.
     """
     if isinstance(data, Graph):
+        if edges is not None:
+            raise GraphError("a Graph has its edges: leave out edges=")
+        _check_alone("what is given", context)
         return Loaded(_renumbered(data, class_names), torch.arange(data.num_nodes), {}, None)
     if isinstance(context, str | os.PathLike):
         context = _whole(context)
@@ -158,12 +182,27 @@ def to_predict(data: Any, edges: Any, context: Any, reader: TableReader | None, 
     if edges is None and isinstance(data, str | os.PathLike) and not _is_table(Path(data)):
         source = _whole(data)
         if isinstance(source, GraphParts):
+            _check_alone(str(data), context)
+            if reader is not None:
+                warn_caller(
+                    f"{data}: features of a whole graph are taken as they are, and those of the tables that the model "
+                    "was fitted on were encoded: give tables, or fit on such a graph",
+                    InputWarning,
+                )
             graph = _renumbered(source.graph, class_names)
             return Loaded(graph, torch.arange(graph.num_nodes), source.parts, None)
         data, edges = source
     if reader is None:
         raise GraphError("the model was fitted on a Graph and not on tables: give a Graph, or the file of one")
     return reader.read(data, edges, context, class_names)
+
+
+def _check_alone(what: str, context: Any) -> None:
+    if context is not None:
+        raise GraphError(
+            f"{what} is a whole graph, and context is for tables: leave it out, and give a graph that has the nodes "
+            "that were there before, too"
+        )
 
 
 def _whole(data: Any) -> TablePaths | GraphParts:

@@ -1,4 +1,4 @@
-"""What is being done, and how long it took: a line a stage, on stderr."""
+"""What is being done, and how long it took: a line a stage, and warnings as they come, on stderr."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Timer
+
+from .._texts import one_line
 
 SOON = 5.0  # seconds after which a stage is announced where no terminal would show it at once
 
@@ -40,6 +42,14 @@ class Stages:
             sign.cancel()
         self.seconds[name] = round(time.perf_counter() - begin, 3)
         self._say(f"{name:12s} {self.seconds[name]:7.1f} s  {' '.join(said)}".rstrip())
+
+    def warn(self, text: str) -> None:
+        """Say a warning at once, in a line of its own.
+
+        Args:
+            text: The warning.
+        """
+        self._say(f"! {one_line(text)}")
 
     def _say(self, text: str, end: str = "\n") -> None:
         if not self._silent:

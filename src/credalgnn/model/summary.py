@@ -19,6 +19,7 @@ from ..metrics.registry import ClassifiedNodes
 RATES = (0.01, 0.05, 0.1, 0.2)
 COVERAGES = (0.8, 0.9, 0.95)
 JUDGED = ("accuracy", "ece", "nll")
+LOOKED_AT = 100_000  # of a graph that does not fit in memory, nodes of a kind that tell what a model is worth
 WIDTH = 96  # columns of text
 
 
@@ -29,11 +30,13 @@ def summarise(method: Method, graph: Graph, parts: Mapping[str, Tensor], predict
         method: The fitted method.
         graph: The graph it was fitted on, with all labels.
         parts: The parts of its nodes.
-        prediction: For all its nodes, or for some of a large graph, in ascending order: those that it is judged on, and
-            a random share of the unlabelled ones.
+        prediction: For all its nodes, or for some of a large graph, in ascending order: random shares of those that it
+            is judged on, and of the unlabelled ones.
     """
-    part = "test" if len(parts.get("test", ())) else "calibration"
-    held = torch.searchsorted(prediction.nodes, parts[part])  # rows of the prediction, as all that follows
+    part = judged_part(parts)
+    held = (
+        torch.isin(prediction.nodes, parts[part]).nonzero().squeeze(-1)
+    )  # rows of the prediction, as all that follows
     labels = graph.labels[prediction.nodes]
     unlabelled = (labels < 0).nonzero().squeeze(-1)
     count = len(parts["calibration"])
@@ -52,6 +55,7 @@ def summarise(method: Method, graph: Graph, parts: Mapping[str, Tensor], predict
         "sets": [],
         "diagnosis": None if method.diagnosis is None else dict(method.diagnosis),
         "warnings": [],
+        "notes": list(method.notes),
     }
     if prediction.probabilities is not None:
         nodes = ClassifiedNodes(prediction.probabilities[held].double(), labels[held])
@@ -70,6 +74,28 @@ def summarise(method: Method, graph: Graph, parts: Mapping[str, Tensor], predict
                 )
     summary["alarms"] = alarms_of(prediction, unlabelled)
     return summary
+
+
+def judged_part(parts: Mapping[str, Tensor]) -> str:
+    """The name of the part that a model is judged on.
+
+    Args:
+        parts: The parts of the nodes of its graph.
+    """
+    return "test" if len(parts.get("test", ())) else "calibration"
+
+
+def drawn(nodes: Tensor, seed: int = 0) -> Tensor:
+    """Some of the nodes, ``LOOKED_AT`` drawn by chance, in their order; all if they are no more.
+
+    Args:
+        nodes: The nodes.
+        seed: Of chance.
+    """
+    if len(nodes) <= LOOKED_AT:
+        return nodes
+    order = torch.randperm(len(nodes), generator=torch.Generator().manual_seed(seed))
+    return nodes[order[:LOOKED_AT].sort().values]
 
 
 def alarms_of(prediction: Prediction, rows: Tensor) -> list[dict[str, float]]:
@@ -98,13 +124,14 @@ def in_words(summary: Mapping[str, Any]) -> str:
     """
     parts = summary["parts"]
     size = f"{summary['nodes']:,} nodes, {summary['edges']:,} edges, {summary['features']:,} features"
-    metrics, held = summary["metrics"], summary["judged"]
+    metrics, held, part = summary["metrics"], summary["judged"], summary["judged_on"]
     learnt = f"has learnt {len(summary['classes'])} classes from {parts['train']:,} labelled nodes"
     lines = [f"{summary['method']} {learnt if metrics else 'scores nodes and predicts no classes'} ({size}).", ""]
     if metrics:
         error = 100.0 * math.sqrt(metrics["accuracy"] * (1.0 - metrics["accuracy"]) / held)
+        among = f"{held:,} of {parts[part]:,}" if held < parts[part] else f"{held:,}"
         lines += [
-            f"On {held:,} labelled nodes that took no part in training ({summary['judged_on']}):",
+            f"On {among} labelled nodes that took no part in training ({part}):",
             f"  right class            {100 * metrics['accuracy']:5.1f} %  (standard error {error:.1f})",
             f"  calibration error      {100 * metrics['ece']:5.1f} %  (by how much probabilities are off)",
         ]
@@ -117,6 +144,7 @@ def in_words(summary: Mapping[str, Any]) -> str:
     lines += _alarms(summary)
     if text := diagnosis_in_words(summary["diagnosis"]):
         lines += [text, ""]
+    lines += summary.get("notes", ())  # models of earlier versions have none
     lines += [f"! {message}" for message in summary["warnings"]]
     wrapped = [textwrap.wrap(line, WIDTH, subsequent_indent="  " if line.startswith("!") else "") for line in lines]
     return "\n".join("\n".join(pieces) for pieces in wrapped).rstrip()

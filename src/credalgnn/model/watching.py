@@ -28,6 +28,7 @@ from .picture import svg_of
 
 STATE, PICTURE, LOCK = "watch.safetensors", "watch.svg", ".watch"
 FALSE_ALARMS = 0.01  # over all time
+NUMBERS = 1 << 22  # of features that are hashed at a time
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ def watch(
     context: Any = None,
     false_alarms: float | None = None,
     reset: bool = False,
+    memory: str | int | None = None,
 ) -> WatchReport:
     """Take in the next batch of nodes; what was found so far is kept in the model's folder.
 
@@ -101,6 +103,7 @@ def watch(
         false_alarms: The probability of an alarm, ever, while nothing changes; 0.01 unless the first batch was watched
             with another. It cannot be changed on the way.
         reset: Forget all batches so far.
+        memory: How much memory may be used, as in ``"4GiB"``; None: what is available.
     """
     calibration = model.method.calibration_
     if calibration is None:
@@ -115,7 +118,8 @@ def watch(
         earlier = next((report.batch for report in history if report.content == content), None)
         if earlier is not None:
             raise MethodError(f"this is batch {earlier} again: it has been counted; give another, or --reset")
-        scores = _as_stored(model.method).predict(loaded.graph, nodes).score
+        pieces = _as_stored(model.method).predict_pieces(loaded.graph, nodes, memory=memory)
+        scores = torch.cat([piece.score for piece in pieces])
         p = p_values(calibration.fitted.scores, scores)
         result = test.update(scores)
         report = WatchReport(
@@ -161,27 +165,42 @@ def _as_stored(method: Method) -> Method:
 def _content(graph: Graph, nodes: Tensor) -> str:
     """A hash of the nodes of a batch, which does not depend on the context: ids, features, edges between them."""
     rows = nodes.sort().values
+    parts = torch.split(rows, max(1, NUMBERS // graph.num_features))
+    digest = hashlib.blake2b(digest_size=16)
+    for kind in range(3):  # all counts, then all columns, then all values
+        for part in parts:
+            digest.update(_entries(graph.rows(part))[kind].contiguous().numpy().tobytes())
+            graph.release()
     place = torch.full((graph.num_nodes,), -1)
     place[rows] = torch.arange(len(rows))
-    ends = place[graph.edge_index]
-    ends = ends[:, (ends >= 0).all(0)]
-    digest = hashlib.blake2b(digest_size=16)
-    for part in (*_entries(graph.features, rows), ends):
-        digest.update(part.contiguous().numpy().tobytes())
+    for side in range(2):  # all sources, then all targets
+        for edges in _edge_pieces(graph):
+            ends = place[edges]
+            digest.update(ends[side, (ends >= 0).all(0)].numpy().tobytes())
     if graph.node_ids is not None:
-        digest.update("\0".join(map(str, graph.node_ids[rows.numpy()].tolist())).encode())
+        for number, part in enumerate(parts):
+            texts = map(str, graph.node_ids[part.numpy()].tolist())
+            digest.update("\0".join(["", *texts] if number else texts).encode())
     return digest.hexdigest()
 
 
-def _entries(features: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The entries of some rows that are not 0: how many each has, their columns and values, however they are stored."""
-    if features.layout == torch.strided:
-        features, rows = features[rows].to_sparse_csr(), torch.arange(len(rows))
-    starts = features.crow_indices()
-    counts = starts.diff()[rows]
-    before = torch.repeat_interleave(starts[:-1][rows] - (counts.cumsum(0) - counts), counts)
-    entries = before + torch.arange(len(before))
-    return counts, features.col_indices()[entries], features.values()[entries]
+def _entries(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The entries of rows of features that are not 0: how many each has, their columns and values."""
+    if rows.layout == torch.strided:
+        rows = rows.to_sparse_csr()
+    return rows.crow_indices().long().diff(), rows.col_indices().long(), rows.values()
+
+
+def _edge_pieces(graph: Graph) -> Iterator[Tensor]:
+    """The edges ``[2, n]`` of a graph in their order; those of a packed one are read piece by piece."""
+    if graph.path is None:
+        yield graph.edge_index
+        return
+    edges = graph.in_edges
+    for first, last in edges.pieces():
+        sources = edges.sources[int(edges.starts[first]) : int(edges.starts[last])]
+        yield torch.stack([sources.long(), edges.targets(first, last)])
+        graph.release()
 
 
 def _read(

@@ -273,7 +273,7 @@ class CredalCoverage(OnModel):
 
     def _forget(self, described: tuple[str, Array] | None = None) -> None:
         """Nothing is known of graphs other than the fitted one; of that perhaps its descriptions."""
-        self._anew: tuple[tuple[str, bytes | None, bool], Coverage] | None = None
+        self._anew: tuple[tuple[str, str, bool], Coverage] | None = None
         self._described = described
         self._doubted: tuple[str, Array] | None = None
 
@@ -307,8 +307,7 @@ class CredalCoverage(OnModel):
         """Coverage of the nodes of a graph: as found in ``fit``, estimated anew, or by the models of ``fit``."""
         if graph.content == self.train_.content:
             return self.coverage_
-        ids = None if graph.node_ids is None else graph.node_ids.tobytes()
-        key = graph.content, ids, self.reestimate  # the ids tell which nodes are training nodes
+        key = graph.content, graph.ids_digest, self.reestimate  # the ids tell which nodes are training nodes
         known = self._anew
         if known is not None and known[0] == key:
             return known[1]
