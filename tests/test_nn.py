@@ -156,7 +156,7 @@ def test_sparse_matrix_from_torch() -> None:
 @pytest.mark.parametrize("starts", [[0, 300, 1, 4], [0, 2, -1, 4], [3, 1, 2, 4], [-2, 1, 2, 4]])
 def test_rows_of_a_damaged_matrix_are_refused_before_memory_is_read(starts: list[int]) -> None:
     matrix = SparseMatrix(torch.tensor(starts), torch.zeros(4, dtype=torch.long), torch.ones(4), (3, 5))
-    with pytest.raises(ValueError, match="outside of the matrix: the graph is damaged"):
+    with pytest.raises(ValueError, match="the graph is damaged: rows begin or end outside of the matrix"):
         matrix.rows(torch.arange(3))
 
 
@@ -164,7 +164,7 @@ def test_columns_of_a_damaged_matrix_are_refused_before_anything_is_written() ->
     for wrong in (5, -1, 2**40):
         matrix = SparseMatrix(torch.tensor([0, 2, 3]), torch.tensor([0, wrong, 4]), torch.ones(3), (2, 5))
         assert matrix.rows(torch.tensor([1])).nnz == 1
-        with pytest.raises(ValueError, match="an entry lies outside of the matrix: the graph is damaged"):
+        with pytest.raises(ValueError, match="the graph is damaged: an entry lies outside of the matrix"):
             matrix.rows(torch.arange(2), once=True)
 
 

@@ -186,13 +186,13 @@ def user_errors(hint: str = AGAIN) -> Iterator[None]:
     from ..bench.vanished import FolderVanished
     from ..graphs import GraphError
     from ..methods import MethodError
-    from ..nn import TrainingError
+    from ..nn import DamagedGraph, TrainingError
 
     try:
         yield
     except SettingError as error:
         raise UserError(f"--set {error}") from None
-    except (GraphError, MethodError, TrainingError, RecordError, EngineError) as error:
+    except (GraphError, MethodError, DamagedGraph, TrainingError, RecordError, EngineError) as error:
         raise UserError(str(error)) from None
     except FolderVanished as error:
         raise WorkLost(str(error)) from None

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..graphs import Graph, GraphError, node_numbers
+from ..nn import DamagedGraph
 from .calibration import Calibration, CalibrationNodes
 from .diagnostics import sample
 from .feature_range import InputWarning
@@ -123,7 +124,7 @@ def explained() -> Iterator[None]:
     try:
         with torch.no_grad():
             yield
-    except MethodError:
+    except (MethodError, GraphError, DamagedGraph):
         raise
     except ValueError as error:  # it names the node
         raise MethodError(f"{error}: {NOT_FINITE}") from error

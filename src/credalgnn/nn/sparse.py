@@ -20,7 +20,7 @@ class DamagedGraph(ValueError):
     """Numbers of a graph point to what is not there: its file has changed since it was written."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what}: the graph is damaged; credalgnn check says where")
+        super().__init__(f"the graph is damaged: {what}; credalgnn check --repair GRAPH, then pack it again")
 
 
 class SparseMatrix:
