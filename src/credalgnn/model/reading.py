@@ -22,6 +22,7 @@ from ..graphs import (
     read_source,
     read_tables,
 )
+from ..graphs.packed import PackedGraph
 
 
 class Loaded(NamedTuple):
@@ -130,7 +131,8 @@ def to_learn(data: Any, edges: Any, reader: TableReader) -> Loaded:
     if isinstance(data, Graph):
         if edges is not None:
             raise GraphError("a Graph has its edges: leave out edges=")
-        return Loaded(data, torch.arange(data.num_nodes), {}, None)
+        parts = data.parts if isinstance(data, PackedGraph) else {}
+        return Loaded(data, torch.arange(data.num_nodes), parts, None)
     if edges is not None:
         return reader.learn(data, edges)
     source = _whole(data)
