@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import resource
 import shutil
@@ -22,7 +23,9 @@ import torch
 from credalgnn._files import Lock
 from credalgnn.cli import main
 from credalgnn.graphs import Graph, GraphError, GraphWarning, pack, read_tables
+from credalgnn.graphs.packed import PackedGraph
 from credalgnn.graphs.tables import Columns
+from credalgnn.model import fit
 
 NODES, EDGES = 200, 1500
 
@@ -121,6 +124,49 @@ def test_lists_of_numbers_are_features(fixed: bool, dtype: str, tmp_path: Path) 
     assert packed.features.dtype == getattr(torch, dtype)
     assert torch.equal(packed.rows(slice(None)), torch.from_numpy(matrix).to(packed.features.dtype).float())
     assert packed.feature_names == tuple(f"emb[{k}]" for k in range(5))
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_a_split_is_kept_with_the_graph(ending: str, tmp_path: Path) -> None:
+    """The parts that tables give which are read at once; and a model keeps to them."""
+    nodes, edges = tables("text")
+    words = np.array(["train", "Valid", " val ", "cal", "TEST", ""])[np.random.default_rng(5).integers(0, 6, NODES)]
+    nodes = nodes.append_column("part", pa.array(words))
+    write_shards(tmp_path, ending, nodes=nodes, edges=edges)
+    arguments = (tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg")
+    with pytest.raises(KeyboardInterrupt):
+        pack(*arguments, split="part", progress=stopping(("nodes", 2)))
+    nodes_in, edges_in, out = map(str, arguments)
+    assert main(["pack", nodes_in, edges_in, "--out", out, "--split", "part"]) == 0
+    read = read_tables(tmp_path / f"nodes.{ending}", tmp_path / f"edges.{ending}", Columns(), split="part")
+    packed = Graph.open(arguments[2], verify=True)
+    assert isinstance(packed, PackedGraph)
+    assert packed.feature_names == ("size", "age", "odd")
+    wanted = {part: rows.tolist() for part, rows in read.parts.items()}
+    for graph in (packed, packed.replace(labels=packed.labels), pickle.loads(pickle.dumps(packed))):
+        assert {part: rows.tolist() for part, rows in graph.parts.items()} == wanted
+    for data in (packed, arguments[2]):
+        model = fit(data, settings={"epochs": 2}, progress=False)
+        for part in ("train", "val", "calibration"):
+            labelled = [node for node in wanted[part] if packed.labels[node] >= 0]
+            assert model.parts[part].numbers_in(packed).tolist() == labelled
+
+
+def test_a_split_is_optional_and_checked(tmp_path: Path) -> None:
+    nodes, edges = tables("in order")
+    nodes = nodes.append_column("part", pa.array(["train"] * (NODES - 1) + ["tset"]))
+    write_shards(tmp_path, "csv", nodes=nodes, edges=edges)
+    arguments = (tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg")
+    with pytest.raises(GraphError, match=r"part-2.csv, column part: row 99 is 'tset'; train, val, calibration, test"):
+        pack(*arguments, split="part")
+    with pytest.raises(GraphError, match=r"no column 'fold'.*: split=\.\.\. \(--split\)$"):
+        pack(*arguments, split="fold")
+    with pytest.raises(GraphError, match="cannot be a feature, it is the id, the label or the split"):
+        pack(*arguments, split="part", features=["part"])
+    pack(*arguments, features=["size"])
+    packed = Graph.open(arguments[2])
+    assert isinstance(packed, PackedGraph)
+    assert packed.parts == {}
 
 
 def sparse_tables(first: float = 0.05) -> tuple[pa.Table, pa.Table]:

@@ -40,6 +40,8 @@ def add_commands(commands: Any) -> None:
     pack.add_argument("--source", default="source", metavar="COLUMN", help="where edges come from (default: source)")
     pack.add_argument("--target", default="target", metavar="COLUMN", help="where they go to (default: target)")
     pack.add_argument("--weight", metavar="COLUMN", help="their weights (default: weight, if there is one)")
+    pack.add_argument("--split", metavar="COLUMN",
+                      help="of nodes, that says train, val, calibration or test, for credalgnn fit")  # fmt: skip
     pack.add_argument("--delimiter", metavar="CHAR", help="of text files (default: found in the header)")
     pack.add_argument("--undirected", action="store_true", help="take each edge both ways, once each")
     pack.add_argument("--dtype", choices=("float32", "float16"), default="float32",
@@ -91,6 +93,7 @@ def _pack(args: argparse.Namespace) -> None:
                 source=args.source,
                 target=args.target,
                 weight=args.weight,
+                split=args.split,
                 delimiter=args.delimiter,
                 undirected=args.undirected,
                 dtype=args.dtype,

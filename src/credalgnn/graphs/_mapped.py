@@ -21,7 +21,7 @@ from .._reading import Unreadable, open_file
 
 HEADER = 128  # bytes before the numbers, whatever they are, so that what is written last can say how many there are
 BLOCK = 8 << 20  # bytes that are hashed at a time
-KINDS = re.compile(r"<i[248]|<f[24]|<U[1-9][0-9]{0,2}")
+KINDS = re.compile(r"\|i1|<i[248]|<f[24]|<U[1-9][0-9]{0,2}")
 # Pages that are never written to need no promise of memory, without which a large file could not be opened.
 NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from ._edge_kernels import hash_texts
 from ._mapped import Pieces, Writer
 from ._pack_features import FeatureWriter, finish_features
+from ._packed_files import PARTS
 from ._shards import Batch, Shard, batches, column_types
-from ._table_columns import NO_LABEL, ids_of, is_number, labels_of, numbers_of
+from ._table_columns import NO_LABEL, ids_of, is_number, labels_of, numbers_of, parts_of
 from ._table_files import plain, pyarrow_modules
 from ._table_ids import text_buffers
 from .errors import GraphError
@@ -30,15 +31,22 @@ class Wanted(NamedTuple):
 
     Args:
         columns: Which columns are what.
+        split: The column with the part of a split of each node, if there is one.
         delimiter: What stands between the fields of text files; None: found in each header.
         dtype: What features are kept as.
         rows: How many rows are read at a time.
     """
 
     columns: Columns
+    split: str | None
     delimiter: str | None
     dtype: str
     rows: int
+
+    @property
+    def text(self) -> list[str]:
+        """The columns of nodes that are no features; in text files they are read as text."""
+        return [name for name in (self.columns.id, self.columns.label, self.split) if name is not None]
 
 
 class NodeState:
@@ -87,6 +95,9 @@ class NodeWriter:
         self._folder, self._work, self._wanted, self.state, self._numbers = folder, work, wanted, state, numbers
         self._keys = Writer(work / state.keys, np.int64, None, state.rows)
         self._codes = Writer(work / "codes.npy", np.int32, None, state.rows)
+        self._split: Writer | None = None
+        if wanted.split is not None:
+            self._split = Writer(folder / "split.npy", np.int8, None, state.rows)
         self._matrix: FeatureWriter | None = None
         if state.rows:
             self._matrix = FeatureWriter(folder, work, wanted.dtype, state.width, state.rows, state.stored)
@@ -110,6 +121,7 @@ class NodeWriter:
             if batch.table.num_rows:
                 self._ids(batch, shard)
                 self._labels(batch, shard)
+                self._parts(batch, shard)
                 self._features(batch, shard)
                 self.state.rows += batch.table.num_rows
         if self._matrix is not None:
@@ -123,10 +135,9 @@ class NodeWriter:
     def _types(self, shard: Shard) -> dict[str, Any]:
         """The columns of a shard that are read, and as what; the features of all shards are the same ones."""
         pa, _ = pyarrow_modules()
-        columns, text = self._wanted.columns, [self._wanted.columns.id]
-        text += [columns.label] if columns.label else []
+        columns, text = self._wanted.columns, self._wanted.text
         found = column_types(shard, text, self._wanted.delimiter)
-        for name, option in ((columns.id, "id"), (columns.label, "label")):
+        for name, option in ((columns.id, "id"), (columns.label, "label"), (self._wanted.split, "split")):
             if name is not None and name not in found:
                 none = ", or say that there are no labels: label=None (--no-labels)" if option == "label" else ""
                 raise GraphError(
@@ -136,7 +147,9 @@ class NodeWriter:
         chosen = columns.features or [name for name in found if name not in text and not INDEX.fullmatch(name)]
         for name in chosen:
             if name in text:
-                raise GraphError(f"{shard.path}: column {name} cannot be a feature, it is the id or the label")
+                raise GraphError(
+                    f"{shard.path}: column {name} cannot be a feature, it is the id, the label or the split"
+                )
             if name not in found:
                 raise GraphError(f"{shard.path}: there is no column {name!r}, which is a feature; add it")
             if not (is_number(found[name]) or is_list(found[name])):
@@ -163,7 +176,7 @@ class NodeWriter:
             raise GraphError(f"{place} holds {array.type}, other shards {others}; write ids as one type")
         if numbers is None and not self.state.text:
             self._to_text()
-        if self.state.text:
+        if numbers is None or self.state.text:
             self._add_texts(array, place, batch.first)
             return
         self.state.text, first = False, self.state.rows
@@ -221,6 +234,15 @@ class NodeWriter:
         codes = pc.fill_null(entries.indices, len(table)).to_numpy(zero_copy_only=False)
         self._codes.add(np.array([*table, -1], np.int32)[codes])
 
+    def _parts(self, batch: Batch, shard: Shard) -> None:
+        if self._split is None:
+            return
+        column = batch.table[self._wanted.split]
+        numbers = np.full(len(column), -1, np.int8)
+        for part, rows in parts_of(column, f"{shard.path}, column {self._wanted.split}", batch.first).items():
+            numbers[rows] = PARTS.index(part)
+        self._split.add(numbers)
+
     @staticmethod
     def _class(value: Any, known: dict[str, int]) -> int:
         """The number of a label as it is written, new if need be."""
@@ -270,7 +292,7 @@ class NodeWriter:
             file.abandon()
 
     def _files(self) -> list[Writer]:
-        files = [self._keys, self._codes, self._texts, self._lengths]
+        files = [self._keys, self._codes, self._texts, self._lengths, *([self._split] if self._split else [])]
         return files if self._matrix is None else [*files, *self._matrix.files]
 
 

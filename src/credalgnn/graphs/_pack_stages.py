@@ -46,6 +46,7 @@ class Packer:
         edges: That of edges.
         out: The folder to make.
         columns: Which columns are what.
+        split: That with the part of a split of each node.
         delimiter: Of text files.
         undirected: Whether edges go both ways.
         dtype: What features are kept as.
@@ -59,6 +60,7 @@ class Packer:
         edges: Path,
         out: Path,
         columns: Columns,
+        split: str | None,
         delimiter: str | None,
         undirected: bool,
         dtype: str,
@@ -69,10 +71,10 @@ class Packer:
         check_place(out)
         self._out, self._undirected, self._memory, self._progress = out, undirected, memory, progress
         self._node_shards, self._edge_shards = find_shards(nodes, "nodes"), find_shards(edges, "edges")
-        self._wanted = Wanted(columns, delimiter, dtype, 4096)
+        self._wanted = Wanted(columns, split, delimiter, dtype, 4096)
         self._part = out.with_name(out.name + ".part")
         self._folder, self._work = self._part / "graph", self._part / "work"
-        self._request = self._hash(columns, delimiter, dtype)
+        self._request = self._hash(columns, split, delimiter, dtype)
         self._seconds: dict[str, float] = {}
 
     def _hash(self, *options: Any) -> str:
@@ -182,10 +184,8 @@ class Packer:
 
     def _row_width(self) -> int:
         """How many values the first node has: those of its lists are counted."""
-        columns = self._wanted.columns
-        text = [columns.id, *([columns.label] if columns.label else [])]
         for shard in self._node_shards:
-            types = column_types(shard, text, self._wanted.delimiter)
+            types = column_types(shard, self._wanted.text, self._wanted.delimiter)
             lists = {name: kind for name, kind in types.items() if is_list(kind)}
             if not lists:
                 return len(types)

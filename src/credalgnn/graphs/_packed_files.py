@@ -36,7 +36,9 @@ ARRAYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "feature_columns": (("<i4", "<i8"), ("stored",)),
     "feature_values": (("<f2", "<f4"), ("stored",)),
     "node_ids": (("<i8", "<U"), ("nodes",)),
+    "split": (("|i1",), ("nodes",)),
 }
+PARTS = ("train", "val", "calibration", "test")  # of a split, by their numbers; -1 for none
 SPARSE = ("feature_starts", "feature_columns", "feature_values")
 CONTENT = ("features", *SPARSE, "starts", "sources", "weights")  # what the hash of features and edges is made of
 PIECE = 32 << 20  # bytes that are looked at at a time
@@ -109,7 +111,7 @@ def read_entries(head: dict[str, Any], path: Path) -> dict[str, Entry]:
     listed = head["arrays"]
     kind = ("features",) if "features" in listed else SPARSE
     wanted = {"labels", "starts", "sources", *kind}
-    if not wanted <= set(listed) <= wanted | {"weights", "node_ids"}:
+    if not wanted <= set(listed) <= wanted | {"weights", "node_ids", "split"}:
         raise GraphError(f"{path}: {HEADER} names other arrays than those of a graph; {REMEDY}")
     stored = listed.get("feature_values")
     sizes = {"nodes": head["nodes"], "edges": head["edges"], "features": head["features"], "starts": head["nodes"] + 1,
@@ -202,6 +204,8 @@ def _reason(name: str, piece: NDArray[Any], head: Mapping[str, Any]) -> str:
         return "a number that is not finite"
     if name.endswith("starts") and (np.diff(piece) < 0).any():
         return "it goes backwards"
+    if name == "split" and not -1 <= piece.min() <= piece.max() < len(PARTS):
+        return "a part that does not exist"
     if name == "sources" and not 0 <= piece.min() <= piece.max() < head["nodes"]:
         return "an edge comes from a node that does not exist"
     if name == "feature_columns" and not 0 <= piece.min() <= piece.max() < head["features"]:

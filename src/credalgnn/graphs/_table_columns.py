@@ -150,12 +150,13 @@ def _spelled(name: str, known: set[str]) -> str | None:
     return name.lower() if name.lower() in known and name.lower() in ("true", "false") else name
 
 
-def parts_of(column: Any, name: str) -> dict[str, NDArray[np.int64]]:
+def parts_of(column: Any, name: str, first: int = 0) -> dict[str, NDArray[np.int64]]:
     """The rows of each part of a split that a column names; parts without a row are not there.
 
     Args:
         column: Text: one of ``PARTS``, whatever its case, or empty for rows that are in no part.
         name: What it is called in messages.
+        first: The number of its first row in messages.
     """
     pa, pc = pyarrow_modules()
     array = plain(column)
@@ -164,9 +165,8 @@ def parts_of(column: Any, name: str) -> dict[str, NDArray[np.int64]]:
     unknown = pc.and_(pc.is_null(codes), pc.not_equal(pc.fill_null(words, ""), ""))
     if pc.any(unknown).as_py():
         row = int(pc.index(unknown, True).as_py())
-        raise GraphError(
-            f"{name}: row {row} is {array[row].as_py()!r:.60}; train, val, calibration, test or nothing is wanted"
-        )
+        given = f"row {first + row} is {array[row].as_py()!r:.60}"
+        raise GraphError(f"{name}: {given}; train, val, calibration, test or nothing is wanted")
     role = np.array([*PARTS.values(), ""])[pc.fill_null(codes, len(PARTS)).to_numpy(zero_copy_only=False)]
     rows = {part: np.flatnonzero(role == part) for part in dict.fromkeys(PARTS.values())}
     return {part: at for part, at in rows.items() if len(at)}

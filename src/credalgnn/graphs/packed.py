@@ -24,7 +24,7 @@ from ._checks import (
     node_numbers,
 )
 from ._mapped import Map
-from ._packed_files import SPARSE, changed, check_array, hash_of, open_array, read_entries, read_header
+from ._packed_files import PARTS, SPARSE, changed, check_array, hash_of, open_array, read_entries, read_header
 from ._rows import rows
 from .errors import GraphError
 from .graph import Graph
@@ -41,11 +41,20 @@ class PackedGraph(Graph):
     _path: Path
     _maps: tuple[Map, ...]
     _ids_digest: str
+    _split: NDArray[np.int8] | None
 
     @property
     def path(self) -> Path:
         """The folder, so that others can open it, too."""
         return self._path
+
+    @property
+    def parts(self) -> dict[str, Tensor]:
+        """Numbers of nodes of the parts of its split, some of ``train``, ``val``, ``calibration`` and ``test``."""
+        if self._split is None:
+            return {}
+        numbers = {part: torch.from_numpy(np.flatnonzero(self._split == at)) for at, part in enumerate(PARTS)}
+        return {part: nodes for part, nodes in numbers.items() if len(nodes)}
 
     @property
     def edge_index(self) -> Tensor:
@@ -134,9 +143,10 @@ class PackedGraph(Graph):
         return self._with(derived={"in edges": bare, "content": hash_of(np.array([f"{self.content} unweighted"]))})
 
     def _with(self, **values: Any) -> PackedGraph:
-        names = ("features", "labels", "node_ids", "class_names", "feature_names", "derived", "_path", "_maps")
+        names = ("features", "labels", "node_ids", "class_names", "feature_names", "derived")
+        own = ("_path", "_maps", "_ids_digest", "_split")
         new = object.__new__(PackedGraph)
-        new._set(**({name: getattr(self, name) for name in (*names, "_ids_digest")} | values))
+        new._set(**({name: getattr(self, name) for name in (*names, *own)} | values))
         return new
 
     def subgraph(self, nodes: Any) -> Graph:
@@ -318,6 +328,7 @@ def open_graph(path: Path, verify: bool = False) -> PackedGraph:
         _path=path.absolute(),
         _maps=tuple(maps.values()),
         _ids_digest=entries["node_ids"].digest if "node_ids" in entries else "",
+        _split=arrays.get("split"),
     )
     return graph
 

@@ -131,6 +131,7 @@ def pack(
     source: str = "source",
     target: str = "target",
     weight: str | None = None,
+    split: str | None = None,
     delimiter: str | None = None,
     undirected: bool = False,
     dtype: str = "float32",
@@ -152,6 +153,8 @@ def pack(
         source: See ``Graph.from_tables``.
         target: See ``Graph.from_tables``.
         weight: See ``Graph.from_tables``.
+        split: The column of nodes that says train, val, calibration or test; empty: in no part. It is kept with the
+            graph, and ``fit`` keeps to it.
         delimiter: See ``Graph.from_tables``.
         undirected: Edges have no direction: each is taken both ways, and once each way, however often it stands there.
         dtype: What features are kept as, ``float32`` or ``float16``.
@@ -167,7 +170,7 @@ def pack(
     except ValueError as error:
         raise GraphError(f"memory: {error}") from None
     columns = Columns(id, label, None if features is None else tuple(features), source, target, weight)
-    packer = Packer(Path(nodes), Path(edges), path, columns, delimiter, undirected, dtype, budget, progress)
+    packer = Packer(Path(nodes), Path(edges), path, columns, split, delimiter, undirected, dtype, budget, progress)
     try:
         seconds = packer.run()
     except OSError as error:

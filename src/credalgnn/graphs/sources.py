@@ -12,14 +12,14 @@ from torch import Tensor
 
 from .._reading import Unreadable, check_regular, read_tensors
 from ._checks import check_mask
-from ._packed_files import is_packed
+from ._packed_files import PARTS, is_packed
 from ._table_files import find_tables
 from .convert import flat
 from .errors import GraphError, warn
 from .graph import Graph
+from .packed import open_graph
 
 TENSORS = ("x", "edge_index", "y", "edge_weight")
-PARTS = ("train", "val", "calibration", "test")
 REMEDY = "save plain tensors: torch.save(data.to_dict(), path)"
 
 
@@ -59,7 +59,8 @@ def read_source(path: str | os.PathLike[str]) -> TablePaths | GraphParts:
     """
     place = Path(path)
     if is_packed(place):
-        return GraphParts(Graph.open(place), {})
+        packed = open_graph(place)
+        return GraphParts(packed, packed.parts)
     if place.is_dir():
         return TablePaths(*find_tables(place))
     if not place.exists():

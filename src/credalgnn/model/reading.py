@@ -22,6 +22,7 @@ from ..graphs import (
     read_source,
     read_tables,
 )
+from ..graphs.packed import PackedGraph
 from ..methods import InputWarning
 from ..methods.warn import warn_caller
 
@@ -150,7 +151,8 @@ def to_learn(data: Any, edges: Any, reader: TableReader) -> Loaded:
         if edges is not None:
             raise GraphError("a Graph has its edges: leave out edges=")
         reader.check_whole("what is given")
-        return Loaded(data, torch.arange(data.num_nodes), {}, None)
+        parts = data.parts if isinstance(data, PackedGraph) else {}
+        return Loaded(data, torch.arange(data.num_nodes), parts, None)
     if edges is not None:
         return reader.learn(data, edges)
     source = _whole(data)
