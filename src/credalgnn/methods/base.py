@@ -206,8 +206,9 @@ class Method(Declarations, ABC):
     ) -> Iterator[Prediction]:
         """As ``predict``, some nodes at a time: what is computed for the whole graph is computed once.
 
-        The pieces together are what ``predict`` gives, in the order of the nodes. What is refused is refused before
-        the first piece, and warned of once; whether credal sets say anything is judged by some nodes, as in ``fit``.
+        The pieces together are what ``predict`` gives, to rounding, in the order of the nodes. What is refused is
+        refused before the first piece, and warned of once; whether credal sets say anything is judged by some nodes, as
+        in ``fit``.
 
         Args:
             graph: See ``predict``.
@@ -379,7 +380,10 @@ class Method(Declarations, ABC):
         """Predict ``nodes`` (their numbers) of a graph, which has the features of training."""
 
     def _predictor(self, graph: Graph) -> Predictor:
-        """Predicts nodes of a graph, some at a time; what has to be computed for all of it is computed here, once."""
+        """Predicts nodes of a graph, some at a time; what has to be computed for all of it is computed here, once.
+
+        A method that computes nothing for the whole graph needs ``_predict`` alone.
+        """
         return partial(self._predict, graph)
 
     def _predict_held_out(self, graph: Graph, nodes: Tensor) -> Prediction:

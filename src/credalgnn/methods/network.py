@@ -362,7 +362,7 @@ class Network(Method):
         """Logits ``[N, C]`` that post-hoc methods can score."""
 
     def _prediction(self, nodes: Tensor, output: Output) -> Prediction:
-        """The prediction of nodes, of the head's output at them; what the whole graph costs is not asked for again."""
+        """What the head's output at nodes predicts of them: by default the headline score and probabilities."""
         headline = self.score_names[0]
         own = {headline: self._headline(output)}
         return Prediction(nodes, own, headline, self.class_names, self._probabilities(output))
