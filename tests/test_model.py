@@ -761,7 +761,7 @@ def test_a_packed_graph_is_watched_and_reported_within_memory_or_not_at_all(
     assert small.median_p == pytest.approx(whole.median_p, abs=1e-3)
     with pytest.raises(MethodError, match="this is batch 1 again"):
         watch(model, folder, packed, memory="100MiB")
-    monkeypatch.setattr("credalgnn.methods.base.available_memory", lambda: 100 << 20)
+    monkeypatch.setattr("credalgnn.methods.large.available_memory", lambda: 100 << 20)
     with pytest.raises(MethodError, match=r"300 nodes as a whole.*does not fit in memory: credalgnn predict"):
         report(load_model(folder), tmp_path / "page", packed)
     assert not (tmp_path / "page").exists()

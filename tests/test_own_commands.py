@@ -155,6 +155,9 @@ def test_a_model_of_a_graph_is_not_told_to_read_tables(typed: Typed, here: Path)
     code, out, err = typed("evaluate other --graph nameless.npz")
     assert code == 0
     assert err.startswith("! Which nodes the model has learnt from cannot be told")
+    code, out, err = typed("watch other --graph nameless.npz")
+    assert code in (0, 3)
+    assert err.startswith("! Which nodes the model has learnt from cannot be told")
     code, out, _ = typed("predict other --graph fitted.npz --out p.csv")
     assert "not the graph" not in out
     assert "of which the model was fitted with" in out

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor
 
+from .._memory import available_memory
 from ..graphs import Graph, GraphError, node_numbers
 from ..nn import DamagedGraph
 from .calibration import Calibration, CalibrationNodes
@@ -19,6 +20,7 @@ from .feature_range import InputWarning
 from .given import Given
 from .jobs import Cluster
 from .known_nodes import KnownNodes, numbers_of
+from .large import answer_bytes, refusal
 from .prediction import MethodError, Prediction
 from .warn import warn_caller
 
@@ -93,6 +95,28 @@ def chosen_nodes(graph: Graph, nodes: Tensor | None, ids: Sequence[Any] | None) 
         return torch.arange(graph.num_nodes) if nodes is None else node_numbers(nodes, "nodes", graph.num_nodes)
     except GraphError as error:
         raise MethodError(str(error)) from None
+
+
+def chosen_at_once(method: Method, graph: Graph, nodes: Tensor | None, ids: Sequence[Any] | None) -> Tensor:
+    """``chosen_nodes``, unless memory has no room for what is predicted of them all.
+
+    Args:
+        method: Which predicts.
+        graph: Their graph.
+        nodes: A mask or node numbers; None: all nodes.
+        ids: Instead of ``nodes``, what the nodes are called.
+    """
+    chosen = chosen_nodes(graph, nodes, ids)
+    width = 1 if method.is_baseline else len(method.class_names)  # baselines predict no classes
+    needed = answer_bytes(len(chosen), width)
+    allowed = available_memory() if method._memory is None else method._memory
+    if needed > allowed:
+        taken = refusal(needed, allowed)
+        raise MethodError(
+            f"{method.name}: a prediction of {len(chosen):,} nodes at once {taken}: predict_pieces() gives them piece "
+            "by piece, and nodes= some of them"
+        )
+    return chosen
 
 
 def predictor_of(method: Method, graph: Graph) -> Predictor:

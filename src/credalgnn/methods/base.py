@@ -22,7 +22,7 @@ from .answers import (
     Predictor,
     calibration_in,
     calibration_nodes,
-    chosen_nodes,
+    chosen_at_once,
     completed,
     explained,
     finite,
@@ -39,7 +39,7 @@ from .diagnostics import CredalWarning, complaint_about, sample
 from .feature_range import FeatureRange
 from .given import Given, Protocol, given_of
 from .jobs import Cluster
-from .large import answer_bytes, fits, held_bytes, refusal
+from .large import fits, held_bytes
 from .prediction import MethodError, Prediction
 from .warn import warn_caller
 
@@ -180,13 +180,7 @@ class Method(Declarations, ABC):
             memory: How much memory may be used, from now on; None: as much as ``fit`` was told.
         """
         graph = self._graph(graph, memory)
-        chosen = chosen_nodes(graph, nodes, ids)
-        width = 1 if self.is_baseline else len(self.class_names)  # baselines predict no classes
-        if (needed := answer_bytes(len(chosen), width)) > self._budget:
-            raise MethodError(
-                f"{self.name}: a prediction of {len(chosen):,} nodes at once {refusal(needed, self._budget)}: "
-                "predict_pieces() gives them piece by piece, and nodes= some of them"
-            )
+        chosen = chosen_at_once(self, graph, nodes, ids)
         with explained():
             prediction = finite(predictor_of(self, graph)(chosen))
         if graph is not self._examined:
@@ -284,12 +278,8 @@ class Method(Declarations, ABC):
         given = getattr(self, self.components.parameter) if self.components else None
         return [given] if isinstance(given, Method) else given or []
 
-    @property
-    def _budget(self) -> int:
-        return available_memory() if self._memory is None else self._memory
-
     def _check_room(self, graph: Graph) -> None:
-        if held_bytes(graph) > self._budget:
+        if held_bytes(graph) > (available_memory() if self._memory is None else self._memory):
             self.check_pieces()
 
     def has_room(self, graph: Graph, memory: str | int | None = None) -> bool:
@@ -299,7 +289,7 @@ class Method(Declarations, ABC):
             graph: What is to be predicted.
             memory: See ``predict``.
         """
-        return fits(graph, len(self.class_names), self._budget if memory is None else budget_of(memory))
+        return fits(graph, len(self.class_names), self._memory if memory is None else budget_of(memory))
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -69,10 +69,8 @@ class KNN(PostHoc):
     def notes(self) -> tuple[str, ...]:
         if self.recall is None:
             return super().notes
-        return (
-            *super().notes,
-            f"Neighbours are approximate: about {100 * self.recall:.0f} % of the true ones are found.",
-        )
+        found = f"about {100 * self.recall:.0f} % of the true ones are found"
+        return *super().notes, f"Neighbours are approximate: {found}."
 
     def _fit(self, given: Given) -> None:
         if self.k > len(given.view.train):

@@ -22,8 +22,9 @@ from .._files import Lock, write
 from .._reading import parse_json, parse_tensors, read_bytes, texts_about
 from ..conformal import ExchangeabilityTest, p_values
 from ..graphs import Graph
-from ..methods import Method, MethodError
-from .model import Model
+from ..methods import InputWarning, Method, MethodError
+from ..methods.warn import warn_caller
+from .model import NOT_TOLD, Model
 from .picture import svg_of
 
 STATE, PICTURE, LOCK = "watch.safetensors", "watch.svg", ".watch"
@@ -92,7 +93,7 @@ def watch(
 
     If the nodes that come are exchangeable with the calibration nodes, the probability that there is ever an alarm is
     at most ``false_alarms``, however many batches come. Every node belongs into one batch; nodes that the model was
-    fitted with, as far as ids tell, are left out.
+    fitted with are left out, and where neither ids nor the graph tell which these are, that is warned of.
 
     Args:
         model: The model.
@@ -111,6 +112,8 @@ def watch(
     with _alone(folder):
         test, history = _read(folder, calibration.fitted.scores, false_alarms, reset)
         loaded = model.read(data, edges, context)
+        if not model.can_tell(loaded.graph):
+            warn_caller(NOT_TOLD, InputWarning)
         nodes = loaded.nodes[~model.seen(loaded.graph)[loaded.nodes]]
         if not len(nodes):
             raise MethodError("the model was fitted with all nodes of this batch: give nodes that came later")
