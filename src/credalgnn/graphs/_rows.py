@@ -31,10 +31,9 @@ def rows(matrix: Tensor, nodes: Tensor | slice) -> Tensor:
         counts, places = row_places(starts, nodes, len(values))
         own = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).to(starts.dtype)
         columns, values = columns[places], values[places]
-    low, high = columns.aminmax() if len(columns) else (0, 0)
-    if bool((own.diff() < 0).any()) or not 0 <= int(low) <= int(high) < matrix.shape[1]:
-        raise damaged("features are not where they should be or in none of its columns")
     shape = (len(own) - 1, matrix.shape[1])
+    if bool((own.diff() < 0).any()) or (len(columns) and not 0 <= columns.min() <= columns.max() < shape[1]):
+        raise damaged("features are not where they should be, or of no column")
     return torch.sparse_csr_tensor(own, columns, values.float(), shape, check_invariants=False)
 
 
