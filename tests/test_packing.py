@@ -487,20 +487,23 @@ def test_a_full_disk_where_ids_become_text_loses_nothing(most: int, tmp_path: Pa
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone"])
-def test_what_was_kept_and_is_damaged_is_made_anew(damage: str, tmp_path: Path) -> None:
+def test_what_was_kept_and_is_damaged_is_made_anew(
+    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("credalgnn.graphs._pack_edges.EDGE_BYTES", 1 << 18)  # several buckets
     nodes, edges = tables("text")
     write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
     arguments = (tmp_path / "nodes", tmp_path / "edges")
-    pack(*arguments, tmp_path / "whole.cg")
-    for place in (("nodes", 2), ("edges", 2), ("numbers", 1)):
+    pack(*arguments, tmp_path / "whole.cg", memory="64MiB")
+    for place in (("nodes", 2), ("edges", 2), ("numbers", 1), ("sort", 2)):
         with pytest.raises(KeyboardInterrupt):
-            pack(*arguments, tmp_path / "graph.cg", progress=stopping(place))
-        for kept in sorted((tmp_path / "graph.cg.part" / "work").glob("*.npy")):
+            pack(*arguments, tmp_path / "graph.cg", memory="64MiB", progress=stopping(place))
+        for kept in sorted((tmp_path / "graph.cg.part" / "work").iterdir()):
             if damage == "gone":
                 kept.unlink()
             else:
                 os.truncate(kept, 50)
-        pack(*arguments, tmp_path / "graph.cg")
+        pack(*arguments, tmp_path / "graph.cg", memory="64MiB")
         assert content(tmp_path / "graph.cg") == content(tmp_path / "whole.cg")
         shutil.rmtree(tmp_path / "graph.cg")
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._memory import in_units
+from .._reading import Unreadable
 from ._edge_kernels import by_target, fill_table, hash_texts, look_up
 from ._mapped import Pieces, Writer
 from ._pack_nodes import NodeState, Wanted, as_numbers, place_of
@@ -257,8 +258,8 @@ def _value(number: int, column: str, shards: Sequence[Shard], edges: EdgeState, 
 
 def write_buckets(
     work: Path, nodes: NodeState, edges: EdgeState, undirected: bool, memory: int, tell: Tell
-) -> list[int]:
-    """Put edges into files by ranges of their targets; returns where the ranges begin, and where the last one ends.
+) -> tuple[list[int], list[int]]:
+    """Put edges into files by ranges of their targets; returns the bounds of the ranges, and how many edges each has.
 
     Args:
         work: The folder of the numbers and of the buckets.
@@ -308,7 +309,7 @@ def write_buckets(
         for file in files:  # who goes on after a crash of the machine relies on them
             file.flush()
             os.fsync(file.fileno())
-    return bounds
+    return bounds, sizes
 
 
 def record_type(nodes: NodeState, edges: EdgeState) -> np.dtype[Any]:
@@ -323,12 +324,13 @@ def record_type(nodes: NodeState, edges: EdgeState) -> np.dtype[Any]:
 
 
 def sort_bucket(
-    path: Path, first: int, last: int, kind: np.dtype[Any], nodes: int, undirected: bool
+    path: Path, size: int, first: int, last: int, kind: np.dtype[Any], nodes: int, undirected: bool
 ) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float32] | None]:
     """The edges of a bucket by their target: how many each node has, their sources, and their weights.
 
     Args:
         path: The file.
+        size: How many edges it has.
         first: The first node of its range.
         last: The node behind the last one.
         kind: How edges are kept in it.
@@ -336,6 +338,8 @@ def sort_bucket(
         undirected: Keep the first of edges that repeat each other.
     """
     records = np.fromfile(path, kind)
+    if len(records) != size:
+        raise Unreadable("it is shorter than it was")
     if undirected:
         code = (records["target"].astype(np.int64) - first) * nodes + records["source"]
         _, kept = np.unique(code, return_index=True)

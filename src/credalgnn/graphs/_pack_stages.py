@@ -226,13 +226,13 @@ class Packer:
     def _buckets(self, journal: dict[str, Any]) -> None:
         nodes, edges = NodeState(journal["nodes"]["state"]), EdgeState(journal["edges"]["state"])
         tell = self._tell("buckets")
-        bounds = write_buckets(self._work, nodes, edges, self._undirected, self._memory // 2, tell)
-        journal["buckets"] = {"bounds": bounds}
+        bounds, sizes = write_buckets(self._work, nodes, edges, self._undirected, self._memory // 2, tell)
+        journal["buckets"] = {"bounds": bounds, "sizes": sizes}
 
     def _sort(self, journal: dict[str, Any]) -> None:
         """Each bucket by itself, behind those before."""
         nodes, edges = NodeState(journal["nodes"]["state"]), EdgeState(journal["edges"]["state"])
-        bounds: list[int] = journal["buckets"]["bounds"]
+        bounds, sizes = journal["buckets"]["bounds"], journal["buckets"]["sizes"]
         done, written = journal.get("sort", {}).get("buckets", [0, 0])
         kind = record_type(nodes, edges)
         kinds = {"starts": np.dtype(np.int64), "sources": kind["source"], "weights": np.dtype(np.float32)}
@@ -247,7 +247,7 @@ class Packer:
                 files["starts"].add(np.zeros(1, np.int64))
             for at, (first, last) in list(enumerate(pairwise(bounds)))[done:]:
                 path = self._work / f"bucket-{at}"
-                counts, found, numbers = sort_bucket(path, first, last, kind, nodes.rows, self._undirected)
+                counts, found, numbers = sort_bucket(path, sizes[at], first, last, kind, nodes.rows, self._undirected)
                 files["starts"].add(written + np.cumsum(counts))
                 files["sources"].add(found)
                 if numbers is not None:

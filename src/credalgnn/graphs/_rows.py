@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .in_edges import row_places
+from .in_edges import damaged, row_places
 
 PIECE = 32 << 20  # bytes of features that are looked at at a time
 
@@ -28,10 +28,12 @@ def rows(matrix: Tensor, nodes: Tensor | slice) -> Tensor:
         begin, end = int(starts[first]), int(starts[last])
         own, columns, values = starts[first : last + 1] - begin, columns[begin:end], values[begin:end]
     else:
-        counts, places = row_places(starts, nodes)
+        counts, places = row_places(starts, nodes, len(values))
         own = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).to(starts.dtype)
         columns, values = columns[places], values[places]
     shape = (len(own) - 1, matrix.shape[1])
+    if bool((own.diff() < 0).any()) or (len(columns) and not 0 <= columns.min() <= columns.max() < shape[1]):
+        raise damaged("features are not where they should be, or of no column")
     return torch.sparse_csr_tensor(own, columns, values.float(), shape, check_invariants=False)
 
 

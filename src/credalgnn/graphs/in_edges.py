@@ -98,20 +98,31 @@ class InEdges(NamedTuple):
             low, high = self.sources[begin:end].aminmax()
             whole = 0 <= int(low) <= int(high) < self.num_nodes
         if not whole:
-            raise GraphError(
-                f"the graph is damaged: edges into the nodes {first:,} to {last - 1:,} are not where they should be or "
-                "come from none; credalgnn check --repair GRAPH, then pack it again"
+            raise damaged(
+                f"edges into the nodes {first:,} to {last - 1:,} are not where they should be or come from none"
             )
 
 
-def row_places(starts: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+def damaged(problem: str) -> GraphError:
+    """The error of numbers that lead nowhere, which only a file can have: what is in memory was checked.
+
+    Args:
+        problem: What is wrong, in a few words.
+    """
+    return GraphError(f"the graph is damaged: {problem}; credalgnn check --repair GRAPH, then pack it again")
+
+
+def row_places(starts: Tensor, rows: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Where the entries of some compressed rows are: how many each row has, and their places, row after row.
 
     Args:
         starts: Where rows begin, and where the last one ends.
         rows: Numbers of rows.
+        size: How many entries there are.
     """
     begin = starts[rows].long()
     counts = starts[rows + 1].long() - begin
+    if bool(((begin < 0) | (counts < 0) | (begin + counts > size)).any()):
+        raise damaged("rows begin or end where nothing is")
     before = counts.cumsum(0) - counts
     return counts, torch.repeat_interleave(begin - before, counts) + torch.arange(int(counts.sum()))
