@@ -14,6 +14,7 @@ from credalgnn.graphs import Graph, Task, csbm
 from credalgnn.methods import GEBM, GPN, GRASP, JLDE, Evidential, Method, MethodError, RandomSet, Vanilla, load_method
 from credalgnn.methods.evidential import dissonance
 from credalgnn.methods.inputs import inputs
+from credalgnn.methods.jobs import Threads
 from credalgnn.methods.large import held_bytes
 from credalgnn.methods.principal import fit_projection
 from credalgnn.methods.random_set import budgeted, class_distances, moebius
@@ -229,6 +230,8 @@ def test_gpn_never_works_by_pieces_or_on_batches(task: Task) -> None:
     whole, held = method.predict(), held_bytes(task.graph)
     small = method.predict(memory=held)
     assert torch.equal(small.score, whole.score)
+    method._let_help(Threads())  # type: ignore[arg-type]  # who know nothing of latents
+    assert torch.equal(method.predict().score, whole.score)
     with pytest.raises(MethodError, match="gpn needs the whole graph in memory"):
         GPN(**BRIEF).fit(task, memory=held)
 
