@@ -715,6 +715,12 @@ def test_sparse_and_dense_features_are_watched_alike(tmp_path: Path) -> None:
     assert first.nodes == 60
     with pytest.raises(MethodError, match="this is batch 1 again"):
         watch(model, folder, later)
+    others = np.random.default_rng(1).normal(size=(300, 60))
+    among = Graph(
+        np.vstack([later.features.to_dense().numpy(), others]), later.edge_index, node_ids=np.arange(240, 600)
+    )
+    assert among.features.layout == torch.strided
+    assert content_of(among, torch.arange(60)) == content_of(later, torch.arange(60))
     rows = torch.tensor([3, 0])
     dense = later.features.to_dense()
     for sparse, strided in zip(entries_of(later.rows(rows)), entries_of(dense[rows]), strict=True):
@@ -726,7 +732,7 @@ def test_sparse_and_dense_features_are_watched_alike(tmp_path: Path) -> None:
 def test_the_hash_of_a_batch_is_that_of_all_of_it_at_once(
     names: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What pieces are hashed to is what the arrays are; batches that were watched long ago are known again."""
+    """What pieces are hashed to is what the arrays are, with indices of 64 bits."""
     monkeypatch.setattr("credalgnn.model.watching.NUMBERS", 100)  # 25 nodes a piece
     monkeypatch.setattr(
         "credalgnn.graphs.in_edges.InEdges.pieces", lambda edges: ((k, k + 50) for k in range(0, 300, 50))
