@@ -307,6 +307,24 @@ def test_sparse_rows_of_a_file_are_given_back_too() -> None:
     assert looks == [1]
 
 
+@pytest.mark.parametrize(
+    ("name", "place", "value"), [("feature_columns", 5, 10**6), ("sources", 7, 10**6), ("starts", 3, 10**6)]
+)
+def test_a_packed_graph_that_has_changed_is_one_line_whole_and_by_pieces(
+    tmp_path: Path, name: str, place: int, value: int
+) -> None:
+    graph_of(sparse=True).pack(tmp_path / "graph.cg")
+    method = Vanilla(batch_size=64, **SHORT).fit(Graph.open(tmp_path / "graph.cg"))
+    array = np.load(tmp_path / "graph.cg" / f"{name}.npy", mmap_mode="r+")
+    array[place] = value
+    array.flush()
+    for options in ({}, {"memory": "100MiB"}):
+        with pytest.raises(ValueError, match=r"(?s)the graph is damaged: .*credalgnn check --repair"):
+            method.predict(Graph.open(tmp_path / "graph.cg"), **options)
+        with pytest.raises(ValueError, match=r"(?s)the graph is damaged: .*credalgnn check --repair"):
+            Vanilla(**SHORT, batch_size=64 if options else None).fit(Graph.open(tmp_path / "graph.cg"), **options)
+
+
 def test_edges_from_nowhere_are_refused_where_rows_are_read() -> None:
     rows = EdgeRows(torch.tensor([0, 1, 2, 3]), torch.tensor([0, 3, 1]))
     assert rows.rows("mean", 0, 1).shape == (1, 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..graphs import Graph
-from ..nn import Adjacency, EdgeRows, SparseMatrix
+from ..nn import Adjacency, DamagedGraph, EdgeRows, SparseMatrix
 from ..nn.backbones import Features
 
 
@@ -14,6 +14,11 @@ def inputs(graph: Graph, device: str = "cpu") -> tuple[Features, Adjacency]:
     key = f"inputs on {device}"
     if key not in graph.derived:
         x = _features(graph)
+        if isinstance(x, SparseMatrix) and graph.path is not None:  # a file may have changed since it was opened
+            try:
+                x = x.checked()
+            except ValueError as error:
+                raise DamagedGraph(f"features contradict themselves ({error})") from None
         if isinstance(x, torch.Tensor):
             x = x.to(torch.float32)
         elif x.values.dtype != torch.float32:

@@ -11,6 +11,7 @@ from torch import Tensor
 from .sparse import DamagedGraph, SparseMatrix
 
 NOWHERE = "an edge comes from a node that does not exist"
+NO_EDGES = "edges of a node begin or end where there are none"
 BLOCK = 1 << 21  # edges that are looked at together
 
 
@@ -124,6 +125,8 @@ class EdgeRows:
     def _ends(self, first: int, last: int) -> tuple[Tensor, Tensor]:
         begin, end = int(self.starts[first]), int(self.starts[last])
         counts = self.starts[first : last + 1].diff()
+        if not 0 <= begin <= end <= self.num_edges or bool((counts < 0).any()):
+            raise DamagedGraph(NO_EDGES)
         sources = self.sources[begin:end]
         if len(sources) and not 0 <= sources.min() <= sources.max() < self.num_nodes:
             raise DamagedGraph(NOWHERE)

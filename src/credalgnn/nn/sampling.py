@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .._memory import processors
 from .adjacency import Adjacency, Sample
-from .edge_rows import NOWHERE, EdgeRows
+from .edge_rows import NO_EDGES, NOWHERE, EdgeRows
 from .layers import Features, rows_of
 from .sparse import DamagedGraph
 
@@ -91,7 +91,10 @@ class Sampler:
         try:
             for fanout in self.fanouts:
                 first, last = sizes[-2:]
-                degrees.append(starts[nodes[first:last] + 1] - starts[nodes[first:last]])
+                begins, behind = starts[nodes[first:last]], starts[nodes[first:last] + 1]
+                if not bool(((begins >= 0) & (begins <= behind) & (behind <= len(sources))).all()):
+                    raise DamagedGraph(NO_EDGES)
+                degrees.append(behind - begins)
                 total = int(np.minimum(degrees[-1], fanout).sum())
                 room = np.empty(last + total, np.int64)
                 room[:last] = nodes[:last]
