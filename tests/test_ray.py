@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import time
@@ -15,7 +16,7 @@ import pytest
 
 from credalgnn.bench.engines import EngineError, Ray, Source, Unit
 from credalgnn.bench.plan import plan
-from credalgnn.graphs import Task
+from credalgnn.graphs import Task, csbm
 from ray_cluster import Machine
 
 WORK = ["-d", "digits", "--set", "epochs=12", "hidden=16", "classical-ensemble.size=3"]
@@ -99,6 +100,25 @@ def test_a_method_and_a_graph_from_the_working_folder(machine: Machine, tmp_path
 
 
 @pytest.mark.slow
+def test_a_machine_that_does_not_see_a_packed_graph_says_which_and_what_to_do(machine: Machine, tmp_path: Path) -> None:
+    """Below /proc/self each process sees its own folders, as machines without a shared file system do."""
+    csbm(90, 3).pack(tmp_path / "graph.cg")
+    found = []
+    for place in ("graph.cg", "/proc/self/cwd/graph.cg"):
+        out = tmp_path / f"out{len(found)}"
+        command = ["bench", "-d", place, "--ood-classes", "0", "-m", "degree", "--seeds", "1", "--out", out]
+        process = machine.start(*command, "--engine", "ray", "--address", machine.address, folder=tmp_path)
+        process.communicate(timeout=120)
+        found.append(process.returncode)
+    assert found == [0, 1]
+    (record, *_) = (json.loads(path.read_text()) for path in out.glob("runs/*/*/*.json"))
+    assert record["error"].startswith(
+        f"GraphError: {os.uname().nodename} cannot open the graph (/proc/self/cwd/graph.cg: no such folder"
+    )
+    assert "put a packed graph where all machines of the cluster see it, under the same path" in record["error"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", ["transductive", "inductive"])
 def test_trials_on_a_cluster_are_those_of_one_machine(machine: Machine, tmp_path: Path, setting: str) -> None:
     command = ["tune", "-d", "digits", "-m", "vanilla", "knn", "--trials", "7", "--set", "epochs=4"]
@@ -145,7 +165,8 @@ def test_runs_of_both_settings_get_their_own_task(tmp_path: Path) -> None:
         sent.append(task)
         return len(sent)
 
-    engine._ray, engine._remote = SimpleNamespace(put=lambda task: task), SimpleNamespace(remote=take)
+    engine._ray = SimpleNamespace(put=lambda task: task, cloudpickle=SimpleNamespace(dumps=lambda task: task))
+    engine._remote = SimpleNamespace(remote=take)
     engine._source, engine._models, engine._tasks, engine._busy = Source(), tmp_path, {}, {}
     for inductive in (False, True, False):
         engine.start(Unit(print, plan("digits", "degree", 0, inductive=inductive)))

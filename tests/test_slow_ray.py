@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -41,33 +39,15 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def kill_a_worker(machine: Machine) -> None:
-    """One of this cluster's, whose parent says so, that does a unit."""
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                title = process.joinpath("cmdline").read_bytes()
-                parent = process.joinpath("stat").read_text().rpartition(")")[2].split()[1]
-                ours = str(machine.temporary).encode() in Path("/proc", parent, "cmdline").read_bytes()
-            except OSError:
-                continue
-            if title.startswith(b"ray::_do_remotely") and ours:
-                os.kill(int(process.name), signal.SIGKILL)
-                return
-    raise AssertionError("no worker was at work")
-
-
-def kill_the_head(machine: Machine) -> None:
-    """With all its processes: its address is gone."""
-    os.killpg(machine.cluster.pid, signal.SIGKILL)
-    machine.cluster.wait()
+    """That does a unit."""
+    machine.kill_a_process("ray::_do_remotely")
 
 
 DEATHS: dict[str, Callable[[Machine], None] | None] = {
     "driver": None,
     "worker": kill_a_worker,
     "node": Machine.kill_second_node,
-    "head": kill_the_head,
+    "head": Machine.kill_the_head,
 }
 
 

@@ -92,6 +92,21 @@ print(json.dumps(result))
     assert len(copies) == 1
 
 
+def test_more_tasks_than_processors_are_refused_before_any_work(machine: Machine, tmp_path: Path) -> None:
+    found = told(
+        machine,
+        """
+method = CredalLJ(**small).fit(csbm(60, 3))
+try:
+    method.predict_pieces(workers=9, address=address)
+except MethodError as error:
+    print(json.dumps({"refused": str(error)}))
+""",
+        tmp_path,
+    )
+    assert found["refused"].startswith("workers=9: the cluster has 2 CPUs, and each worker takes one; start more")
+
+
 @pytest.mark.slow
 def test_coverage_is_fitted_and_estimated_anew_by_tasks(machine: Machine, tmp_path: Path) -> None:
     """One worker trains the bits of none, so that what tasks add can be compared."""

@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from credalgnn.cli import main
-from credalgnn.graphs import Graph, GraphError, csbm
-from credalgnn.graphs.sharing import parcel_of, unpacked
+from credalgnn.graphs import Graph, csbm
 from credalgnn.methods import GPN, ClassicalEnsemble, Degree, Energy, Method, MethodError, Vanilla
 from credalgnn.nn.group import draws_of
 from ray_cluster import Machine
 
 BEGIN = """
-import json, sys, warnings
+import contextlib, io, json, sys, warnings
 import torch
 torch.set_num_threads(1)
 from credalgnn.graphs import Graph, Task, csbm
@@ -63,11 +61,19 @@ def test_one_worker_gives_the_bits_of_none(machine: Machine) -> None:
     found = told(
         machine,
         """
+from credalgnn.methods import workers
+workers.EVERY = 0.0
 alone, lines = Vanilla(**options).fit(task), []
-ours = Vanilla(**options).fit(task, workers=1, address=address, on_epoch=lines.append)
-print(json.dumps({"same": same(alone, ours), "lines": lines == ours.history_, "epochs": len(lines)}))
+with contextlib.redirect_stderr(io.StringIO()) as said:
+    ours = Vanilla(**options).fit(task, workers=1, address=address, on_epoch=lines.append)
+found = {"same": same(alone, ours), "lines": lines == ours.history_, "epochs": len(lines)}
+print(json.dumps({**found, "last": list(ours.history_[-1]), "said": said.getvalue().splitlines()}))
 """,
     )
+    epoch, loss, monitor = found.pop("last")
+    said = found.pop("said")  # as no terminal shows a bar
+    assert len(said) == 11
+    assert said[-1] == f"vanilla: epoch {epoch} of 10, loss {loss:.3f}, monitor {monitor:.3f}"
     assert found == {"same": True, "lines": True, "epochs": 11}
     assert not list(machine.home.iterdir())  # no token, no results
 
@@ -79,19 +85,24 @@ def test_two_workers_are_as_good_as_one_and_always_the_same(machine: Machine) ->
         machine,
         """
 import ray
+from credalgnn.methods import workers
 ray.init(address, log_to_driver=False, logging_level="ERROR")
 one = Vanilla(**options).fit(task)
-two, again = (Vanilla(**options).fit(task, workers=2) for _ in range(2))
+two = Vanilla(**options).fit(task, workers=2)
+workers.EVERY = 0.0
+with contextlib.redirect_stderr(io.StringIO()) as said:
+    again = Vanilla(**options).fit(task, workers=2, progress=False)
 energy = Energy(model=Vanilla(**options)).fit(task, workers=2)
 print(json.dumps({
     "same": same(two, again) and same(two, energy.model_), "other": not same(one, two),
-    "accuracy": [accuracy(one), accuracy(two)], "connected": ray.is_initialized(),
+    "accuracy": [accuracy(one), accuracy(two)], "connected": ray.is_initialized(), "said": said.getvalue(),
 }))
 """,
     )
     assert found["same"]
     assert found["other"]
     assert found["connected"]
+    assert not found["said"]
     assert abs(found["accuracy"][0] - found["accuracy"][1]) < 0.05
     assert min(found["accuracy"]) > 0.85
 
@@ -189,9 +200,9 @@ print(json.dumps({"same": same(alone, ours), "refused": refused}))
         tmp_path,
     )
     assert found["same"]
-    assert (
-        found["refused"]
-        == f"{tmp_path / 'graph.cg'}: another graph has been packed here since it was opened; open it again"
+    assert found["refused"] == (
+        f"{tmp_path / 'graph.cg'}: what came to {os.uname().nodename} is another graph, or a damaged one (was it "
+        "packed anew since it was opened?); open it again"
     )
     copies = list((machine.temporary / "files").glob(f"credalgnn-{os.getuid()}-graphs/*.cg"))
     assert len(copies) == 1
@@ -271,46 +282,6 @@ def test_without_ray_the_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("credalgnn.methods.workers.find_spec", lambda name: None)
     with pytest.raises(MethodError, match=r"workers need ray: pip install 'credalgnn\[ray\]'"):
         Vanilla().fit(csbm(60, 3), workers=2)
-
-
-def graph_of(sparse: bool, weighted: bool) -> Graph:
-    graph = csbm(80, 3)
-    weights = torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(0)) if weighted else None
-    features = (graph.features * (graph.features > 0)).to_sparse_csr() if sparse else graph.features
-    return graph.replace(features=features, edge_weight=weights)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("packed", [False, True])
-def test_a_graph_is_the_same_in_another_process(packed: bool, sparse: bool, weighted: bool, tmp_path: Path) -> None:
-    """Where arrays cannot be written to, as those that Ray shares."""
-    graph = graph_of(sparse, weighted)
-    if packed:
-        graph = graph.pack(tmp_path / "graph.cg")
-    graph = graph.replace(labels=graph.labels.index_fill(0, torch.arange(20), -1))
-    parcel = parcel_of(graph)
-    for array in parcel.arrays.values():
-        array.flags.writeable = False
-    other = unpacked(parcel)
-    assert torch.equal(other.labels, graph.labels)
-    assert other.class_names == graph.class_names
-    assert torch.equal(other.rows(slice(None)).to_dense(), graph.rows(slice(None)).to_dense())
-    for one, two in zip(other.in_edges, graph.in_edges, strict=True):
-        assert (one is None and two is None) or torch.equal(one, two)
-
-
-def test_a_copy_that_cannot_be_made_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "missing"))
-    csbm(60, 3).pack(tmp_path / "graph.cg")
-    parcel = parcel_of(Graph.open(tmp_path / "graph.cg"))._replace(path=Path("/nowhere/graph.cg"))
-    with pytest.raises(GraphError, match=r"/nowhere/graph.cg is not on .*, and cannot be copied to .*: free"):
-        unpacked(parcel, lambda *piece: b"")
-    (tmp_path / "missing").mkdir()
-    with pytest.raises(GraphError, match="has become shorter while it was copied"):
-        unpacked(parcel, lambda *piece: b"")
-    with pytest.raises(GraphError, match="no such folder"):
-        unpacked(parcel)
 
 
 def test_processes_draw_what_no_other_draws() -> None:

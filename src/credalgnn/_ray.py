@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import time
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+SILENCE = 20.0  # seconds without an answer after which the head is taken for gone; Ray would end the process after 60
+
 
 class NoCluster(RuntimeError):
-    """There is no Ray, or no cluster; the message says what to do."""
+    """There is no Ray, or no cluster, or none any more; the message says what to do."""
 
 
 def ray_module() -> Any:
@@ -49,6 +52,25 @@ def _check_port(address: str) -> None:
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdigit():
         socket.create_connection((host, int(port)), timeout=5).close()
+
+
+def check_head() -> None:
+    """Wait until the head of the cluster answers: without one Ray waits in silence, and then ends the process."""
+    ray = ray_module()
+    if ray.util.client.ray.is_connected():  # by ray://, which need not see the head
+        return
+    address: str = ray.get_runtime_context().gcs_address
+    end = time.monotonic() + SILENCE
+    while True:
+        try:
+            return _check_port(address)
+        except OSError as error:
+            if time.monotonic() > end:
+                raise NoCluster(
+                    f"the head of the Ray cluster, {address}, is gone ({error.strerror or error}), and with it what "
+                    "was under way: start the cluster again, and then the same once more"
+                ) from None
+        time.sleep(1.0)
 
 
 class Desk:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import tempfile
@@ -29,7 +30,7 @@ from tqdm import tqdm
 
 from .._ray import NoCluster, connect
 from .._version import __version__
-from ..graphs import Task
+from ..graphs import GraphError, Task
 from ..methods import CredalWarning
 from .model_cache import ModelCache
 from .plan import Run
@@ -234,7 +235,8 @@ def _exit_with_parent() -> None:
 class Ray(Engine):
     """An existing Ray cluster. Ray begins anew elsewhere what a lost machine was doing.
 
-    Data travel through Ray, so only this machine needs the raw files; credalgnn must be installed on all of them.
+    Data travel through Ray, so only this machine needs the raw files; the folder of a packed graph, which does not
+    travel, must be seen by all machines. credalgnn must be installed on all of them.
 
     Args:
         address: ``HOST:PORT`` of the cluster; None for that of ``RAY_ADDRESS``, or the one that Ray finds.
@@ -261,7 +263,8 @@ class Ray(Engine):
     def start(self, unit: Unit) -> None:
         key = unit.run.dataset, unit.run.split_seed, unit.run.inductive
         if key not in self._tasks:
-            self._tasks[key] = self._ray.put(self._source.task(unit.run))
+            pickled = self._ray.cloudpickle.dumps(self._source.task(unit.run))
+            self._tasks[key] = self._ray.put(pickled)
         path = [os.path.abspath(entry) for entry in sys.path]  # an empty entry is the working folder
         self._busy[self._remote.remote(unit, self._tasks[key], self._models, __version__, path)] = unit
 
@@ -288,7 +291,7 @@ class Ray(Engine):
         self._ray.shutdown()
 
 
-def _do_remotely(unit: Unit, task: Task, models: Path, version: str, path: list[str]) -> tuple[Any, str | None]:
+def _do_remotely(unit: Unit, pickled: bytes, models: Path, version: str, path: list[str]) -> tuple[Any, str | None]:
     """A unit on some machine; fitted models are shared through the experiment's folder where it is seen from there.
 
     Modules are also looked for where the one that asks looks for them: a method may come from its working folder.
@@ -297,7 +300,19 @@ def _do_remotely(unit: Unit, task: Task, models: Path, version: str, path: list[
         return None, f"credalgnn {__version__} is on this machine of the cluster, and {version} on the one that asks"
     sys.path += [entry for entry in path if entry not in sys.path]
     one_thread()
-    return _done(unit, lambda: task, models if models.parent.is_dir() else _own_models(models))
+    return _done(unit, lambda: _unpickled(pickled), models if models.parent.is_dir() else _own_models(models))
+
+
+def _unpickled(pickled: bytes) -> Task:
+    """A task; its packed graph is opened where it lies."""
+    try:
+        task: Task = pickle.loads(pickled)
+    except GraphError as error:
+        raise GraphError(
+            f"{os.uname().nodename} cannot open the graph ({error}): put a packed graph where all machines of the "
+            "cluster see it, under the same path"
+        ) from None
+    return task
 
 
 def _own_models(models: Path) -> Path:

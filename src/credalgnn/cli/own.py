@@ -123,7 +123,7 @@ def _add_fit(commands: Any) -> None:
 
 def _add_workers(parser: argparse.ArgumentParser, help: str) -> None:
     add_engine_options(parser)
-    parser.add_argument("--workers", type=count, metavar="N", help=help)
+    parser.add_argument("--workers", type=count, metavar="N", help=f"{help}; each may use --memory for itself")
 
 
 def _check_workers(args: argparse.Namespace) -> None:

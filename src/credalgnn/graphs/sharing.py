@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,11 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .._files import locked
-from ._packed_files import ARRAYS, HEADER, is_packed
+from ._packed_files import ARRAYS, HEADER
 from .errors import GraphError
 from .graph import Graph
 from .in_edges import InEdges
-from .packed import _reopened
+from .packed import _reopened, open_graph
 
 PIECE = 64 << 20  # bytes of a file that are asked for at a time
 
@@ -80,16 +81,18 @@ def unpacked(parcel: Parcel, fetch: Fetch | None = None) -> Graph:
 
     Args:
         parcel: What ``parcel_of`` made.
-        fetch: Gives a piece of a file of a packed graph's folder (folder, name, first byte, bytes), for machines that
-            do not see it: they keep a copy among their temporary files.
+        fetch: Gives a piece of a file of a packed graph's folder (folder, name, first byte, bytes), for machines on
+            which another folder is there, or none: they keep a copy among their temporary files.
     """
     arrays = _torch(parcel.arrays)
     names = {"class_names": parcel.class_names, "feature_names": parcel.feature_names}
     if parcel.path is not None:
-        path = parcel.path
-        if not is_packed(path) and fetch is not None:
-            path = _copied(parcel, fetch)
-        graph = _reopened(path, parcel.content, {}, None, "weighted" in arrays)
+        try:
+            graph = _opened(parcel.path, parcel)
+        except (GraphError, OSError):
+            if fetch is None:
+                raise
+            graph = _copied(parcel, fetch)
         labels = torch.full((graph.num_nodes,), -1)
         labels[arrays["known"]] = arrays["labels"]
         return graph.replace(labels=labels, **names)
@@ -110,23 +113,29 @@ def unpacked(parcel: Parcel, fetch: Fetch | None = None) -> Graph:
     return graph
 
 
-def _copied(parcel: Parcel, fetch: Fetch) -> Path:
-    """A copy of a packed graph's folder on this machine, made once, whoever else wants it at the same time."""
+def _opened(path: Path, parcel: Parcel) -> Graph:
+    """The graph in a folder, if it is that of the parcel."""
+    return _reopened(path, parcel.content, {}, None, "weighted" in parcel.arrays)
+
+
+def _copied(parcel: Parcel, fetch: Fetch) -> Graph:
+    """A copy of a packed graph on this machine, made once, and anew where it is damaged, whoever else wants it."""
     folder = Path(tempfile.gettempdir()) / f"credalgnn-{os.getuid()}-graphs"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         if folder.stat().st_uid != os.getuid():
-            raise GraphError(f"{folder} belongs to somebody else: remove it")
+            raise GraphError(f"{folder} on {os.uname().nodename} belongs to somebody else: remove it")
         copy = folder / f"{parcel.content}.cg"
         with locked(folder / f"{parcel.content}.lock", wait=True):
-            if not (copy / HEADER).is_file():
-                _fetch_all(parcel, fetch, copy)
+            with suppress(GraphError):
+                return _opened(copy, parcel)
+            _fetch_all(parcel, fetch, copy)
+            return _opened(copy, parcel)
     except OSError as error:
         raise GraphError(
             f"{parcel.path} is not on {os.uname().nodename}, and cannot be copied to {folder} ({error.strerror}): free "
             "some space there, or put the graph where all machines see it"
         ) from None
-    return copy
 
 
 def _fetch_all(parcel: Parcel, fetch: Fetch, copy: Path) -> None:
@@ -141,6 +150,15 @@ def _fetch_all(parcel: Parcel, fetch: Fetch, copy: Path) -> None:
                     if not piece:
                         raise GraphError(f"{parcel.path}: {name} has become shorter while it was copied")
                     file.write(piece)
+        try:
+            open_graph(half, verify=True)
+            _opened(half, parcel)
+        except GraphError:
+            raise GraphError(
+                f"{parcel.path}: what came to {os.uname().nodename} is another graph, or a damaged one (was it packed "
+                "anew since it was opened?); open it again"
+            ) from None
+        shutil.rmtree(copy, ignore_errors=True)
         half.rename(copy)
     finally:
         shutil.rmtree(half, ignore_errors=True)

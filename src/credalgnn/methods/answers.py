@@ -252,10 +252,12 @@ def pieces_by_tasks(method: Method, workers: int | None, address: str | None, *a
         address: Of the cluster.
         *asked: What ``pieces_of`` is asked for.
     """
+    from .tasks import check_room
     from .workers import connected
 
     def given() -> Iterator[Any]:
         with connected(address, workers) as cluster:
+            check_room(cluster.workers)
             method._let_help(cluster)
             try:
                 pieces = pieces_of(method, *asked)

@@ -100,15 +100,17 @@ class Method(Declarations, ABC):
                 rate of false alarms (``Prediction.strangers``) and coverage (``Prediction.sets``).
             protocol: ``"sealed"`` shows a method training and ID validation nodes only; ``"paper"`` lets early stopping
                 look at the task's OOD validation nodes too (``monitor="ood_auroc"``).
-            progress: Show a bar; None: on a terminal, when training takes more than a few seconds.
+            progress: Show a bar; None: on a terminal, when training takes more than a few seconds; of ``workers`` a
+                line each half minute where there is none.
             on_epoch: Is shown every line of the training curve as it comes; what it raises ends the training.
             memory: How much memory may be used, in bytes or as ``"4GiB"``, now and in predictions; None: what is
                 available. Where a graph does not fit, mini-batches with sampled neighbours are trained on, and
                 predictions are made piece by piece, with what does not fit in files.
             workers: Train each network with so many processes of a Ray cluster, one processor (or, with a ``device`` of
                 CUDA, one GPU) each, on mini-batches (of 1,024 nodes where ``batch_size`` is None) that they share. One
-                gives the numbers of none; several give the same numbers again for the same seed. A lost one costs the
-                steps since the last epoch, and the others go on. None: this process alone.
+                gives the numbers that one thread gives without workers and with the same ``batch_size``; several give
+                the same numbers again for the same seed. Each may use ``memory`` for itself. A lost one costs the steps
+                since the last epoch, and the others go on. None: this process alone.
             address: ``HOST:PORT`` of the cluster; None: that of ``RAY_ADDRESS``, or the one that Ray finds.
         """
         if workers is not None or address is not None:

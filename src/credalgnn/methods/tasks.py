@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -19,21 +20,28 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .._ray import Desk, ray_module
+from .._ray import Desk, check_head, ray_module
 from .._version import __version__
-from ..graphs import Graph
+from ..graphs import Graph, GraphError
 from ..graphs.sharing import parcel_of, unpacked
 from ..nn.backbones import Stack
 from ..nn.layers import MessageLayer, rows_of
 from ..nn.pieces import Scratch, latent_of, received_by
 from .inputs import inputs_by_rows
 from .prediction import MethodError
+from .warn import warn_caller
 
 R = TypeVar("R")
 
 RETRIES = 5  # of a task whose machine is lost
 BLOCKS = 4  # stretches of nodes for each worker, so that none waits long for another
 BYTES = 1 << 28  # of the latents of a stretch, at the most
+PATIENCE = 10  # minutes that processors are waited for
+LOOK = 2.0  # seconds between two looks at whether anybody is there to be waited for
+
+
+class WorkersWarning(UserWarning):
+    """Processes of a cluster were lost, and the work goes on without them."""
 
 
 class Remote(NamedTuple):
@@ -97,15 +105,38 @@ class Tasks:
         waiting: deque[Any] = deque()
         for each in arguments:
             while len(running) >= self.workers or len(waiting) > BLOCKS * self.workers:
-                _, running = ray.wait(running, fetch_local=False) if running else ([], [])
+                running = self._unfinished(running, fetch=False) if running else []
                 while waiting and waiting[0] not in running:
                     yield waiting.popleft()
             reference = task.remote(function, *each)
             running.append(reference)
             waiting.append(reference)
         while waiting:
-            ray.wait([waiting[0]], fetch_local=False)
+            self._unfinished([waiting[0]], fetch=False)
             yield waiting.popleft()
+
+    def _unfinished(self, references: list[Any], fetch: bool) -> list[Any]:
+        """Wait for one of some references, as long as there is a processor that could do it; gives the others."""
+        ray = ray_module()
+        deserted: float | None = None  # since when
+        while True:
+            ready, others = ray.wait(references, fetch_local=fetch, timeout=LOOK)
+            if ready:
+                left: list[Any] = others
+                return left
+            if room_of("CPU"):
+                deserted = None
+            elif deserted is None:
+                deserted = time.monotonic()
+                warn_caller(
+                    f"no machine of the Ray cluster has a processor any more: one is waited for, {PATIENCE} minutes",
+                    WorkersWarning,
+                )
+            elif time.monotonic() > deserted + 60 * PATIENCE:
+                raise MethodError(
+                    f"no machine of the Ray cluster has had a processor for {PATIENCE} minutes: start some, and then "
+                    "the same once more"
+                )
 
     def value(self, reference: Any) -> Any:
         """What a reference refers to; what a task refused is raised as if it had been refused here.
@@ -114,10 +145,13 @@ class Tasks:
             reference: Of ``run``.
         """
         ray = ray_module()
+        self._unfinished([reference], fetch=True)
         try:
             return ray.get(reference)
         except ray.exceptions.RayTaskError as error:
             cause = error.cause
+            if isinstance(cause, ray.exceptions.RayActorError):
+                raise desk_lost() from None
             if isinstance(cause, ValueError):  # MethodError and GraphError among them
                 raise cause from None
             raise MethodError(f"a task failed: {type(cause).__name__}: {' '.join(str(cause).split()):.300}") from error
@@ -178,6 +212,40 @@ def desk_for(parcels: Iterable[Any]) -> Any:
     return ray.remote(num_cpus=0, scheduling_strategy=here)(Desk).remote(folders)
 
 
+def desk_lost() -> MethodError:
+    """What a person is told when an actor on the machine that asks is gone, as what ``desk_for`` made is one."""
+    return MethodError(
+        f"a process of Ray on {os.uname().nodename} that leads the work or keeps what was done so far is gone (was "
+        "memory short?): start the same once more"
+    )
+
+
+def room_of(resource: str) -> int:
+    """How many processors or GPUs the machines of the cluster have, whoever uses them now.
+
+    Args:
+        resource: ``"CPU"`` or ``"GPU"``.
+    """
+    check_head()
+    nodes: list[dict[str, Any]] = ray_module().nodes()
+    return sum(int(node["Resources"].get(resource, 0)) for node in nodes if node["Alive"])
+
+
+def check_room(workers: int, resource: str = "CPU") -> None:
+    """Refuse more workers than the cluster has room for.
+
+    Args:
+        workers: How many.
+        resource: What each of them takes.
+    """
+    room = room_of(resource)
+    if room < workers:
+        raise MethodError(
+            f"workers={workers}: the cluster has {room} {resource}s, and each worker takes one; start more machines, "
+            "or take fewer workers"
+        )
+
+
 def modules_path() -> list[str]:
     """Where modules are looked for here, for processes that look elsewhere."""
     return [os.path.abspath(entry) for entry in sys.path]  # an empty entry is the working folder
@@ -204,8 +272,13 @@ def graph_here(parcel: Any, desk: Any) -> Graph:
     """
     ray = ray_module()
 
-    def fetch(*piece: Any) -> bytes:
-        found: bytes = ray.get(desk.read.remote(*piece))
+    def fetch(folder: str, name: str, *place: int) -> bytes:
+        try:
+            found: bytes = ray.get(desk.read.remote(folder, name, *place))
+        except ray.exceptions.RayTaskError as error:
+            raise GraphError(
+                f"{folder}: {name} cannot be read any more on the machine that asks ({error.cause}); open it again"
+            ) from None
         return found
 
     return unpacked(parcel, fetch)

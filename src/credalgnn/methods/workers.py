@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from .._ray import NoCluster, connect, ray_module
+from .._ray import NoCluster, check_head, connect, ray_module
 from .._version import __version__
 from ..graphs import GraphError, Part, TrainingView
 from ..graphs.sharing import Parcel, parcel_of
@@ -27,15 +27,27 @@ from ..nn.rounds import Epoch
 from .base import Method
 from .given import Given, Share
 from .prediction import MethodError
-from .tasks import Tasks, check_version, desk_for, graph_here, modules_path
+from .tasks import (
+    LOOK,
+    PATIENCE,
+    Tasks,
+    WorkersWarning,
+    check_room,
+    check_version,
+    desk_for,
+    desk_lost,
+    graph_here,
+    modules_path,
+    room_of,
+)
 from .warn import warn_caller
 
 if TYPE_CHECKING:
     from .network import Network
 
 LOSSES = 3  # of workers without an epoch in between, after which a fit gives up
-PATIENCE = 10  # times that a minute is waited for processors that others use
 POLL = 0.2  # seconds between two looks at what workers tell
+EVERY = 30.0  # seconds between two lines about it, where no terminal shows a bar
 SETTLE = 20.0  # seconds after a loss in which Ray may find out that a whole machine is gone
 ERRORS: dict[str, type[Exception]] = {each.__name__: each for each in (MethodError, GraphError, TrainingError)}
 TRAIN = {  # of Ray Train, whose defaults are for trainings of days
@@ -44,10 +56,6 @@ TRAIN = {  # of Ray Train, whose defaults are for trainings of days
     "RAY_TRAIN_METRICS_ENABLED": "0",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # a process more; a lost machine is noticed anyway
 }
-
-
-class WorkersWarning(UserWarning):
-    """A worker was lost, and the training goes on without it."""
 
 
 def check_workers(method: Method, workers: object) -> None:
@@ -89,17 +97,30 @@ def connected(address: str | None, workers: int | None) -> Iterator[Tasks]:
     """
     ray = ray_module()
     assert workers is not None
-    if ray.is_initialized():
-        yield Tasks(workers)
-        return
+    ours = not ray.is_initialized()
     try:
-        connect(address)
-    except NoCluster as error:
-        raise MethodError(str(error)) from None
-    try:
+        if ours:
+            connect(address)
         yield Tasks(workers)
+    except (NoCluster, ray.exceptions.RayError) as error:
+        raise _refusal(error) from None
     finally:
-        ray.shutdown()
+        if ours:
+            ray.shutdown()
+
+
+def _refusal(error: Exception) -> MethodError:
+    """What a person is told when Ray itself fails; much of that is a head that is gone."""
+    try:
+        if not isinstance(error, NoCluster):
+            check_head()
+    except NoCluster as gone:
+        error = gone
+    if isinstance(error, NoCluster):
+        return MethodError(str(error))
+    if isinstance(error, ray_module().exceptions.RayActorError):
+        return desk_lost()
+    return MethodError(f"the Ray cluster failed: {type(error).__name__}: {_line(error)}")
 
 
 class _Work(NamedTuple):
@@ -138,7 +159,7 @@ def train_by_workers(method: Network, module: Classifier, given: Given) -> list[
     hidden = None if given.progress is None else not given.progress
     bar = tqdm(total=method.epochs, desc=method.name, unit="epoch", delay=3, disable=hidden, leave=False)
     with bar:
-        told = _Told(desk, bar, given.on_epoch)
+        told = _Told(desk, bar, given.on_epoch, "" if given.progress is False else method.name)
         try:
             _until_done(work, told, given.workers, "GPU" if on_gpu else "CPU", method.name)
             result = torch.load(io.BytesIO(ray.get(desk.result.remote())), weights_only=True)
@@ -150,11 +171,11 @@ def train_by_workers(method: Network, module: Classifier, given: Given) -> list[
 
 
 class _Told:
-    """What workers tell, as it comes: a bar, and whoever wants to see the curve."""
+    """What workers tell, as it comes: a bar, or now and then a line with a name, and whoever wants to see the curve."""
 
-    def __init__(self, desk: Any, bar: Any, on_epoch: Callable[[Epoch], None] | None) -> None:
-        self.desk, self.bar, self.on_epoch = desk, bar, on_epoch
-        self.lines = 0
+    def __init__(self, desk: Any, bar: Any, on_epoch: Callable[[Epoch], None] | None, name: str) -> None:
+        self.desk, self.bar, self.on_epoch, self.name = desk, bar, on_epoch, name
+        self.lines, self.said = 0, time.monotonic()
 
     def look(self) -> None:
         """Show what is new; raise what a worker has refused."""
@@ -166,6 +187,14 @@ class _Told:
             epoch = Epoch(*line)
             self.bar.set_postfix(loss=f"{epoch.loss:.3f}", monitor=f"{epoch.monitor:.3f}", refresh=False)
             self.bar.update(int(epoch.epoch > 0))
+            if self.name and self.bar.disable and time.monotonic() >= self.said + EVERY:
+                self.said = time.monotonic()
+                print(
+                    f"{self.name}: epoch {epoch.epoch} of {self.bar.total}, loss {epoch.loss:.3f}, "
+                    f"monitor {epoch.monitor:.3f}",
+                    file=sys.stderr,
+                    flush=True,
+                )
             if self.on_epoch is not None:
                 self.on_epoch(epoch)
         if refusal is not None:
@@ -177,15 +206,10 @@ def _until_done(work: _Work, told: _Told, count: int, resource: str, name: str) 
     """Train with so many workers, and where some are lost with as many as there still is room for."""
     from ray.train import ControllerError
 
-    room = _room(resource)
-    if room < count:
-        raise MethodError(
-            f"workers={count}: the cluster has {room} {resource}s, and each worker takes one; start more machines, or "
-            "take fewer workers"
-        )
+    check_room(count, resource)
     wanted, lost, waited = count, 0, 0
     while True:
-        before, room = told.lines, _room(resource)
+        before, room = told.lines, room_of(resource)
         error = _attempt(work, told, count, resource)
         if error is None:
             return
@@ -198,7 +222,7 @@ def _until_done(work: _Work, told: _Told, count: int, resource: str, name: str) 
             if lost > LOSSES:
                 raise MethodError(f"{name}: workers were lost {lost} times in one epoch, at last so: {_line(error)}")
             _settle(resource, room)
-        left = max(1, min(count, _room(resource)))
+        left = max(1, min(count, room_of(resource)))
         if not isinstance(error, ControllerError) or left < count:
             warn_caller(
                 f"{name}: a worker was lost in epoch {max(0, told.lines - 1)}: training goes on from the last epoch "
@@ -239,17 +263,21 @@ def _attempt(work: _Work, told: _Told, count: int, resource: str) -> Exception |
         thread.start()
         try:
             while thread.is_alive():
-                told.look()
-                thread.join(POLL)
+                check_head()
+                end = time.monotonic() + LOOK
+                while thread.is_alive() and time.monotonic() < end:
+                    told.look()
+                    thread.join(POLL)
             told.look()
+            ray.get(work.desk.workers.remote())  # are gone, and forgotten
+        except NoCluster:
+            raise  # nobody is left who could end the workers
         except BaseException:
-            for worker in ray.get(work.desk.workers.remote()):
-                ray.kill(worker)
+            with suppress(ray.exceptions.RayError):
+                for worker in ray.get(work.desk.workers.remote()):
+                    ray.kill(worker)
             thread.join(30)
             raise
-        finally:
-            with suppress(Exception):
-                ray.get(work.desk.workers.remote())
     (error,) = ended
     if error is not None and not isinstance(error, TrainingFailedError):
         raise error
@@ -259,16 +287,8 @@ def _attempt(work: _Work, told: _Told, count: int, resource: str) -> Exception |
 def _settle(resource: str, room: int) -> None:
     """Wait until Ray knows that a machine is gone; perhaps none is."""
     end = time.monotonic() + SETTLE
-    while _room(resource) >= room and time.monotonic() < end:
+    while room_of(resource) >= room and time.monotonic() < end:
         time.sleep(POLL)
-
-
-def _room(resource: str) -> int:
-    """For how many workers the machines of the cluster have room, whoever uses them now."""
-    ray = ray_module()
-
-    nodes: list[dict[str, Any]] = ray.nodes()
-    return sum(int(node["Resources"].get(resource, 0)) for node in nodes if node["Alive"])
 
 
 def _line(error: Exception) -> str:
