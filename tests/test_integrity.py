@@ -40,7 +40,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
 
 
 def task() -> Task:
-    return Task.leave_out(csbm(nodes=200, classes=4, degree=6, features=8, signal=1.0, seed=0), [0], name="small")
+    return Task.leave_out(with_ids(200, 0), [0], name="small")
+
+
+def with_ids(nodes: int, seed: int) -> Graph:
+    """A graph whose nodes have ids, no one of which another such graph has."""
+    graph = csbm(nodes=nodes, classes=4, degree=6, features=8, signal=1.0, seed=seed)
+    return graph.replace(node_ids=np.arange(nodes) + 1000 * seed)
 
 
 def bench(out: Path) -> cg.Results:
@@ -64,7 +70,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cg.Vanilla(epochs=3, hidden=8).fit(task()).save(root / "method")
     settings = {"epochs": 3, "hidden": 8}
     model = cg.fit(graph, method="vanilla", settings=settings, out=root / "model", progress=False)
-    watch(model, root / "model", csbm(nodes=100, classes=4, degree=6, features=8, signal=1.0, seed=1))
+    watch(model, root / "model", with_ids(100, 1))
     graph.save(root / "graph.npz")
     write_reddit(root / "mirror")
     cg.load_graph("reddit2", mirror=root / "mirror", data_root=root / "cache")
@@ -438,7 +444,7 @@ def test_files_are_on_the_disk_before_they_have_their_names(tmp_path: Path, monk
     graph = task().graph
     settings = {"epochs": 2, "hidden": 8}
     model = cg.fit(graph, method="vanilla", settings=settings, out=tmp_path / "new" / "model", progress=False)
-    watch(model, tmp_path / "new" / "model", csbm(nodes=100, classes=4, degree=6, features=8, signal=1.0, seed=1))
+    watch(model, tmp_path / "new" / "model", with_ids(100, 1))
     for name in ("predictions.csv", "predictions.parquet"):
         model.predict().to_table()
         from credalgnn.model.predicting import predict_to

@@ -105,7 +105,9 @@ class TableReader:
         if not names:
             return
         are, them = ("are", "them") if len(names) > 1 else ("is", "it")
-        parts = "; pack --split keeps one, a .pt or .safetensors file has masks, and Python train=, val=, calibration="
+        parts = (
+            "; its parts are those of pack --split, masks in a .pt or .safetensors file, or train=, val=, calibration="
+        )
         raise GraphError(
             f"{what} is a whole graph, and {' and '.join(names)} {are} for tables: leave {them} out"
             f"{parts if 'split' in names else ''}"
