@@ -19,6 +19,7 @@ import torch
 from safetensors.torch import save_file
 
 from credalgnn.cli import main
+from credalgnn.cli.own import AFTER_FIT
 from credalgnn.graphs import GraphError
 from credalgnn.methods import MethodError
 from credalgnn.model import fit, load_model
@@ -523,6 +524,6 @@ def test_ctrl_c_during_fit_says_so_in_a_line_and_leaves_nothing(here: Path) -> N
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out == ""
-    assert err.splitlines()[-1] == "credalgnn: stopped; no model was written"
+    assert err.splitlines()[-1] == f"credalgnn: stopped; no model was written; {AFTER_FIT}"
     assert "Traceback" not in err
     assert not (here / "stopped").exists()

@@ -92,6 +92,39 @@ def test_a_training_outlives_a_worker(machine: Machine) -> None:
     assert found["texts"][0].endswith("training goes on from the last epoch with 2 of 2 workers")
 
 
+def test_a_training_outlives_the_cluster_and_the_program_that_asks(tmp_path: Path) -> None:
+    """Each is killed once, and what was trained until then is not trained again."""
+    program = f"""
+from credalgnn.methods import checkpoints
+checkpoints.EVERY = 0.5
+folder = {str(tmp_path / "kept")!r}
+""" + FIT.replace("workers=2", "workers=2, checkpoints=folder").replace(
+        "line.epoch == 3", "line.epoch == shown[0] + 20"
+    )
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+    machine = Machine(first)
+    try:
+        refused = told(machine, program, machine.kill_the_head)["refused"]
+        assert refused.startswith(GONE.format(address=machine.address))
+    finally:
+        machine.stop()
+    machine = Machine(second)
+    try:
+        process = machine.python("-c", BEGIN + program, machine.address)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "now\n"
+        process.kill()
+        process.communicate()
+        found = told(machine, program, lambda: None)
+    finally:
+        machine.stop()
+    assert found["shown"] == list(range(found["shown"][0], 301))
+    assert found["shown"][0] > 20
+    assert found["epochs"] == 301
+
+
 @pytest.mark.parametrize("title", ["ray::Desk", "ray::TrainController"])
 def test_a_training_ends_with_who_leads_it_or_keeps_its_state(title: str, machine: Machine) -> None:
     refused = told(machine, FIT, lambda: machine.kill_a_process(title))["refused"]

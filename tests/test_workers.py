@@ -17,7 +17,7 @@ from credalgnn.nn.group import draws_of
 from ray_cluster import Machine
 
 BEGIN = """
-import contextlib, io, json, sys, warnings
+import contextlib, io, json, pathlib, sys, warnings
 import torch
 torch.set_num_threads(1)
 from credalgnn.graphs import Graph, Task, csbm
@@ -76,6 +76,41 @@ print(json.dumps({**found, "last": list(ours.history_[-1]), "said": said.getvalu
     assert said[-1] == f"vanilla: epoch {epoch} of 10, loss {loss:.3f}, monitor {monitor:.3f}"
     assert found == {"same": True, "lines": True, "epochs": 11}
     assert not list(machine.home.iterdir())  # no token, no results
+
+
+def test_a_training_whose_asker_was_stopped_goes_on_with_the_same_bits(machine: Machine, tmp_path: Path) -> None:
+    """From what is kept on the disk of the machine that asks: the cluster has forgotten it."""
+    found = told(
+        machine,
+        f"folder = {str(tmp_path)!r}"
+        """
+from credalgnn.methods import checkpoints
+checkpoints.EVERY = 0.0
+class Enough(Exception):
+    pass
+def stop(line):
+    if pathlib.Path(folder).joinpath("kept").exists():
+        raise Enough
+options |= {"epochs": 300, "patience": 300}
+try:
+    Vanilla(**options).fit(task, workers=1, address=address, checkpoints=f"{folder}/kept", on_epoch=stop)
+except Enough:
+    pass
+alone, lines = Vanilla(**options).fit(task), []
+with contextlib.redirect_stderr(io.StringIO()) as said:
+    ours = Vanilla(**options).fit(task, workers=1, address=address, checkpoints=f"{folder}/kept", on_epoch=lines.append)
+here = Vanilla(**options).fit(task, checkpoints=f"{folder}/kept", progress=False)
+print(json.dumps({
+    "same": same(alone, ours) and same(alone, here), "shown": [line.epoch for line in lines],
+    "said": said.getvalue().splitlines(),
+}))
+""",
+    )
+    first = found["shown"][0]
+    assert 1 <= first < 300
+    assert found["shown"] == list(range(first, 301))
+    assert found["said"][0] == f"vanilla seed 0: goes on from epoch {first - 1}, where it was stopped"
+    assert found["same"]
 
 
 @pytest.mark.slow

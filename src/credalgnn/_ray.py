@@ -87,7 +87,6 @@ class Desk:
         self._lines: list[tuple[int, float, float]] = []
         self._workers: list[Any] = []
         self._state: bytes | None = None
-        self._result: bytes | None = None
         self._refusal: tuple[str, str] | None = None
 
     def hello(self, worker: Any) -> bytes | None:
@@ -116,14 +115,6 @@ class Desk:
         """
         self._state = state
 
-    def finish(self, result: bytes) -> None:
-        """What was learnt.
-
-        Args:
-            result: Of the whole training.
-        """
-        self._result = result
-
     def refuse(self, kind: str, message: str) -> None:
         """Something that no other worker would do better; the first one is kept.
 
@@ -146,9 +137,9 @@ class Desk:
         found, self._workers = self._workers, []
         return found
 
-    def result(self) -> bytes | None:
-        """What ``finish`` was given."""
-        return self._result
+    def state(self) -> bytes | None:
+        """What ``save`` was given last."""
+        return self._state
 
     def read(self, folder: str, name: str, begin: int, size: int) -> bytes:
         """A piece of a file of one of the folders.

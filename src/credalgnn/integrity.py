@@ -25,7 +25,7 @@ from .graphs._packed_files import HEADER as PACKED
 from .graphs.storage import from_arrays, read_arrays
 from .methods import MethodError
 from .methods.storage import CONFIG, WEIGHTS, read_files
-from .model.folder import CARD, MODEL, PAGE, PARTS, SUMMED, TUNING, read_config
+from .model.folder import CARD, CHECKPOINTS, MODEL, PAGE, PARTS, SUMMED, TUNING, read_config
 from .model.watching import PICTURE, STATE
 from .probing.page import LEVELS as PROBE_LEVELS
 from .probing.page import PAGE as PROBE_PAGE
@@ -214,7 +214,7 @@ class Check:
         for name in (PAGE, STATE):
             if (folder / name).exists():
                 self._text(folder / name)
-        self._known.add(folder / PICTURE)
+        self._known |= {folder / PICTURE, *(folder / CHECKPOINTS).glob("*")}  # of a fit that was stopped
         if (folder / TUNING).is_dir():
             self._results(folder / TUNING)
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..model import Model
 
 NOTHING = "nothing was written"  # by a command that was stopped
+AFTER_FIT = "the same command goes on from what was trained until half a minute ago"
 WIDTH = 80  # columns of what --help says of a command
 ALARM = 3  # the exit code of ``watch`` when what comes has changed
 
@@ -237,7 +238,7 @@ def _told() -> Iterator[None]:
 
 def _fit(args: argparse.Namespace) -> int:
     need("pyarrow", "credalgnn fit")
-    args.stopped = "no model was written"
+    args.stopped = f"no model was written; {AFTER_FIT}"
     if args.tune:
         need("optuna", "--tune")
         args.stopped = "no model was written; finished trials are kept, and the same command goes on"

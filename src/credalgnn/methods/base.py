@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Self
 
 import torch
@@ -80,6 +81,7 @@ class Method(Declarations, ABC):
         progress: bool | None = None,
         on_epoch: Callable[[Epoch], None] | None = None,
         memory: str | int | None = None,
+        checkpoints: str | os.PathLike[str] | None = None,
         workers: int | None = None,
         address: str | None = None,
     ) -> Self:
@@ -106,6 +108,9 @@ class Method(Declarations, ABC):
             memory: How much memory may be used, in bytes or as ``"4GiB"``, now and in predictions; None: what is
                 available. Where a graph does not fit, mini-batches with sampled neighbours are trained on, and
                 predictions are made piece by piece, with what does not fit in files.
+            checkpoints: A folder in which the state of each network in training is kept, twice a minute: called again
+                with the same data and hyper-parameters, ``fit`` goes on from there, and gives what it would have given.
+                States of other data and hyper-parameters are left alone; nothing is removed. None: nothing is kept.
             workers: Train each network with so many processes of a Ray cluster, one processor (or, with a ``device`` of
                 CUDA, one GPU) each, on mini-batches (of 1,024 nodes where ``batch_size`` is None) that they share. One
                 gives the numbers that one thread gives without workers and with the same ``batch_size``; several give
@@ -118,7 +123,8 @@ class Method(Declarations, ABC):
 
             check_workers(self, workers)
         given = given_of(data, train, val, calibration, protocol)
-        given = given._replace(progress=progress, on_epoch=on_epoch, memory=budget_of(memory))
+        folder = None if checkpoints is None else Path(checkpoints)
+        given = given._replace(progress=progress, on_epoch=on_epoch, memory=budget_of(memory), checkpoints=folder)
         if workers is None:
             self._learn_and_look(given)
             return self

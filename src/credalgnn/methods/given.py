@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
@@ -18,15 +19,15 @@ Protocol: TypeAlias = Literal["sealed", "paper"]
 
 
 class Share(NamedTuple):
-    """What one of several processes that train together knows of the others.
+    """What a process that trains knows of the others, and what is to outlive it.
 
     Attributes:
-        group: All of them.
-        keeper: Where the state of the training is kept.
+        group: All processes that train together; None: there is this one alone.
+        keeper: Where the state of the training is kept; None: nowhere.
     """
 
-    group: Group
-    keeper: Keeper
+    group: Group | None
+    keeper: Keeper | None
 
 
 class Given(NamedTuple):
@@ -42,6 +43,7 @@ class Given(NamedTuple):
         progress: Show a bar; None: on a terminal, when it takes more than a few seconds.
         on_epoch: To be shown every line of the training curve.
         memory: Bytes that may be used; None: what is available.
+        checkpoints: A folder for the states of what is trained, to go on from; None: they are not kept.
         workers: How many processes of a Ray cluster are to train a network; None: this one alone.
         cluster: Whose machines do pieces of work that know nothing of each other; None: this process.
         share: In a process that trains with others, these.
@@ -56,6 +58,7 @@ class Given(NamedTuple):
     progress: bool | None = None
     on_epoch: Callable[[Epoch], None] | None = None
     memory: int | None = None
+    checkpoints: Path | None = None
     workers: int | None = None
     cluster: Cluster | None = None
     share: Share | None = None

@@ -22,8 +22,9 @@ from ..nn.training import Output, at
 from . import scores
 from .answers import Predictor
 from .base import Method, Objective
+from .checkpoints import checkpoint_of
 from .components import Outputs
-from .given import Given, Protocol
+from .given import Given, Protocol, Share
 from .inputs import inputs, inputs_by_rows
 from .large import (
     BATCH,
@@ -173,7 +174,8 @@ class Network(Method):
         if given.workers is not None:
             from .workers import train_by_workers
 
-            self.history_, self.module_ = train_by_workers(self, module, given), module
+            keeper = checkpoint_of(self, module, given, self.batch_size or BATCH)
+            self.history_, self.module_ = train_by_workers(self, module, given, keeper), module
             return
         size = self._batch_size(given, module)
         x, edges = inputs(view.graph, self.device) if size is None else inputs_by_rows(view.graph)
@@ -181,16 +183,16 @@ class Network(Method):
         monitor = self._monitor(given, sampled=size is not None)
         fanouts = None if self.fanouts is None else tuple(count or ALL for count in self.fanouts)
         schedule = Schedule(self.lr, self.weight_decay, self.epochs, self.patience, size or BATCH, fanouts)
-        group, keeper = given.share or (None, None)
+        share = given.share or Share(None, checkpoint_of(self, module, given, size))
         try:
             with draws:
                 self._begin(module, data)
-            if group is not None and group.rank:  # the same weights, but another dropout
-                draws.restore(draws_of(self.device, self.seed, group.rank))
+            if share.group is not None and share.group.rank:  # the same weights, but another dropout
+                draws.restore(draws_of(self.device, self.seed, share.group.rank))
             self.history_ = train(
                 module, data, self._training_loss, monitor, schedule, draws,
                 progress=given.progress, description=f"{self.name} seed {self.seed}", on_epoch=given.on_epoch,
-                group=group, keeper=keeper, after_reading=keep_within(given.memory, view.graph),
+                group=share.group, keeper=share.keeper, after_reading=keep_within(given.memory, view.graph),
             )  # fmt: skip
         except TrainingError as error:
             raise TrainingError(f"{self.name}, seed {self.seed}: {error}") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 import tempfile
@@ -14,7 +13,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor
 from tqdm import tqdm
 
 from .._ray import NoCluster, check_head, connect, ray_module
@@ -25,6 +23,7 @@ from ..nn import Classifier, TrainingError
 from ..nn.group import Processes, ProcessLost, draws_of
 from ..nn.rounds import Epoch
 from .base import Method
+from .checkpoints import Checkpoint, packed, unpacked
 from .given import Given, Share
 from .prediction import MethodError
 from .tasks import (
@@ -134,13 +133,14 @@ class _Work(NamedTuple):
     version: str
 
 
-def train_by_workers(method: Network, module: Classifier, given: Given) -> list[Epoch]:
+def train_by_workers(method: Network, module: Classifier, given: Given, keeper: Checkpoint | None) -> list[Epoch]:
     """Train a network with the processes that are given; gives the curve, as one process would.
 
     Args:
         method: Has the hyper-parameters.
         module: The network, which gets the weights.
         given: What to learn from, and the workers.
+        keeper: Where the state is kept on this machine, and gone on from; None: nowhere.
     """
     ray = ray_module()
     assert given.workers is not None
@@ -157,31 +157,40 @@ def train_by_workers(method: Network, module: Classifier, given: Given) -> list[
     work = _Work(desk, ray.put(graphs), parts, ray.cloudpickle.dumps(method.clone()), modules_path(), __version__)
     on_gpu = torch.device(method.device).type == "cuda"
     hidden = None if given.progress is None else not given.progress
-    bar = tqdm(total=method.epochs, desc=method.name, unit="epoch", delay=3, disable=hidden, leave=False)
+    kept = None if keeper is None else keeper.load()
+    done = 0 if kept is None else len(kept["curve"]) - 1
+    bar = tqdm(total=method.epochs, initial=done, desc=method.name, unit="epoch", delay=3, disable=hidden, leave=False)
     with bar:
-        told = _Told(desk, bar, given.on_epoch, "" if given.progress is False else method.name)
+        told = _Told(desk, bar, given.on_epoch, "" if given.progress is False else method.name, keeper)
         try:
+            if kept is not None:
+                ray.get(desk.save.remote(packed(kept)))
             _until_done(work, told, given.workers, "GPU" if on_gpu else "CPU", method.name)
-            result = torch.load(io.BytesIO(ray.get(desk.result.remote())), weights_only=True)
+            told.keep(ended=True)
+            state = unpacked(ray.get(desk.state.remote()))
         finally:
             ray.kill(desk)
-    module.load_state_dict(result["weights"])
+    module.load_state_dict(state["best_state"])
     module.eval()
-    return [Epoch(*line) for line in result["curve"]]
+    return [Epoch(*line) for line in state["curve"]]
 
 
 class _Told:
-    """What workers tell, as it comes: a bar, or now and then a line with a name, and whoever wants to see the curve."""
+    """What workers tell, as it comes: a bar, or now and then a line with a name, and whoever wants to see the curve.
 
-    def __init__(self, desk: Any, bar: Any, on_epoch: Callable[[Epoch], None] | None, name: str) -> None:
-        self.desk, self.bar, self.on_epoch, self.name = desk, bar, on_epoch, name
+    Now and then the state that the desk has is kept on the disk, too.
+    """
+
+    def __init__(
+        self, desk: Any, bar: Any, on_epoch: Callable[[Epoch], None] | None, name: str, keeper: Checkpoint | None
+    ) -> None:
+        self.desk, self.bar, self.on_epoch, self.name, self.keeper = desk, bar, on_epoch, name, keeper
         self.lines, self.said = 0, time.monotonic()
 
     def look(self) -> None:
         """Show what is new; raise what a worker has refused."""
-        ray = ray_module()
-
-        lines, refusal = ray.get(self.desk.news.remote(self.lines))
+        self.keep()
+        lines, refusal = ray_module().get(self.desk.news.remote(self.lines))
         self.lines += len(lines)
         for line in lines:
             epoch = Epoch(*line)
@@ -200,6 +209,17 @@ class _Told:
         if refusal is not None:
             kind, message = refusal
             raise ERRORS.get(kind, MethodError)(message if kind in ERRORS else f"a worker failed: {kind}: {message}")
+
+    def keep(self, ended: bool = False) -> None:
+        """Keep the state on the disk, if it is time.
+
+        Args:
+            ended: Whether the training has ended with it.
+        """
+        if self.keeper is not None and self.keeper.is_due(ended):
+            state: bytes | None = ray_module().get(self.desk.state.remote())
+            if state is not None:
+                self.keeper.write(state)
 
 
 def _until_done(work: _Work, told: _Told, count: int, resource: str, name: str) -> None:
@@ -317,7 +337,7 @@ class _AtDesk:
     def load(self) -> dict[str, Any] | None:
         if self.state is None:
             return None
-        state: dict[str, Any] = torch.load(io.BytesIO(self.state), map_location="cpu", weights_only=True)
+        state: dict[str, Any] = unpacked(self.state)
         if self.rank:
             state["draws"] = draws_of(self.device, self.seed, self.rank, len(state["curve"]))
         return state
@@ -326,13 +346,7 @@ class _AtDesk:
         ray = ray_module()
 
         if self.rank == 0:
-            ray.get(self.desk.save.remote(_bytes(state)))
-
-
-def _bytes(state: dict[str, Any]) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    return buffer.getvalue()
+            ray.get(self.desk.save.remote(packed(state)))
 
 
 def _do_share(config: dict[str, Any]) -> None:
@@ -353,9 +367,6 @@ def _do_share(config: dict[str, Any]) -> None:
         if group.rank == 0:
             given = given._replace(on_epoch=lambda line: ray.get(desk.tell.remote(tuple(line))))
         method._fit(given)
-        if group.rank == 0:
-            weights: dict[str, Tensor] = {name: each.cpu() for name, each in method.module_.state_dict().items()}
-            ray.get(desk.finish.remote(_bytes({"curve": list(map(tuple, method.history_)), "weights": weights})))
     except (ProcessLost, ray.exceptions.RayError):
         raise
     except Exception as error:

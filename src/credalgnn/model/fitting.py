@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from ..methods.known_nodes import KnownNodes
 from ..methods.large import fits
 from ..methods.prediction_table import check_class_names
 from ..methods.workers import check_workers
-from .folder import PAGE, TUNING, check_free
+from .folder import CHECKPOINTS, PAGE, TUNING, check_free
 from .model import Model
 from .page import title_of, write_page_of
 from .parts import parts_of
@@ -80,7 +81,8 @@ def fit(
         settings: Hyper-parameters: ``{"lr": 0.01}``.
         tune: So many trials of a search by validation nodes alone, first; of a graph that fits in memory.
         seed: Of the deal of nodes and of the method.
-        out: The folder for the model and its page; None: it is kept nowhere.
+        out: The folder for the model and its page; None: it is kept nowhere. While networks are trained, their states
+            are kept there, twice a minute: the same call goes on from them, if this one is stopped.
         memory: How much memory may be used, in bytes or as ``"4GiB"``; None: what is available. Of a graph that does
             not fit, some nodes are looked at for the summary, and there is no page.
         progress: Show how far it is, on stderr.
@@ -132,6 +134,7 @@ def fit(
                 calibration=parts["calibration"],
                 progress=None if progress else False,
                 memory=memory,
+                checkpoints=None if folder is None else folder / CHECKPOINTS,
                 workers=workers,
                 address=address,
             )
@@ -151,6 +154,7 @@ def fit(
             if whole and prediction.probabilities is not None:
                 write_page_of(model, graph, prediction, folder / PAGE, parts, title=title_of(folder, graph))
             model.save(folder)  # last: what a kill leaves behind is no model
+            shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     return model
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 FORMAT = 2
 MODEL, PARTS, CARD, PAGE, TUNING = "model.json", "parts.safetensors", "README.md", "report.html", "tuning"
 SUMMED = (WEIGHTS, CONFIG, PARTS)  # the checksums of these are in model.json
+CHECKPOINTS = "checkpoints"  # of what a fit trains, until it is finished
 DAMAGED = "damaged"  # where ``credalgnn check --repair`` puts what cannot be used
 _PART = re.compile(rf"\.({'|'.join(map(re.escape, (*SUMMED, MODEL, CARD, PAGE)))})\.\d+\.part")  # of a killed process
 
@@ -51,7 +52,7 @@ def check_free(folder: Path) -> None:
         raise MethodError(f"{place}: no permission to write there; name another folder")
     if (link := find_link(folder)) is not None:
         raise MethodError(f"{link}: a link, which would lead writes elsewhere; remove it, or name another folder")
-    ours = {*SUMMED, PAGE, TUNING, DAMAGED}
+    ours = {*SUMMED, PAGE, TUNING, CHECKPOINTS, DAMAGED}
     there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if PARTS in there:
         ours.add(CARD)  # without the parts, a README.md is somebody else's

@@ -37,7 +37,8 @@ class Keeper(Protocol):
         """Keep the state.
 
         Args:
-            state: All of it.
+            state: All of it; ``ended`` says whether there is nothing left to train, ``curve``, ``best_state`` what came
+                of it.
         """
 
 
@@ -74,7 +75,7 @@ def train(
         description: What the bar says.
         on_epoch: Is shown each line of the curve as it comes; what it raises ends the training.
         group: Other processes that train the same model on their share of each batch.
-        keeper: Where the state is kept after every epoch, and gone on from.
+        keeper: Where the state is kept after every epoch and at the end, and gone on from.
         after_reading: Is called when rows of features have been read for a mini-batch.
     """
     groups, decay = model.parameter_groups(), schedule.weight_decay
@@ -91,9 +92,25 @@ def train(
     curve: list[Epoch] = []
     best, best_epoch = float("inf"), 0
     best_state: dict[str, Tensor] | None = None
+    ended = False
+
+    def state(ended: bool) -> dict[str, Any]:
+        return {
+            "curve": [tuple(line) for line in curve],
+            "best": best,
+            "best_epoch": best_epoch,
+            "best_state": best_state,
+            "model": model.state_dict(),
+            "optimiser": optimiser.state_dict(),
+            "draws": draws.state(),
+            "rounds": rounds.state(),
+            "slower": {} if slower is None else slower.state_dict(),
+            "ended": ended,
+        }
+
     if keeper is not None and (kept := keeper.load()) is not None:
         curve = [Epoch(*line) for line in kept["curve"]]
-        best, best_epoch, best_state = kept["best"], kept["best_epoch"], kept["best_state"]
+        best, best_epoch, best_state, ended = (kept[name] for name in ("best", "best_epoch", "best_state", "ended"))
         model.load_state_dict(kept["model"])
         optimiser.load_state_dict(kept["optimiser"])
         draws.restore(kept["draws"])
@@ -105,7 +122,7 @@ def train(
         total=schedule.epochs, initial=max(0, len(curve) - 1), desc=description, unit="epoch", delay=3, disable=hidden,
         leave=False,
     ) as bar:  # fmt: skip
-        for epoch in range(len(curve), schedule.epochs + 1):
+        for epoch in range(len(curve), 0 if ended else schedule.epochs + 1):
             with rounds.judged():
                 value, watched = rounds.look()
                 curve.append(Epoch(epoch, _finite(value, epoch, schedule), watched))
@@ -128,19 +145,9 @@ def train(
             bar.set_postfix(loss=f"{curve[-1].loss:.3f}", monitor=f"{curve[-1].monitor:.3f}", refresh=False)
             bar.update()
             if keeper is not None:
-                keeper.save(
-                    {
-                        "curve": [tuple(line) for line in curve],
-                        "best": best,
-                        "best_epoch": best_epoch,
-                        "best_state": best_state,
-                        "model": model.state_dict(),
-                        "optimiser": optimiser.state_dict(),
-                        "draws": draws.state(),
-                        "rounds": rounds.state(),
-                        "slower": {} if slower is None else slower.state_dict(),
-                    }
-                )
+                keeper.save(state(ended=False))
+    if keeper is not None and not ended:
+        keeper.save(state(ended=True))
     if best_state is None:
         raise TrainingError(f"the monitor was never a number in {len(curve)} epochs: lower lr (now {schedule.lr})")
     model.load_state_dict(best_state)

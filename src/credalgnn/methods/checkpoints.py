@@ -1,0 +1,178 @@
+"""States of trainings on disk, so that a fit that was stopped goes on: safetensors, and no code in them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from .._checksums import BLANK, seal, sealed_with
+from .._files import write
+from .._reading import Unreadable, parse_json, parse_tensors, read_bytes, texts_about
+from .._texts import one_line
+from .._version import __version__
+from .warn import warn_caller
+
+if TYPE_CHECKING:
+    from ..nn import Classifier
+    from .given import Given
+    from .network import Network
+
+EVERY = 30.0  # seconds of a training between two states on the disk
+BRIEF = 2.0  # seconds: a training that took no longer is not kept when it ends
+
+
+class CheckpointWarning(UserWarning):
+    """The state of a training cannot be kept, or what was kept cannot be used."""
+
+
+class Checkpoint:
+    """A file with the state of one training (``nn.training.Keeper``): written now and then, and when it has ended.
+
+    What cannot be written, as the disk is full, or read, as it is damaged, is warned of, and training goes on without.
+
+    Args:
+        path: The file.
+        description: What is trained.
+        silent: Do not say that a training goes on.
+    """
+
+    def __init__(self, path: Path, description: str, silent: bool = False) -> None:
+        self.path, self.description, self.silent = path, description, silent
+        self._begun = self._kept = time.monotonic()
+
+    def load(self) -> dict[str, Any] | None:
+        """What was kept last, if anything."""
+        try:
+            content = read_bytes(self.path)
+            if sealed_with(content) is None:
+                raise Unreadable("its checksum does not fit")
+            state: dict[str, Any] = unpacked(content)
+            epoch = len(state["curve"]) - 1
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (Unreadable, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            warn_caller(
+                f"{self.path}: cannot be used ({one_line(str(error)):.100}): {self.description} is trained anew",
+                CheckpointWarning,
+            )
+            return None
+        if not self.silent:
+            how = "was trained already" if state["ended"] else f"goes on from epoch {epoch}, where it was stopped"
+            print(f"{self.description}: {how}", file=sys.stderr, flush=True)
+        return state
+
+    def is_due(self, ended: bool = False) -> bool:
+        """Whether a state is to be kept now.
+
+        Args:
+            ended: Whether the training has ended with it.
+        """
+        now = time.monotonic()
+        return now >= self._kept + EVERY or (ended and now >= self._begun + BRIEF)
+
+    def save(self, state: Mapping[str, Any]) -> None:
+        """Keep a state, if it is time.
+
+        Args:
+            state: All of it.
+        """
+        if self.is_due(state["ended"]):
+            self.write(packed(state))
+
+    def write(self, content: bytes) -> None:
+        """Keep what ``packed`` made of a state.
+
+        Args:
+            content: All of it.
+        """
+        try:
+            write(self.path, content)
+        except OSError as error:
+            warn_caller(
+                f"{self.path}: cannot be written ({error.strerror or error}): what is trained now would be lost with "
+                "this process",
+                CheckpointWarning,
+            )
+        self._kept = time.monotonic()
+
+
+def packed(state: Any) -> bytes:
+    """Numbers, texts, tensors, lists and mappings of them as the bytes of a safetensors file, with a checksum.
+
+    Args:
+        state: What to keep; tuples become lists.
+    """
+    tensors: dict[str, Tensor] = {}
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            name = str(len(tensors))
+            tensors[name] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
+            return {"tensor": name}
+        if isinstance(value, Mapping):
+            return {"entries": [[plain(key), plain(each)] for key, each in value.items()]}
+        return [plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+    text = json.dumps(plain(state))
+    return seal(save_tensors(tensors, {"state": text, "checksum": BLANK}))
+
+
+def unpacked(content: bytes) -> Any:
+    """The inverse of ``packed``.
+
+    Args:
+        content: What it gave.
+    """
+    tensors = parse_tensors(content)
+
+    def made(value: Any) -> Any:
+        if isinstance(value, list):
+            return [made(each) for each in value]
+        if not isinstance(value, dict):
+            return value
+        return (
+            tensors[value["tensor"]] if "tensor" in value else {made(key): made(each) for key, each in value["entries"]}
+        )
+
+    return made(parse_json(texts_about(content)["state"].encode()))
+
+
+def checkpoint_of(method: Network, module: Classifier, given: Given, batch_size: int | None) -> Checkpoint | None:
+    """Where the state of a training is kept: a file whose name is another one if anything it depends on is; or nowhere.
+
+    How many processes train is not part of it: others may go on.
+
+    Args:
+        method: Has the hyper-parameters.
+        module: What is trained, with its first weights.
+        given: What to learn from.
+        batch_size: Training nodes of a mini-batch; None: the whole graph at once.
+    """
+    if given.checkpoints is None:
+        return None
+    view, kind = given.view, type(method)
+    params = {name: _named(value) for name, value in method.get_params(deep=False).items()}
+    shapes = [(name, tuple(tensor.shape)) for name, tensor in module.state_dict().items()]
+    described = (
+        __version__, kind.__module__, kind.__qualname__, params, batch_size, shapes, view.fingerprint,
+        view.graph.content, view.val_graph.content, None if given.validation is None else "validation",
+    )  # fmt: skip
+    digest = hashlib.blake2b(repr(described).encode(), digest_size=16)
+    for nodes, labels in ((view.train, view.graph.labels), (view.val, view.val_graph.labels)):
+        digest.update(nodes.numpy().tobytes() + b";" + labels[nodes].numpy().tobytes() + b";")
+    path = given.checkpoints / f"{digest.hexdigest()}.safetensors"
+    return Checkpoint(path, f"{method.name} seed {method.seed}", silent=given.progress is False)
+
+
+def _named(value: Any) -> Any:
+    """A hyper-parameter in a way that does not change from process to process: functions by their names."""
+    return f"{value.__module__}.{value.__qualname__}" if hasattr(value, "__qualname__") else value
