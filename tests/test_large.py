@@ -227,9 +227,26 @@ def test_answers_that_do_not_fit_are_refused_before_they_are_made() -> None:
     ):
         method.predict(memory="1MiB")
     pieces = list(method.predict_pieces(memory="1MiB", size=3_000))
-    assert sum(len(piece.nodes) for piece in pieces) == 8_000
+    assert [len(piece.nodes) for piece in pieces] == [2_730, 2_730, 2_540]  # half of what may be used
     assert len(method.predict(nodes=torch.arange(5_000)).nodes) == 5_000
     assert len(cg.Degree().fit(graph).predict(memory="1MiB").nodes) == 8_000  # which has no classes
+
+
+def test_calibration_nodes_are_predicted_within_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    prediction = Vanilla._prediction
+
+    def counted(method: Vanilla, nodes: torch.Tensor, output: Any) -> Any:
+        asked.append(len(nodes))
+        return prediction(method, nodes, output)
+
+    monkeypatch.setattr(Vanilla, "_prediction", counted)
+    graph = csbm(nodes=8_000, classes=4, degree=3, features=5, seed=1)
+    parts = dict(zip(("train", "val", "calibration"), torch.arange(8_000).split([1_000, 1_000, 6_000]), strict=True))
+    method = Vanilla(batch_size=1024, epochs=1, hidden=4).fit(graph, **parts, memory="1MiB")
+    assert asked == [2_730, 2_730, 540]
+    assert method.calibration_ is not None
+    assert len(method.calibration_.fitted.scores) == 6_000
 
 
 def test_a_backbone_that_needs_the_whole_graph_says_so() -> None:
