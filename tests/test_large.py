@@ -14,7 +14,7 @@ import torch
 import credalgnn as cg
 from credalgnn.bench.node_tables import graph_columns
 from credalgnn.graphs import Graph, Task, csbm
-from credalgnn.methods import CredalFinal, CredalLJ, Energy, GNNSafe, Mahalanobis, MethodError, Vanilla
+from credalgnn.methods import CredalFinal, CredalLJ, Energy, GNNSafe, Mahalanobis, MethodError, Vanilla, large
 from credalgnn.methods.inputs import inputs, inputs_by_rows
 from credalgnn.methods.large import MemoryWarning
 from credalgnn.nn import (
@@ -301,6 +301,15 @@ def test_members_of_an_ensemble_have_one_budget_between_them() -> None:
     assert second.left == 2_000  # it has become a file
     del first
     assert Scratch(10_000).left == 10_000
+
+
+def test_what_is_held_counts_once_in_what_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
+    budget = large.PROGRAM + 1_000_000
+    first = Scratch(1_000_000)
+    first.matrix(1000, 50)
+    monkeypatch.setattr(large, "available_memory", lambda: budget - 200_000)
+    assert large._scratch(large._budget(None)).left == large._scratch(large._budget(budget)).left == 400_000
+    assert first.left == 800_000
 
 
 def test_room_for_files_is_known_beforehand() -> None:

@@ -115,23 +115,28 @@ def refusal(needed: int, allowed: int) -> str:
     return f"takes about {in_units(needed)}, and {in_units(allowed)} may be used"
 
 
-def check_stored(module: Classifier, graph: Graph, memory: int) -> None:
+def check_stored(module: Classifier, graph: Graph, memory: int | None) -> None:
     """Refuse outputs by pieces that cannot be made: of a backbone that needs the whole graph, or without room for them.
 
     Args:
         module: The network.
         graph: What will be predicted.
-        memory: Bytes that may be used.
+        memory: Bytes that may be used; None: what is available.
     """
     check_pieces(module.backbone)
     assert isinstance(module.backbone, Stack)
-    needed = _scratch(memory).files_for(graph.num_nodes, module.backbone.widths, LEAVE)
+    needed = _scratch(_budget(memory)).files_for(graph.num_nodes, module.backbone.widths, LEAVE)
     folder = temporary_folder()
     if needed > (free := shutil.disk_usage(folder).free):
         raise MethodError(
             f"the latents of {graph.num_nodes:,} nodes need {in_units(needed)} of temporary files, and {folder} has "
             f"{in_units(free)} free: make room, set TMPDIR to another folder, or allow more memory"
         )
+
+
+def _budget(memory: int | None) -> int:
+    """Bytes that may be used: of what is available, what this process holds for latents is gone already."""
+    return available_memory() + Scratch.held() if memory is None else memory
 
 
 def _scratch(memory: int) -> Scratch:
@@ -144,7 +149,7 @@ class StoredOutputs:
     Args:
         module: The network, in evaluation.
         graph: In memory, or opened.
-        memory: Bytes that may be used.
+        memory: Bytes that may be used; None: what is available.
         progress: Show a bar; None: on a terminal, once it has taken a few seconds.
         cluster: Whose machines compute the latents; None: this process.
     """
@@ -153,17 +158,18 @@ class StoredOutputs:
         self,
         module: Classifier,
         graph: Graph,
-        memory: int,
+        memory: int | None,
         progress: bool | None = None,
         cluster: Cluster | None = None,
     ) -> None:
         check_pieces(module.backbone)
-        self.content, self.module, self._release, self._memory = graph.content, module, graph.release, memory
+        self.content, self.module, self._release = graph.content, module, graph.release
+        self.allowed = _budget(memory)
         self._here = copy.deepcopy(module).cpu()  # which is where rows are read, and latents kept
         backbone = self._here.backbone
         assert isinstance(backbone, Stack)
         x, edges = inputs_by_rows(graph)
-        self._scratch = _scratch(memory)
+        self._scratch = _scratch(self.allowed)
         self._logits: Tensor | None = None
         try:
             with _bar(progress) as bar:
@@ -211,7 +217,7 @@ class StoredOutputs:
             output: Output = self._here.head([rows_of(z, nodes) for z in self.latents])
         else:
             output = self._here.head(rows_of(self.latents[-1], nodes))
-        if resident_memory() > 0.8 * self._memory:
+        if resident_memory() > 0.8 * self.allowed:
             self._scratch.release()
             self._release()
         return output

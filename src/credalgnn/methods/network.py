@@ -223,7 +223,7 @@ class Network(Method):
         if prediction_bytes(given.graph, self._widths(module, given.view.num_classes)) <= allowed:
             return
         try:
-            check_stored(module, given.graph, allowed)
+            check_stored(module, given.graph, given.memory)
         except BackboneError as error:
             raise MethodError(str(error)) from None
 
@@ -298,7 +298,7 @@ class Network(Method):
             return None
         self._stored = None  # before its room is needed
         try:
-            self._stored = StoredOutputs(self.module_, graph, allowed, cluster=cluster)
+            self._stored = StoredOutputs(self.module_, graph, self._memory, cluster=cluster)
         except BackboneError as error:
             raise MethodError(str(error)) from None
         return self._stored
