@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
@@ -318,6 +319,22 @@ def test_room_for_files_is_known_beforehand() -> None:
     assert scratch.files_for(100, [10, 20]) == 8_000
     assert scratch.files_for(100, [13, 10], leave=0.5) == 5_200  # which is more than half, and 4,000 are not
     assert scratch.left == 10_000
+
+
+def test_a_smaller_budget_holds_for_latents_that_were_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Latents of 400 nodes and 12 units take 19,200 bytes each; of a budget of 1 MiB 24,000 bytes are for latents."""
+    monkeypatch.setattr(Scratch, "_held", WeakKeyDictionary())
+    monkeypatch.setattr(large, "PROGRAM", (1 << 20) - 40_000)
+    monkeypatch.setattr("credalgnn.methods.network.prediction_bytes", lambda graph, widths: 1 << 40)
+    method = Vanilla(batch_size=64, **SHORT).fit(graph_of(), memory=1 << 24)
+    whole, kept = method.predict(), method._stored
+    assert Scratch.held() == 2 * 19_200
+    assert method.predict(memory=1 << 25).score.equal(whole.score)
+    assert method._stored is kept
+    del kept
+    small = method.predict(memory=1 << 20)
+    assert Scratch.held() == 0
+    torch.testing.assert_close(small.score, whole.score, rtol=0, atol=1e-6)
 
 
 def test_logits_by_pieces_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,13 +163,13 @@ class StoredOutputs:
         cluster: Cluster | None = None,
     ) -> None:
         check_pieces(module.backbone)
-        self.content, self.module, self._release = graph.content, module, graph.release
-        self.allowed = _budget(memory)
+        self._content, self._module, self._release = graph.content, module, graph.release
+        self._memory = _budget(memory)
         self._here = copy.deepcopy(module).cpu()  # which is where rows are read, and latents kept
         backbone = self._here.backbone
         assert isinstance(backbone, Stack)
         x, edges = inputs_by_rows(graph)
-        self._scratch = _scratch(self.allowed)
+        self._scratch = _scratch(self._memory)
         self._logits: Tensor | None = None
         try:
             with _bar(progress) as bar:
@@ -180,6 +180,17 @@ class StoredOutputs:
         except OSError as error:
             raise MethodError(error.strerror or str(error)) from None
         self.latents: list[Features] = [x, *latents]
+
+    def is_for(self, module: Classifier, graph: Graph, memory: int | None) -> bool:
+        """Whether they are those of a network on a graph, made with no more memory than may be used now.
+
+        Args:
+            module: The network.
+            graph: The graph.
+            memory: Bytes that may be used now; None: what is available, of which they have taken their part.
+        """
+        same = self._content == graph.content and self._module is module
+        return same and (memory is None or self._memory <= memory)
 
     def at(self, nodes: Tensor) -> Output:
         """The head's output at some nodes.
@@ -217,7 +228,7 @@ class StoredOutputs:
             output: Output = self._here.head([rows_of(z, nodes) for z in self.latents])
         else:
             output = self._here.head(rows_of(self.latents[-1], nodes))
-        if resident_memory() > 0.8 * self.allowed:
+        if resident_memory() > 0.8 * self._memory:
             self._scratch.release()
             self._release()
         return output

@@ -290,13 +290,13 @@ class Network(Method):
     def _by_pieces(self, graph: Graph) -> StoredOutputs | None:
         """The outputs of a graph that does not fit in memory, or that others help with; None: neither."""
         stored = self._stored
-        if stored is not None and stored.content == graph.content and stored.module is self.module_:
+        if stored is not None and stored.is_for(self.module_, graph, self._memory):
             return stored
         allowed = available_memory() if self._memory is None else self._memory
         cluster = self._cluster if type(self.module_.backbone).forward is Stack.forward else None
         if cluster is None and prediction_bytes(graph, self._widths(self.module_, len(self.class_names))) <= allowed:
             return None
-        self._stored = None  # before its room is needed
+        stored = self._stored = None  # before its room is needed
         try:
             self._stored = StoredOutputs(self.module_, graph, self._memory, cluster=cluster)
         except BackboneError as error:
