@@ -273,12 +273,34 @@ def test_what_cannot_be_predicted_by_pieces_is_refused_before_it_is_trained(back
 def test_no_room_for_latents_is_said_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
     free = 30_000  # 400 nodes with two latents of 12 numbers take 38,400
     monkeypatch.setattr("credalgnn.methods.large.shutil.disk_usage", lambda folder: SimpleNamespace(free=free))
-    with pytest.raises(MethodError, match=r"latents of 400 nodes need 37.5 KiB of temporary files.*set TMPDIR"):
+    with pytest.raises(MethodError, match=r"outputs of 400 nodes need 37.5 KiB of temporary files.*set TMPDIR"):
         Vanilla(batch_size=64, **SHORT).fit(task_of(), memory="100MiB", on_epoch=never)
+
+
+def test_room_is_asked_for_all_members_of_an_ensemble_and_for_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """400 nodes with two latents of 12 numbers, three classes; a member counts no more when it is trained."""
+    asked: list[list[int]] = []
+    files_for = Scratch.files_for
+
+    def seen(scratch: Scratch, rows: int, widths: list[int], leave: float) -> int:
+        asked.append(widths)
+        return files_for(scratch, rows, widths, leave)
+
+    monkeypatch.setattr(Scratch, "files_for", seen)
+    member = Vanilla(batch_size=64, **SHORT)
+    cg.ClassicalEnsemble(members=[member] * 3).fit(task_of(), memory="100MiB")
+    Energy(model=member).fit(task_of(), memory="100MiB")
+    assert asked == [[12, 12] * 3, [12, 12] * 2, [12, 12], [12, 12, 3]]
+    free = 100_000  # three times 38,400 are needed
+    monkeypatch.setattr("credalgnn.methods.large.shutil.disk_usage", lambda folder: SimpleNamespace(free=free))
+    with pytest.raises(MethodError, match=r"need 112.5 KiB of temporary files"):
+        cg.ClassicalEnsemble(members=[member] * 3).fit(task_of(), memory="100MiB", on_epoch=never)
 
 
 def test_temporary_files_that_cannot_be_written_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     method = Vanilla(batch_size=64, **SHORT).fit(task_of(), memory="100MiB")
+    other = method.clone().fit(task_of(), memory="100MiB")
+    other.predict()  # its latents are there, its logits are not
 
     def full(*shape: Any) -> Any:
         raise OSError(28, "No space left on device: make room, or set TMPDIR to another folder")
@@ -286,6 +308,8 @@ def test_temporary_files_that_cannot_be_written_are_one_line(monkeypatch: pytest
     monkeypatch.setattr("credalgnn.nn.pieces.on_disk", full)
     with pytest.raises(MethodError, match="set TMPDIR to another folder"):
         method.predict()
+    with pytest.raises(MethodError, match="set TMPDIR to another folder"):
+        other.outputs()
 
 
 def test_fanouts_of_a_backbone_that_looks_further_than_its_layers_are_refused() -> None:

@@ -115,21 +115,21 @@ def refusal(needed: int, allowed: int) -> str:
     return f"takes about {in_units(needed)}, and {in_units(allowed)} may be used"
 
 
-def check_stored(module: Classifier, graph: Graph, memory: int | None) -> None:
+def check_stored(module: Classifier, graph: Graph, widths: list[int], memory: int | None) -> None:
     """Refuse outputs by pieces that cannot be made: of a backbone that needs the whole graph, or without room for them.
 
     Args:
         module: The network.
         graph: What will be predicted.
+        widths: Of all that is kept of each node.
         memory: Bytes that may be used; None: what is available.
     """
     check_pieces(module.backbone)
-    assert isinstance(module.backbone, Stack)
-    needed = _scratch(_budget(memory)).files_for(graph.num_nodes, module.backbone.widths, LEAVE)
+    needed = _scratch(_budget(memory)).files_for(graph.num_nodes, widths, LEAVE)
     folder = temporary_folder()
     if needed > (free := shutil.disk_usage(folder).free):
         raise MethodError(
-            f"the latents of {graph.num_nodes:,} nodes need {in_units(needed)} of temporary files, and {folder} has "
+            f"the outputs of {graph.num_nodes:,} nodes need {in_units(needed)} of temporary files, and {folder} has "
             f"{in_units(free)} free: make room, set TMPDIR to another folder, or allow more memory"
         )
 
@@ -178,7 +178,7 @@ class StoredOutputs:
                 else:
                     latents = latents_by_pieces(backbone, x, edges, self._scratch, _teller(bar), graph.release)
         except OSError as error:
-            raise MethodError(error.strerror or str(error)) from None
+            raise _no_room(error) from None
         self.latents: list[Features] = [x, *latents]
 
     def is_for(self, module: Classifier, graph: Graph, memory: int | None) -> bool:
@@ -217,7 +217,10 @@ class StoredOutputs:
         for first in range(0, count, PIECE):
             part = made_of(self._head(torch.arange(first, min(first + PIECE, count))))
             if result is None:
-                result = self._scratch.matrix(count, part.shape[1])
+                try:
+                    result = self._scratch.matrix(count, part.shape[1])
+                except OSError as error:
+                    raise _no_room(error) from None
             result[first : first + len(part)] = part
         assert result is not None
         self._logits = result
@@ -232,6 +235,10 @@ class StoredOutputs:
             self._scratch.release()
             self._release()
         return output
+
+
+def _no_room(error: OSError) -> MethodError:
+    return MethodError(error.strerror or str(error))
 
 
 def _bar(progress: bool | None) -> Any:

@@ -220,10 +220,11 @@ class Network(Method):
     def _check_prediction(self, given: Given, module: Classifier) -> None:
         """Refuse, before anything is trained, what could not be predicted by pieces where that will be needed."""
         allowed = available_memory() if given.memory is None else given.memory
-        if prediction_bytes(given.graph, self._widths(module, given.view.num_classes)) <= allowed:
+        widths = self._widths(module, given.view.num_classes)
+        if prediction_bytes(given.graph, widths) <= allowed:
             return
         try:
-            check_stored(module, given.graph, given.memory)
+            check_stored(module, given.graph, (widths if given.logits else widths[:-1]) * given.networks, given.memory)
         except BackboneError as error:
             raise MethodError(str(error)) from None
 
