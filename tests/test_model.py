@@ -377,6 +377,15 @@ def test_nodes_that_cannot_be_told_from_those_learnt_from_are_no_secret(tmp_path
             assert "among these" not in str(result)
 
 
+def test_nodes_learnt_from_are_known_where_one_more_makes_numbers_texts() -> None:
+    graph = graph_of(share=1.0, ids=range(300))
+    model = quick(graph, train=(graph.labels >= 0).nonzero().squeeze(-1)[:100])
+    more = graph.with_nodes(graph.features[:1], torch.tensor([[300], [0]]), ["a"], [300])
+    texts = more.replace(node_ids=[*map(str, range(300)), "new"])
+    result = model.evaluate(texts)
+    assert (result.nodes, result.left_out, result.told) == (1, int((graph.labels >= 0).sum()), True)
+
+
 def test_a_model_predicts_within_a_budget_and_in_pieces(tables: tuple[Path, Path], tmp_path: Path) -> None:
     graph = graph_of(ids=range(300))
     model = quick(graph)
