@@ -400,6 +400,14 @@ def test_edges_from_nowhere_are_refused_where_rows_are_read() -> None:
             rows.rows(operator, 1, 3)
 
 
+@pytest.mark.parametrize("starts", [[0, 2, 1, 4], [0, 2, 3, 40], [-1, 2, 3, 4]])
+@pytest.mark.parametrize("sums", ["in_weight", "degree", "loop_weight"])
+def test_weights_of_edges_that_do_not_exist_are_refused(starts: list[int], sums: str) -> None:
+    rows = EdgeRows(torch.tensor(starts), torch.tensor([0, 1, 2, 0]), torch.ones(4))
+    with pytest.raises(ValueError, match="damaged: edges of a node begin or end where there are none; credalgnn check"):
+        getattr(rows, sums)
+
+
 def test_sampled_training_learns_what_full_batches_learn() -> None:
     task = task_of()
     options = {"hidden": 16, "epochs": 60, "patience": 20}
