@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .sparse import DamagedGraph, SparseMatrix
+from .sparse import SparseMatrix, damaged
 
 NOWHERE = "an edge comes from a node that does not exist"
 NO_EDGES = "edges of a node begin or end where there are none"
@@ -127,14 +127,14 @@ class EdgeRows:
         begin, end = int(self.starts[first]), int(self.starts[last])
         counts = self.starts[first : last + 1].diff()
         if not 0 <= begin <= end <= self.num_edges or bool((counts < 0).any()):
-            raise DamagedGraph(NO_EDGES)
+            raise damaged(NO_EDGES)
         return slice(begin, end), counts
 
     def _ends(self, first: int, last: int) -> tuple[Tensor, Tensor]:
         places, counts = self._places(first, last)
         sources = self.sources[places]
         if len(sources) and not 0 <= sources.min() <= sources.max() < self.num_nodes:
-            raise DamagedGraph(NOWHERE)
+            raise damaged(NOWHERE)
         return sources, torch.repeat_interleave(torch.arange(first, last), counts)
 
     def _weights(self, first: int, last: int) -> Tensor:

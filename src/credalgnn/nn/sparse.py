@@ -19,8 +19,14 @@ FEW = 1 << 23  # multiplications that are not worth a second thread
 class DamagedGraph(ValueError):
     """Numbers of a graph point to what is not there: its file has changed since it was written."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"the graph is damaged: {what}; credalgnn check --repair GRAPH, then pack it again")
+
+def damaged(what: str) -> DamagedGraph:
+    """The error of a graph, with what to do.
+
+    Args:
+        what: What is wrong with it, in a few words.
+    """
+    return DamagedGraph(f"the graph is damaged: {what}; credalgnn check --repair GRAPH, then pack it again")
 
 
 class SparseMatrix:
@@ -141,12 +147,12 @@ class SparseMatrix:
 
             begins, starts = nodes.new_empty(len(nodes)), nodes.new_empty(len(nodes) + 1)
             if not find_rows(*(part.numpy() for part in (self.starts, nodes, begins, starts)), self.nnz):
-                raise DamagedGraph("rows begin or end outside of the matrix")
+                raise damaged("rows begin or end outside of the matrix")
             columns, values = (part.new_empty(int(starts[-1])) for part in (self.columns, self.values))
             kernel: Any = gather_rows
             kernel(begins.numpy(), *map(_bits, (self.columns, self.values, starts, columns, values)))
             if len(columns) and not 0 <= columns.min() <= columns.max() < self.shape[1]:
-                raise DamagedGraph("an entry lies outside of the matrix")
+                raise damaged("an entry lies outside of the matrix")
         else:
             begins = self.starts[nodes].long()
             counts = self.starts[nodes + 1].long() - begins
