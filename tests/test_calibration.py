@@ -6,6 +6,7 @@ import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -320,6 +321,21 @@ def test_nodes_are_known_again_by_id_whatever_their_type() -> None:
         assert known.numbers_in(graph).tolist() == [3, 200, 7]
 
 
+def test_numbers_are_known_again_where_they_are_texts() -> None:
+    """As ids of a table become where one of them is none, or is spelled otherwise than numbers are."""
+    numbers = [0, -5, 2**63 - 1, -(2**63), 7, 10**17]
+    texts = ["7", "0", f"{2**63 - 1}", f"{-(2**63)}", "-5", f"{10**17}", "007", "+7", "-0", f"{2**63}", "\u0667", "n7"]
+
+    def graph(ids: list[Any]) -> cg.Graph:
+        return cg.Graph(torch.eye(len(ids)), torch.tensor([[0], [1]]), None, ids)
+
+    known = KnownNodes.of(graph(numbers), torch.arange(6))
+    assert known.numbers_in(graph(texts)).tolist() == [1, 4, 2, 3, 0, 5]
+    named = KnownNodes.of(graph(texts), torch.arange(12))
+    assert named.numbers_in(graph(numbers)).tolist() == [4, 0, 2, 3, 1, 5, *[-1] * 6]
+    assert len(named.codes.unique()) == 12
+
+
 def test_ids_of_a_packed_graph_are_looked_up_without_being_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -388,6 +404,14 @@ def test_ids_that_are_none_are_refused() -> None:
     with pytest.raises(MethodError, match="not by both"):
         method.predict(named, torch.tensor([1]), ids=["n1"])
     assert numbers_of(numbered, np.array([5, 3], dtype=np.uint8)).tolist() == [5, 3]
+
+
+def test_large_ids_are_compared_as_whole_numbers() -> None:
+    """As floats 2^60 and the numbers behind it are the same."""
+    large = graph_of(ids=[2**60 + node for node in range(300)])
+    assert numbers_of(large, np.array([2**60 + 7, 2**60 + 2], dtype=np.uint64)).tolist() == [7, 2]
+    with pytest.raises(GraphError, match=f"there is no node {2**63 + 5}"):
+        numbers_of(large, np.array([2**60, 2**63 + 5], dtype=np.uint64))
 
 
 # ---- kept, and copied

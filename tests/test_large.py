@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ import torch
 import credalgnn as cg
 from credalgnn.bench.node_tables import graph_columns
 from credalgnn.graphs import Graph, Task, csbm
-from credalgnn.methods import CredalFinal, CredalLJ, Energy, GNNSafe, Mahalanobis, MethodError, Vanilla
+from credalgnn.methods import CredalFinal, CredalLJ, Energy, GNNSafe, Mahalanobis, MethodError, Vanilla, large
 from credalgnn.methods.inputs import inputs, inputs_by_rows
 from credalgnn.methods.large import MemoryWarning
 from credalgnn.nn import (
@@ -227,9 +228,26 @@ def test_answers_that_do_not_fit_are_refused_before_they_are_made() -> None:
     ):
         method.predict(memory="1MiB")
     pieces = list(method.predict_pieces(memory="1MiB", size=3_000))
-    assert sum(len(piece.nodes) for piece in pieces) == 8_000
+    assert [len(piece.nodes) for piece in pieces] == [2_730, 2_730, 2_540]  # half of what may be used
     assert len(method.predict(nodes=torch.arange(5_000)).nodes) == 5_000
     assert len(cg.Degree().fit(graph).predict(memory="1MiB").nodes) == 8_000  # which has no classes
+
+
+def test_calibration_nodes_are_predicted_within_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    prediction = Vanilla._prediction
+
+    def counted(method: Vanilla, nodes: torch.Tensor, output: Any) -> Any:
+        asked.append(len(nodes))
+        return prediction(method, nodes, output)
+
+    monkeypatch.setattr(Vanilla, "_prediction", counted)
+    graph = csbm(nodes=8_000, classes=4, degree=3, features=5, seed=1)
+    parts = dict(zip(("train", "val", "calibration"), torch.arange(8_000).split([1_000, 1_000, 6_000]), strict=True))
+    method = Vanilla(batch_size=1024, epochs=1, hidden=4).fit(graph, **parts, memory="1MiB")
+    assert asked == [2_730, 2_730, 540]
+    assert method.calibration_ is not None
+    assert len(method.calibration_.fitted.scores) == 6_000
 
 
 def test_a_backbone_that_needs_the_whole_graph_says_so() -> None:
@@ -255,12 +273,34 @@ def test_what_cannot_be_predicted_by_pieces_is_refused_before_it_is_trained(back
 def test_no_room_for_latents_is_said_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
     free = 30_000  # 400 nodes with two latents of 12 numbers take 38,400
     monkeypatch.setattr("credalgnn.methods.large.shutil.disk_usage", lambda folder: SimpleNamespace(free=free))
-    with pytest.raises(MethodError, match=r"latents of 400 nodes need 37.5 KiB of temporary files.*set TMPDIR"):
+    with pytest.raises(MethodError, match=r"outputs of 400 nodes need 37.5 KiB of temporary files.*set TMPDIR"):
         Vanilla(batch_size=64, **SHORT).fit(task_of(), memory="100MiB", on_epoch=never)
+
+
+def test_room_is_asked_for_all_members_of_an_ensemble_and_for_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """400 nodes with two latents of 12 numbers, three classes; a member counts no more when it is trained."""
+    asked: list[list[int]] = []
+    files_for = Scratch.files_for
+
+    def seen(scratch: Scratch, rows: int, widths: list[int], leave: float) -> int:
+        asked.append(widths)
+        return files_for(scratch, rows, widths, leave)
+
+    monkeypatch.setattr(Scratch, "files_for", seen)
+    member = Vanilla(batch_size=64, **SHORT)
+    cg.ClassicalEnsemble(members=[member] * 3).fit(task_of(), memory="100MiB")
+    Energy(model=member).fit(task_of(), memory="100MiB")
+    assert asked == [[12, 12] * 3, [12, 12] * 2, [12, 12], [12, 12, 3]]
+    free = 100_000  # three times 38,400 are needed
+    monkeypatch.setattr("credalgnn.methods.large.shutil.disk_usage", lambda folder: SimpleNamespace(free=free))
+    with pytest.raises(MethodError, match=r"need 112.5 KiB of temporary files"):
+        cg.ClassicalEnsemble(members=[member] * 3).fit(task_of(), memory="100MiB", on_epoch=never)
 
 
 def test_temporary_files_that_cannot_be_written_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     method = Vanilla(batch_size=64, **SHORT).fit(task_of(), memory="100MiB")
+    other = method.clone().fit(task_of(), memory="100MiB")
+    other.predict()  # its latents are there, its logits are not
 
     def full(*shape: Any) -> Any:
         raise OSError(28, "No space left on device: make room, or set TMPDIR to another folder")
@@ -268,6 +308,8 @@ def test_temporary_files_that_cannot_be_written_are_one_line(monkeypatch: pytest
     monkeypatch.setattr("credalgnn.nn.pieces.on_disk", full)
     with pytest.raises(MethodError, match="set TMPDIR to another folder"):
         method.predict()
+    with pytest.raises(MethodError, match="set TMPDIR to another folder"):
+        other.outputs()
 
 
 def test_fanouts_of_a_backbone_that_looks_further_than_its_layers_are_refused() -> None:
@@ -286,12 +328,37 @@ def test_members_of_an_ensemble_have_one_budget_between_them() -> None:
     assert Scratch(10_000).left == 10_000
 
 
+def test_what_is_held_counts_once_in_what_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
+    budget = large.PROGRAM + 1_000_000
+    first = Scratch(1_000_000)
+    first.matrix(1000, 50)
+    monkeypatch.setattr(large, "available_memory", lambda: budget - 200_000)
+    assert large._scratch(large._budget(None)).left == large._scratch(large._budget(budget)).left == 400_000
+    assert first.left == 800_000
+
+
 def test_room_for_files_is_known_beforehand() -> None:
     scratch = Scratch(10_000)
     assert scratch.files_for(100, [10, 5, 5]) == 0
     assert scratch.files_for(100, [10, 20]) == 8_000
     assert scratch.files_for(100, [13, 10], leave=0.5) == 5_200  # which is more than half, and 4,000 are not
     assert scratch.left == 10_000
+
+
+def test_a_smaller_budget_holds_for_latents_that_were_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Latents of 400 nodes and 12 units take 19,200 bytes each; of a budget of 1 MiB 24,000 bytes are for latents."""
+    monkeypatch.setattr(Scratch, "_held", WeakKeyDictionary())
+    monkeypatch.setattr(large, "PROGRAM", (1 << 20) - 40_000)
+    monkeypatch.setattr("credalgnn.methods.network.prediction_bytes", lambda graph, widths: 1 << 40)
+    method = Vanilla(batch_size=64, **SHORT).fit(graph_of(), memory=1 << 24)
+    whole, kept = method.predict(), method._stored
+    assert Scratch.held() == 2 * 19_200
+    assert method.predict(memory=1 << 25).score.equal(whole.score)
+    assert method._stored is kept
+    del kept
+    small = method.predict(memory=1 << 20)
+    assert Scratch.held() == 0
+    torch.testing.assert_close(small.score, whole.score, rtol=0, atol=1e-6)
 
 
 def test_logits_by_pieces_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,6 +398,14 @@ def test_edges_from_nowhere_are_refused_where_rows_are_read() -> None:
     for operator in ("mean", "normalized", "sum"):
         with pytest.raises(ValueError, match="damaged: an edge comes from a node that does not exist; credalgnn check"):
             rows.rows(operator, 1, 3)
+
+
+@pytest.mark.parametrize("starts", [[0, 2, 1, 4], [0, 2, 3, 40], [-1, 2, 3, 4]])
+@pytest.mark.parametrize("sums", ["in_weight", "degree", "loop_weight"])
+def test_weights_of_edges_that_do_not_exist_are_refused(starts: list[int], sums: str) -> None:
+    rows = EdgeRows(torch.tensor(starts), torch.tensor([0, 1, 2, 0]), torch.ones(4))
+    with pytest.raises(ValueError, match="damaged: edges of a node begin or end where there are none; credalgnn check"):
+        getattr(rows, sums)
 
 
 def test_sampled_training_learns_what_full_batches_learn() -> None:

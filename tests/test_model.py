@@ -26,7 +26,7 @@ from safetensors.torch import load as load_tensors
 
 import credalgnn as cg
 from credalgnn._files import to_json
-from credalgnn.graphs import Graph, GraphError
+from credalgnn.graphs import Graph, GraphError, csbm
 from credalgnn.methods import MethodError
 from credalgnn.model import Model, fit, load_model
 from credalgnn.model.folder import SUMMED
@@ -377,6 +377,15 @@ def test_nodes_that_cannot_be_told_from_those_learnt_from_are_no_secret(tmp_path
             assert "among these" not in str(result)
 
 
+def test_nodes_learnt_from_are_known_where_one_more_makes_numbers_texts() -> None:
+    graph = graph_of(share=1.0, ids=range(300))
+    model = quick(graph, train=(graph.labels >= 0).nonzero().squeeze(-1)[:100])
+    more = graph.with_nodes(graph.features[:1], torch.tensor([[300], [0]]), ["a"], [300])
+    texts = more.replace(node_ids=[*map(str, range(300)), "new"])
+    result = model.evaluate(texts)
+    assert (result.nodes, result.left_out, result.told) == (1, int((graph.labels >= 0).sum()), True)
+
+
 def test_a_model_predicts_within_a_budget_and_in_pieces(tables: tuple[Path, Path], tmp_path: Path) -> None:
     graph = graph_of(ids=range(300))
     model = quick(graph)
@@ -429,6 +438,28 @@ def test_a_large_graph_is_judged_by_nodes_drawn_by_chance(monkeypatch: pytest.Mo
     assert some.left_out == whole.left_out == 150
     assert some.evaluation == again.evaluation
     assert 0 < some.strangers < 20  # neither the first nor the last ones
+
+
+def test_answers_for_many_classes_are_made_within_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """1,092 answers of 20 classes take 1 MiB: no more are looked at after training, nor when a model is used."""
+    graph = csbm(nodes=3_000, classes=20, degree=3, features=5, seed=1)
+    known = torch.arange(3_000) < 1_500
+    asked: list[int] = []
+    prediction = cg.Vanilla._prediction
+
+    def counted(method: Any, nodes: Any, output: Any) -> Any:
+        asked.append(len(nodes))
+        return prediction(method, nodes, output)
+
+    model = quick(graph.replace(labels=graph.labels.where(known, -1)), memory="1MiB")
+    assert model.summary["alarms"][0]["of"] == 273  # half of what there is room for, and half of that for each kind
+    monkeypatch.setattr(cg.Vanilla, "_prediction", counted)
+    result = model.evaluate(graph, memory="1MiB")
+    assert (result.nodes, result.of) == (546, 1_500)
+    out = tmp_path / "predictions.csv"
+    assert "3,000 nodes predicted" in predict_to(model, out, graph, memory="1MiB", progress=False)
+    assert len(out.read_text().splitlines()) == 3_001
+    assert max(asked) == 546
 
 
 def test_the_card_of_a_large_graph_says_how_many_nodes_it_was_judged_by(

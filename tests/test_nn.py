@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -40,6 +41,7 @@ from credalgnn.nn import (
     train,
 )
 from credalgnn.nn.backbones import BackboneError, Stack
+from credalgnn.nn.layers import SAGELayer
 from credalgnn.nn.sampling import FANOUT, Sampler
 from credalgnn.nn.training import Epoch
 from pyg import GAT as PyGGAT
@@ -214,6 +216,37 @@ def test_a_product_of_sparse_matrices(rows: int, inner: int, columns: int, count
     )
 
 
+def test_a_product_of_long_rows_has_starts_that_hold_its_length() -> None:
+    """200 rows of 200 entries are more than the int16 counts that the matrix begins with can tell."""
+    many = SparseMatrix(torch.tensor([0, 100, 200]), torch.zeros(200, dtype=torch.int32), torch.ones(200), (2, 3))
+    counts = torch.tensor([0, 200, 200, 200], dtype=torch.int16)
+    hub = SparseMatrix(counts, torch.arange(200, dtype=torch.int32), torch.ones(200), (3, 200))
+    assert many.entries_of_rows(hub) == 40_000
+    for found in (many.of_rows(hub), hub.rows(torch.zeros(200, dtype=torch.long))):
+        assert found.starts.dtype == torch.int64
+        assert int(found.starts[-1]) == found.nnz == 40_000
+    assert torch.equal(many.of_rows(hub).to_dense(), torch.full((2, 200), 100.0))
+    assert hub.rows(torch.tensor([0, 1])).starts.dtype == torch.int16
+
+
+def test_rows_of_hubs_are_not_carried_along_edges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mean of 1,000 nodes, one of which has all features: whether it is drawn decides, not the average row."""
+    asked: list[int] = []
+    product = SparseMatrix.of_rows
+    monkeypatch.setattr(SparseMatrix, "of_rows", lambda own, other: asked.append(own.nnz) or product(own, other))
+    counts = torch.zeros(1_001, dtype=torch.int32)
+    counts[1:] = 500
+    x = SparseMatrix(counts, torch.arange(500, dtype=torch.int32), torch.ones(500), (1_000, 500))
+    layer = SAGELayer(500, 2)
+    for source, expected in ((0, 0), (1, 1)):
+        asked.clear()
+        mean = SparseMatrix(torch.arange(10), torch.full((9,), source), torch.ones(9), (9, 1_000))
+        out = layer(x, SimpleNamespace(mean=mean))
+        assert len(asked) == expected
+        dense = layer(x.to_dense(), SimpleNamespace(mean=mean))
+        torch.testing.assert_close(out, dense)
+
+
 def test_sparse_matrix_from_csr_with_small_indices() -> None:
     """A graph's features are a CSR matrix with int32 indices."""
     matrix = torch.sparse_csr_tensor(
@@ -257,9 +290,11 @@ def test_sparse_transpose_is_kept() -> None:
 
 
 def test_sparse_product_gradients() -> None:
-    matrix = SparseMatrix.from_coo(*random_coo(8, 6, 15), (8, 6))
     dense = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: matrix @ x, (dense,))
+    for once in (False, True):
+        matrix = SparseMatrix.from_coo(*random_coo(8, 6, 15), (8, 6), once)
+        assert torch.autograd.gradcheck(matrix.__matmul__, (dense,))
+        assert torch.autograd.gradgradcheck(matrix.__matmul__, (dense,))
     flipped = matrix.t()
     dense = torch.randn(8, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: flipped @ x, (dense,))

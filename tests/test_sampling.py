@@ -13,6 +13,7 @@ import torch
 import references as ref
 from credalgnn.graphs import Graph, Task, csbm
 from credalgnn.methods import DropEdge, MCDropout, MethodError, Vanilla
+from credalgnn.methods.scratch import scratch
 from credalgnn.nn import Adjacency
 from credalgnn.nn.adjacency import Sample
 from credalgnn.nn.noise import thinned
@@ -120,6 +121,22 @@ def loud(kind: type) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore::credalgnn.InputWarning")
+@pytest.mark.parametrize("memory", ["500MiB", "8GiB"])
+def test_passes_that_memory_has_no_room_for_lie_in_a_file(memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("credalgnn.methods.scratch.SHARE", 1 << 17)  # 4,000 bytes of the smaller budget
+    made: list[Any] = []
+
+    def seen(*asked: Any, **options: Any) -> Any:
+        made.append(scratch(*asked, **options))
+        return made[-1]
+
+    monkeypatch.setattr("credalgnn.methods.sampling.scratch", seen)
+    method = MCDropout(**SHORT).fit(small_task(), memory=memory)
+    method.predict()
+    assert made[0].nbytes == 5 * 160 * 3 * 4
+    assert isinstance(made[0], np.memmap) == (memory == "500MiB")
+
+
 def test_units_that_disagree_make_a_node_uncertain() -> None:
     """A node without features is the same in all passes, whatever is dropped; one with many is not."""
     graph = Graph(torch.stack([torch.zeros(10), torch.ones(10)]), torch.tensor([[0, 1], [0, 1]]))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from threading import Barrier
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,10 +16,13 @@ import torch
 
 from credalgnn.cli import main
 from credalgnn.graphs import csbm
-from credalgnn.methods import Energy, MethodError, Vanilla
+from credalgnn.methods import Energy, MethodError, Vanilla, tasks
 from credalgnn.methods.coverage.one_thread import one_thread
+from credalgnn.methods.inputs import inputs
 from credalgnn.methods.jobs import Threads
-from credalgnn.methods.tasks import _stretches
+from credalgnn.methods.tasks import Tasks, _stretches
+from credalgnn.nn.backbones import Stack, make_backbone
+from credalgnn.nn.pieces import Scratch
 from ray_cluster import Machine
 
 BEGIN = """
@@ -241,6 +246,38 @@ def test_stretches_have_all_nodes_once_and_about_the_same_work() -> None:
     work = [int(counts[first:last].sum()) + 8 * (last - first) for first, last in stretches]
     assert max(work) <= 500 + 2 * sum(work) / 8
     assert _stretches(torch.zeros(4, dtype=torch.long), 8, 10)[-1][1] == 3
+
+
+def test_a_task_may_hold_what_the_latents_here_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two layers of 12 columns of 300 nodes, and room for 22: the second layer's columns go in two groups."""
+    graph = csbm(300, 3, features=5, seed=1)
+    backbone = make_backbone("sage", 5, 12, 2, 0.0).eval()
+    assert isinstance(backbone, Stack)
+    grouped: list[int] = []
+    received = tasks.received_by
+
+    def counted(layer: Any, edges: Any, first: int, last: int, sent: Any) -> Any:
+        grouped.append(sent.shape[1])
+        return received(layer, edges, first, last, sent)
+
+    class Here(Tasks):
+        def run(self, function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+            with torch.no_grad():
+                yield from [function(*each) for each in arguments]
+
+        def value(self, reference: Any) -> Any:
+            return reference
+
+    monkeypatch.setattr(tasks, "received_by", counted)
+    monkeypatch.setattr(tasks, "_told", lambda backbone, graph: nullcontext())
+    monkeypatch.setattr(tasks, "_opened", lambda remote: (graph, backbone))
+    monkeypatch.setattr(tasks, "ray_module", lambda: SimpleNamespace(get=lambda reference: reference))
+    found = Here(1).latents(backbone, graph, Scratch(4 * 300 * 22), lambda layer, share: None)
+    assert set(grouped[: len(grouped) // 3]) == {12}
+    assert set(grouped[len(grouped) // 3 :]) == {6}
+    whole = backbone(*inputs(graph, "cpu"))
+    for ours, theirs in zip(found, whole, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
 
 
 def _square(number: int) -> int:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from credalgnn.cli import main
 from credalgnn.graphs import csbm
-from credalgnn.methods import GPN, ClassicalEnsemble, Degree, Energy, Method, MethodError, Vanilla
+from credalgnn.methods import GPN, ClassicalEnsemble, Degree, Energy, Method, MethodError, Vanilla, workers
 from credalgnn.nn.group import draws_of
+from credalgnn.nn.sparse import damaged
 from ray_cluster import Machine
 
 BEGIN = """
@@ -325,6 +328,18 @@ def test_without_ray_the_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("credalgnn.methods.workers.find_spec", lambda name: None)
     with pytest.raises(MethodError, match=r"workers need ray: pip install 'credalgnn\[ray\]'"):
         Vanilla().fit(csbm(60, 3), workers=2)
+
+
+@pytest.mark.parametrize("error", [damaged("x is y"), MethodError("no"), ValueError("no")])
+def test_what_a_worker_refuses_is_refused_here_in_its_words(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As tasks do by pickling, and workers by a name and a line."""
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    news = SimpleNamespace(remote=lambda lines: ([], (type(error).__name__, str(error))))
+    monkeypatch.setattr(workers, "ray_module", lambda: SimpleNamespace(get=lambda reference: reference))
+    told = workers._Told(SimpleNamespace(news=news), SimpleNamespace(), None, "")
+    with pytest.raises(MethodError if type(error) is ValueError else type(error)) as found:
+        told.look()
+    assert str(found.value) == ("a worker failed: ValueError: no" if type(error) is ValueError else str(error))
 
 
 def test_processes_draw_what_no_other_draws() -> None:

@@ -107,9 +107,7 @@ def chosen_at_once(method: Method, graph: Graph, nodes: Tensor | None, ids: Sequ
         ids: Instead of ``nodes``, what the nodes are called.
     """
     chosen = chosen_nodes(graph, nodes, ids)
-    width = 1 if method.is_baseline else len(method.class_names)  # baselines predict no classes
-    needed = answer_bytes(len(chosen), width)
-    allowed = available_memory() if method._memory is None else method._memory
+    needed, allowed = len(chosen) * _bytes_of_one(method), _allowed(method)
     if needed > allowed:
         taken = refusal(needed, allowed)
         raise MethodError(
@@ -117,6 +115,27 @@ def chosen_at_once(method: Method, graph: Graph, nodes: Tensor | None, ids: Sequ
             "by piece, and nodes= some of them"
         )
     return chosen
+
+
+def room_for(method: Method, memory: int | None = None) -> int:
+    """Of how many nodes the answers take half of the memory that may be used; at least one.
+
+    The other half is for what is held beside them: of pieces the last one, and of what is available, others may take.
+
+    Args:
+        method: Which predicts.
+        memory: Bytes that may be used; None: what the method may use.
+    """
+    return max(1, (_allowed(method) if memory is None else memory) // (2 * _bytes_of_one(method)))
+
+
+def _allowed(method: Method) -> int:
+    return available_memory() if method._memory is None else method._memory
+
+
+def _bytes_of_one(method: Method) -> int:
+    """About the bytes that the answer for a node takes; baselines predict no classes."""
+    return answer_bytes(1, 1 if method.is_baseline else len(method.class_names))
 
 
 def predictor_of(method: Method, graph: Graph) -> Predictor:
@@ -229,7 +248,7 @@ def pieces_of(
         graph: See ``Method.predict_pieces``, and so the others.
         nodes: Which nodes.
         ids: The same by what they are called.
-        size: Nodes of a piece.
+        size: Nodes of a piece, at the most.
         memory: How much may be used.
     """
     graph = method._graph(graph, memory)
@@ -240,7 +259,8 @@ def pieces_of(
         predict = predictor_of(method, graph)
         if method.is_credal and graph is not method._examined:
             method._warn_of(predict(chosen[sample(len(chosen), chosen[:0])]))
-    return answers(predict, torch.split(chosen, size), completed(method, graph), method._cluster)
+    pieces = torch.split(chosen, min(size, room_for(method)))
+    return answers(predict, pieces, completed(method, graph), method._cluster)
 
 
 def pieces_by_tasks(method: Method, workers: int | None, address: str | None, *asked: Any) -> Iterator[Prediction]:
@@ -281,7 +301,7 @@ def calibration_nodes(method: Method, given: Given) -> CalibrationNodes | None:
     if given.calibration is None or given.calibration_labels is None:
         return None
     predict = partial(method._predict_held_out, given.graph)
-    said = _said_of(given.calibration, given.calibration_labels, predict, alike=False)
+    said = _said_of(given.calibration, given.calibration_labels, predict, room_for(method), alike=False)
     return CalibrationNodes(KnownNodes.of(given.graph, given.calibration), given.calibration_labels, said)
 
 
@@ -299,14 +319,15 @@ def calibration_in(method: Method, nodes: CalibrationNodes, graph: Graph) -> Cal
         numbers = nodes.known.numbers_in(graph)
         result = nodes.fitted
         if bool((numbers >= 0).all()) and method._judges_alike(graph):
-            result = _said_of(numbers, nodes.labels, predictor_of(method, graph), alike=True)
+            result = _said_of(numbers, nodes.labels, predictor_of(method, graph), room_for(method), alike=True)
         method._calibrated = known = key, result
     return known[1]
 
 
-def _said_of(nodes: Tensor, labels: Tensor, predict: Predictor, alike: bool) -> Calibration:
+def _said_of(nodes: Tensor, labels: Tensor, predict: Predictor, room: int, alike: bool) -> Calibration:
     """What a method says of calibration nodes, some at a time."""
+    size = min(PIECE, room)
     with torch.no_grad():
-        parts = zip(torch.split(nodes, PIECE), torch.split(labels, PIECE), strict=True)
+        parts = zip(torch.split(nodes, size), torch.split(labels, size), strict=True)
         said = [predict(part).as_calibration(known, alike) for part, known in parts]
     return said[0] if len(said) == 1 else Calibration.joined(said)

@@ -216,7 +216,7 @@ class Method(Declarations, ABC):
             graph: See ``predict``.
             nodes: See ``predict``.
             ids: See ``predict``.
-            size: Nodes of a piece.
+            size: Nodes of a piece, at the most: fewer where the answers for so many take half of the memory.
             memory: See ``predict``; of each task on a cluster, too.
             workers: Let so many tasks of a Ray cluster, one processor each, compute latents, coverage and entropies;
                 they give the same numbers to rounding, whichever machines are lost. None: this process alone.

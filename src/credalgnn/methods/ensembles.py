@@ -88,7 +88,8 @@ class ClassicalEnsemble(Method):
         assert self.components is not None
         seeds = self.components.seeds({"size": self.size}, self.seed)
         members = self.members or [Vanilla(seed=seed) for seed in seeds]
-        self.members_ = [fitted_on(given, member) for member in members]
+        left = range(given.networks * len(members), 0, -1)
+        self.members_ = [fitted_on(given._replace(networks=n), each) for n, each in zip(left, members, strict=False)]
 
     def _is_trained(self) -> bool:
         return self.members is not None and all(member.is_fitted for member in self.members)

@@ -47,6 +47,8 @@ class Given(NamedTuple):
         workers: How many processes of a Ray cluster are to train a network; None: this one alone.
         cluster: Whose machines do pieces of work that know nothing of each other; None: this process.
         share: In a process that trains with others, these.
+        networks: How many networks are yet to be trained, this one among them, whose outputs are then held together.
+        logits: Whether somebody will ask for the logits of all nodes.
     """
 
     view: TrainingView
@@ -62,6 +64,8 @@ class Given(NamedTuple):
     workers: int | None = None
     cluster: Cluster | None = None
     share: Share | None = None
+    networks: int = 1
+    logits: bool = False
 
 
 def given_of(data: Any, train: Tensor | None, val: Tensor | None, calibration: Tensor | None, protocol: str) -> Given:

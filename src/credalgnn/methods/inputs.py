@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from ..graphs import Graph
-from ..nn import Adjacency, DamagedGraph, EdgeRows, SparseMatrix
+from ..nn import Adjacency, EdgeRows, SparseMatrix
 from ..nn.backbones import Features
+from ..nn.sparse import damaged
 
 
 def inputs(graph: Graph, device: str = "cpu") -> tuple[Features, Adjacency]:
@@ -18,7 +19,7 @@ def inputs(graph: Graph, device: str = "cpu") -> tuple[Features, Adjacency]:
             try:
                 x = x.checked()
             except ValueError as error:
-                raise DamagedGraph(f"features contradict themselves ({error})") from None
+                raise damaged(f"features contradict themselves ({error})") from None
         if isinstance(x, torch.Tensor):
             x = x.to(torch.float32)
         elif x.values.dtype != torch.float32:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from torch import Tensor
 from ..graphs import Graph, GraphError
 
 PIECE = 1 << 16  # ids of a graph that are looked at at a time
+NUMBER = re.compile("0|-?[1-9][0-9]{0,18}")  # as numbers are spelled: neither 007 nor +7
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +26,8 @@ class KnownNodes:
     Args:
         content: The hash of that graph's features and edges (``Graph.content``).
         nodes: Their numbers in it ``[n]``.
-        codes: Their ids as whole numbers ``[n]``; empty where that graph has none.
+        codes: Their ids as whole numbers ``[n]``, the same for a number and a text that spells it, as ids that are
+            numbers in one table are texts in another; empty where that graph has none.
     """
 
     content: str
@@ -90,11 +93,18 @@ def numbers_of(graph: Graph, ids: Sequence[Any]) -> Tensor:
     if (asked.dtype.kind == "U") != text or asked.dtype.kind not in "iuU":
         kind = "text" if asked.dtype.kind == "U" else "whole numbers" if asked.dtype.kind in "iu" else asked.dtype
         raise GraphError(f"ids are {kind}, and those of the graph {'text' if text else 'whole numbers'}")
+    if asked.dtype.kind == "u":
+        _refuse_unknown(graph, asked[asked > np.iinfo(np.int64).max])
+        asked = asked.astype(np.int64)  # as the graph's are: numpy compares uint64 and int64 as floats
     numbers = _places(graph, asked, lambda ids: ids)
-    unknown = asked[numbers < 0]
-    if len(unknown):
-        raise GraphError(f"there is no node {unknown[0]!s}: the ids are {', '.join(map(str, graph.node_ids[:3]))}, ...")
+    _refuse_unknown(graph, asked[numbers < 0])
     return torch.from_numpy(numbers)
+
+
+def _refuse_unknown(graph: Graph, unknown: NDArray[Any]) -> None:
+    if len(unknown):
+        assert graph.node_ids is not None
+        raise GraphError(f"there is no node {unknown[0]!s}: the ids are {', '.join(map(str, graph.node_ids[:3]))}, ...")
 
 
 def _places(graph: Graph, wanted: NDArray[Any], as_wanted: Callable[[NDArray[Any]], NDArray[Any]]) -> NDArray[np.int64]:
@@ -113,8 +123,13 @@ def _places(graph: Graph, wanted: NDArray[Any], as_wanted: Callable[[NDArray[Any
 
 
 def _codes(ids: NDArray[Any]) -> Tensor:
-    """Ids as whole numbers; texts by a hash of 63 bits."""
+    """Ids as whole numbers; texts by a hash of 63 bits, unless they spell a number."""
     if ids.dtype.kind == "i":
         return torch.from_numpy(ids.astype(np.int64))
-    texts = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in ids.tolist())
-    return torch.tensor([int.from_bytes(text, "big") >> 1 for text in texts], dtype=torch.int64)
+    return torch.tensor(list(map(_code, ids.tolist())), dtype=torch.int64)
+
+
+def _code(text: str) -> int:
+    if NUMBER.fullmatch(text) and -(2**63) <= (number := int(text)) < 2**63:
+        return number
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1

@@ -115,23 +115,28 @@ def refusal(needed: int, allowed: int) -> str:
     return f"takes about {in_units(needed)}, and {in_units(allowed)} may be used"
 
 
-def check_stored(module: Classifier, graph: Graph, memory: int) -> None:
+def check_stored(module: Classifier, graph: Graph, widths: list[int], memory: int | None) -> None:
     """Refuse outputs by pieces that cannot be made: of a backbone that needs the whole graph, or without room for them.
 
     Args:
         module: The network.
         graph: What will be predicted.
-        memory: Bytes that may be used.
+        widths: Of all that is kept of each node.
+        memory: Bytes that may be used; None: what is available.
     """
     check_pieces(module.backbone)
-    assert isinstance(module.backbone, Stack)
-    needed = _scratch(memory).files_for(graph.num_nodes, module.backbone.widths, LEAVE)
+    needed = _scratch(_budget(memory)).files_for(graph.num_nodes, widths, LEAVE)
     folder = temporary_folder()
     if needed > (free := shutil.disk_usage(folder).free):
         raise MethodError(
-            f"the latents of {graph.num_nodes:,} nodes need {in_units(needed)} of temporary files, and {folder} has "
+            f"the outputs of {graph.num_nodes:,} nodes need {in_units(needed)} of temporary files, and {folder} has "
             f"{in_units(free)} free: make room, set TMPDIR to another folder, or allow more memory"
         )
+
+
+def _budget(memory: int | None) -> int:
+    """Bytes that may be used: of what is available, what this process holds for latents is gone already."""
+    return available_memory() + Scratch.held() if memory is None else memory
 
 
 def _scratch(memory: int) -> Scratch:
@@ -144,7 +149,7 @@ class StoredOutputs:
     Args:
         module: The network, in evaluation.
         graph: In memory, or opened.
-        memory: Bytes that may be used.
+        memory: Bytes that may be used; None: what is available.
         progress: Show a bar; None: on a terminal, once it has taken a few seconds.
         cluster: Whose machines compute the latents; None: this process.
     """
@@ -153,17 +158,18 @@ class StoredOutputs:
         self,
         module: Classifier,
         graph: Graph,
-        memory: int,
+        memory: int | None,
         progress: bool | None = None,
         cluster: Cluster | None = None,
     ) -> None:
         check_pieces(module.backbone)
-        self.content, self.module, self._release, self._memory = graph.content, module, graph.release, memory
+        self._content, self._module, self._release = graph.content, module, graph.release
+        self._memory = _budget(memory)
         self._here = copy.deepcopy(module).cpu()  # which is where rows are read, and latents kept
         backbone = self._here.backbone
         assert isinstance(backbone, Stack)
         x, edges = inputs_by_rows(graph)
-        self._scratch = _scratch(memory)
+        self._scratch = _scratch(self._memory)
         self._logits: Tensor | None = None
         try:
             with _bar(progress) as bar:
@@ -172,8 +178,19 @@ class StoredOutputs:
                 else:
                     latents = latents_by_pieces(backbone, x, edges, self._scratch, _teller(bar), graph.release)
         except OSError as error:
-            raise MethodError(error.strerror or str(error)) from None
+            raise _no_room(error) from None
         self.latents: list[Features] = [x, *latents]
+
+    def is_for(self, module: Classifier, graph: Graph, memory: int | None) -> bool:
+        """Whether they are those of a network on a graph, made with no more memory than may be used now.
+
+        Args:
+            module: The network.
+            graph: The graph.
+            memory: Bytes that may be used now; None: what is available, of which they have taken their part.
+        """
+        same = self._content == graph.content and self._module is module
+        return same and (memory is None or self._memory <= memory)
 
     def at(self, nodes: Tensor) -> Output:
         """The head's output at some nodes.
@@ -200,7 +217,10 @@ class StoredOutputs:
         for first in range(0, count, PIECE):
             part = made_of(self._head(torch.arange(first, min(first + PIECE, count))))
             if result is None:
-                result = self._scratch.matrix(count, part.shape[1])
+                try:
+                    result = self._scratch.matrix(count, part.shape[1])
+                except OSError as error:
+                    raise _no_room(error) from None
             result[first : first + len(part)] = part
         assert result is not None
         self._logits = result
@@ -215,6 +235,10 @@ class StoredOutputs:
             self._scratch.release()
             self._release()
         return output
+
+
+def _no_room(error: OSError) -> MethodError:
+    return MethodError(error.strerror or str(error))
 
 
 def _bar(progress: bool | None) -> Any:

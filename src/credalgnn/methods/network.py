@@ -222,10 +222,11 @@ class Network(Method):
     def _check_prediction(self, given: Given, module: Classifier) -> None:
         """Refuse, before anything is trained, what could not be predicted by pieces where that will be needed."""
         allowed = available_memory() if given.memory is None else given.memory
-        if prediction_bytes(given.graph, self._widths(module, given.view.num_classes)) <= allowed:
+        widths = self._widths(module, given.view.num_classes)
+        if prediction_bytes(given.graph, widths) <= allowed:
             return
         try:
-            check_stored(module, given.graph, allowed)
+            check_stored(module, given.graph, (widths if given.logits else widths[:-1]) * given.networks, given.memory)
         except BackboneError as error:
             raise MethodError(str(error)) from None
 
@@ -292,15 +293,15 @@ class Network(Method):
     def _by_pieces(self, graph: Graph) -> StoredOutputs | None:
         """The outputs of a graph that does not fit in memory, or that others help with; None: neither."""
         stored = self._stored
-        if stored is not None and stored.content == graph.content and stored.module is self.module_:
+        if stored is not None and stored.is_for(self.module_, graph, self._memory):
             return stored
         allowed = available_memory() if self._memory is None else self._memory
         cluster = self._cluster if type(self.module_.backbone).forward is Stack.forward else None
         if cluster is None and prediction_bytes(graph, self._widths(self.module_, len(self.class_names))) <= allowed:
             return None
-        self._stored = None  # before its room is needed
+        stored = self._stored = None  # before its room is needed
         try:
-            self._stored = StoredOutputs(self.module_, graph, allowed, cluster=cluster)
+            self._stored = StoredOutputs(self.module_, graph, self._memory, cluster=cluster)
         except BackboneError as error:
             raise MethodError(str(error)) from None
         return self._stored

@@ -88,7 +88,7 @@ class OnModel(Method):
             raise MethodError(f"model must be a method, fitted or not, not {type(self.model).__name__}")
 
     def _fit(self, given: Given) -> None:
-        self.model_ = fitted_on(given, self.model or Vanilla(seed=self.seed))
+        self.model_ = fitted_on(given._replace(logits=True), self.model or Vanilla(seed=self.seed))
         self._prepare(given)
 
     @abstractmethod

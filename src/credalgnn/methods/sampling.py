@@ -50,7 +50,7 @@ class Sampling(Vanilla):
             raise MethodError(f"samples must be 2 or more, not {self.samples}: one pass disagrees with nobody")
 
     def _predictor(self, graph: Graph) -> Predictor:
-        logits = scratch((self.samples, graph.num_nodes, len(self.class_names)))
+        logits = scratch((self.samples, graph.num_nodes, len(self.class_names)), memory=self._memory)
         try:
             for number, each in enumerate(self._draws(graph)):
                 logits[number] = each.cpu()

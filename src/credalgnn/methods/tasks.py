@@ -180,7 +180,7 @@ class Tasks:
             before: list[Any] = [None] * len(blocks)
             for number, layer in enumerate(backbone.convs, 1):
                 width = backbone.widths[number - 1]
-                groups = Scratch(scratch.left).groups(count, width)
+                groups = scratch.groups(count, width)
                 made = scratch.matrix(count, width)
                 sent: list[Any] = []
                 if isinstance(layer, MessageLayer):

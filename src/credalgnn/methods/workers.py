@@ -19,7 +19,7 @@ from .._ray import NoCluster, check_head, connect, ray_module
 from .._version import __version__
 from ..graphs import GraphError, Part, TrainingView
 from ..graphs.sharing import Parcel, parcel_of
-from ..nn import Classifier, TrainingError
+from ..nn import Classifier, DamagedGraph, TrainingError
 from ..nn.group import Processes, ProcessLost, draws_of
 from ..nn.rounds import Epoch
 from .base import Method
@@ -48,7 +48,9 @@ LOSSES = 3  # of workers without an epoch in between, after which a fit gives up
 POLL = 0.2  # seconds between two looks at what workers tell
 EVERY = 30.0  # seconds between two lines about it, where no terminal shows a bar
 SETTLE = 20.0  # seconds after a loss in which Ray may find out that a whole machine is gone
-ERRORS: dict[str, type[Exception]] = {each.__name__: each for each in (MethodError, GraphError, TrainingError)}
+ERRORS: dict[str, type[Exception]] = {
+    each.__name__: each for each in (MethodError, GraphError, DamagedGraph, TrainingError)
+}
 TRAIN = {  # of Ray Train, whose defaults are for trainings of days
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",

@@ -18,6 +18,7 @@ from ..api import tune as search
 from ..bench.choices import Choice, MethodLike, choose
 from ..graphs import Columns, Graph, Split, Task
 from ..methods import Method, MethodError
+from ..methods.answers import room_for
 from ..methods.base import budget_of
 from ..methods.known_nodes import KnownNodes
 from ..methods.large import fits
@@ -140,7 +141,7 @@ def fit(
             )
         whole = fitted.has_room(graph)
         with stages("predict") as said:
-            looked_at = None if whole else _some(graph, parts, seed)
+            looked_at = None if whole else _some(graph, parts, room_for(fitted), seed)
             prediction = fitted.predict(nodes=looked_at)
             if looked_at is not None:
                 said.append(f"{len(looked_at):,} nodes; credalgnn predict has all")
@@ -158,10 +159,10 @@ def fit(
     return model
 
 
-def _some(graph: Graph, parts: Mapping[str, Tensor], seed: int) -> Tensor:
+def _some(graph: Graph, parts: Mapping[str, Tensor], room: int, seed: int) -> Tensor:
     """Nodes of a large graph that tell what a model is worth: some that it is judged on, and some without a label."""
     kinds = (parts[judged_part(parts)], (graph.labels < 0).nonzero().squeeze(-1))
-    return torch.cat([drawn(nodes, seed) for nodes in kinds]).sort().values
+    return torch.cat([drawn(nodes, room // len(kinds), seed) for nodes in kinds]).sort().values
 
 
 def made(choice: Choice, seed: int) -> Method:

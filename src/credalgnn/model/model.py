@@ -13,7 +13,8 @@ from torch import Tensor
 
 from ..graphs import Graph, Part
 from ..methods import InputWarning, Method, MethodError, Prediction
-from ..methods.answers import PIECE
+from ..methods.answers import PIECE, room_for
+from ..methods.base import budget_of
 from ..methods.calibration import calibration_nodes_for
 from ..methods.known_nodes import KnownNodes
 from ..methods.warn import warn_caller
@@ -162,7 +163,7 @@ class Model:
             edges: See ``predict``.
             context: See ``predict``.
             ids: See ``predict``.
-            size: Nodes of a piece.
+            size: Nodes of a piece, at the most: fewer where the answers for so many take half of the memory.
             memory: See ``predict``.
             workers: Let so many tasks of a Ray cluster help; None: this process alone.
             address: ``HOST:PORT`` of the cluster; None: that of ``RAY_ADDRESS``, or the one that Ray finds.
@@ -202,7 +203,8 @@ class Model:
         """Judge the model on labelled nodes; labels of no known class are those of strangers.
 
         Nodes that the model has learnt from, known by their ids, are left out; if neither ids nor the graph tell which
-        they are, that is warned of (``InputWarning``). Of a graph that does not fit in memory 100,000 are judged.
+        they are, that is warned of (``InputWarning``). Of a graph that does not fit in memory 100,000 are judged, or
+        as many as it has room for the answers of.
 
         Args:
             data: See ``predict``; with labels.
@@ -224,7 +226,9 @@ class Model:
         others = (labelled & ~self.seen(graph)).nonzero().squeeze(-1)
         if not len(others):
             raise MethodError("the model has learnt from all labelled nodes that are given: give others")
-        nodes = others if self.method.has_room(graph, memory) else drawn(others)
+        nodes = others
+        if not self.method.has_room(graph, memory):
+            nodes = drawn(others, room_for(self.method, budget_of(memory)))
         prediction = self.method.predict(graph, nodes, memory=memory)
         false_alarms, coverage = self.rates(prediction, false_alarms, coverage)
         stranger = graph.labels[nodes] >= len(self.class_names)

@@ -15,13 +15,15 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..methods import MethodError, Prediction
+from ..methods.answers import room_for
+from ..methods.base import budget_of
 from ..methods.prediction_table import share_explained, table_of, write_tables
 from .model import NOT_TOLD, Model
 from .stages import Stages
 
 _REMEDY_OF_TABLES = "To bring them in, give the tables of fit: --context nodes.csv edges.csv"
 _REMEDY = "To bring them in, give a graph that has the nodes of the fitted one, too, in both with ids."
-MANY = 200_000  # nodes: more than these are predicted and written in pieces
+MANY = 200_000  # nodes: more than these, or than memory has room for, are predicted and written in pieces
 
 
 def predict_to(
@@ -64,10 +66,11 @@ def predict_to(
     if ids is not None and loaded.graph.node_ids is not None and loaded.graph.node_ids.dtype.kind == "i":
         ids = [_number(str(text)) for text in ids]
     count = len(loaded.nodes) if ids is None else len(ids)
+    many = min(MANY, room_for(model.method, budget_of(memory)))
     with stages("predict"):
         nodes = None if ids is not None else loaded.nodes
         asked: dict[str, Any] = {"graph": loaded.graph, "nodes": nodes, "ids": ids, "memory": memory}
-        if count > MANY or workers is not None:
+        if count > many or workers is not None:
             pieces = model.method.predict_pieces(**asked, workers=workers, address=address)
         else:
             pieces = iter([model.method.predict(**asked)])
@@ -76,10 +79,10 @@ def predict_to(
         calibration = first.calibration
         tables: Iterator[Any] = _tables(chain([first], pieces), model.seen(loaded.graph), false_alarms, coverage, count)
         del first
-        if count <= MANY:
+        if count <= many:
             tables = iter(list(tables))
     tally = _Tally()
-    with stages("write" if count <= MANY else "predict, write"):
+    with stages("write" if count <= many else "predict, write"):
         bar = tqdm(
             total=count, desc="predict", unit="node", unit_scale=True, delay=3, leave=False, disable=not progress
         )

@@ -85,17 +85,19 @@ def judged_part(parts: Mapping[str, Tensor]) -> str:
     return "test" if len(parts.get("test", ())) else "calibration"
 
 
-def drawn(nodes: Tensor, seed: int = 0) -> Tensor:
-    """Some of the nodes, ``LOOKED_AT`` drawn by chance, in their order; all if they are no more.
+def drawn(nodes: Tensor, room: int, seed: int = 0) -> Tensor:
+    """Some of the nodes, ``LOOKED_AT`` at the most, drawn by chance, in their order; all if they are no more.
 
     Args:
         nodes: The nodes.
+        room: For the answers of how many there is room; of one there always is.
         seed: Of chance.
     """
-    if len(nodes) <= LOOKED_AT:
+    count = max(1, min(LOOKED_AT, room))
+    if len(nodes) <= count:
         return nodes
     order = torch.randperm(len(nodes), generator=torch.Generator().manual_seed(seed))
-    return nodes[order[:LOOKED_AT].sort().values]
+    return nodes[order[:count].sort().values]
 
 
 def alarms_of(prediction: Prediction, rows: Tensor) -> list[dict[str, float]]:

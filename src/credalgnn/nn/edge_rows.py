@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .sparse import DamagedGraph, SparseMatrix
+from .sparse import SparseMatrix, damaged
 
 NOWHERE = "an edge comes from a node that does not exist"
 NO_EDGES = "edges of a node begin or end where there are none"
@@ -122,23 +122,28 @@ class EdgeRows:
         columns[ends], all_values[ends] = torch.arange(first, last, dtype=source.dtype), own
         return SparseMatrix(starts + torch.arange(count + 1), columns, all_values, (count, self.num_nodes))
 
-    def _ends(self, first: int, last: int) -> tuple[Tensor, Tensor]:
+    def _places(self, first: int, last: int) -> tuple[slice, Tensor]:
+        """Where the edges into some nodes are, and how many each node has; nobody goes there before this was asked."""
         begin, end = int(self.starts[first]), int(self.starts[last])
         counts = self.starts[first : last + 1].diff()
         if not 0 <= begin <= end <= self.num_edges or bool((counts < 0).any()):
-            raise DamagedGraph(NO_EDGES)
-        sources = self.sources[begin:end]
+            raise damaged(NO_EDGES)
+        return slice(begin, end), counts
+
+    def _ends(self, first: int, last: int) -> tuple[Tensor, Tensor]:
+        places, counts = self._places(first, last)
+        sources = self.sources[places]
         if len(sources) and not 0 <= sources.min() <= sources.max() < self.num_nodes:
-            raise DamagedGraph(NOWHERE)
+            raise damaged(NOWHERE)
         return sources, torch.repeat_interleave(torch.arange(first, last), counts)
 
     def _weights(self, first: int, last: int) -> Tensor:
-        begin, end = int(self.starts[first]), int(self.starts[last])
+        places, _ = self._places(first, last)
         if self.weights is None:
-            return torch.ones(end - begin, dtype=torch.float64)
-        return self.weights[begin:end].double()
+            return torch.ones(places.stop - places.start, dtype=torch.float64)
+        return self.weights[places].double()
 
     def _row_sums(self, first: int, last: int, values: Tensor) -> Tensor:
-        counts = self.starts[first : last + 1].diff()
+        _, counts = self._places(first, last)
         row = torch.repeat_interleave(torch.arange(last - first), counts)
         return torch.bincount(row, values, minlength=last - first)

@@ -84,7 +84,7 @@ class MessageLayer(nn.Module, ABC):
         if 2 * rows <= columns:
             if isinstance(x, Tensor):
                 near = operator @ x
-            elif has_kernels(x.device) and operator.nnz * x.nnz <= columns * (x.nnz + operator.nnz):  # work
+            elif has_kernels(x.device) and operator.entries_of_rows(x) <= x.nnz + operator.nnz:  # work
                 near = operator.of_rows(x)
         received = operator @ self.send(x) if near is None else self.send(near)
         return self.receive(received, first_rows(x, rows))

@@ -33,8 +33,13 @@ class Scratch:
     _held: ClassVar[weakref.WeakKeyDictionary[Scratch, int]] = weakref.WeakKeyDictionary()
 
     def __init__(self, memory: int) -> None:
-        self.left = max(0, memory - sum(self._held.values()))
+        self.left = max(0, memory - self.held())
         self._maps: dict[int, NDArray[Any]] = {}
+
+    @classmethod
+    def held(cls) -> int:
+        """Bytes of all matrices of this process that are in memory and still in use."""
+        return sum(cls._held.values())
 
     def matrix(self, rows: int, columns: int, leave: float = 0.0) -> Tensor:
         """A float32 matrix to be filled.

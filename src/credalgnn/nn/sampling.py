@@ -14,7 +14,7 @@ from .._memory import processors
 from .adjacency import Adjacency, Sample
 from .edge_rows import NO_EDGES, NOWHERE, EdgeRows
 from .layers import Features, rows_of
-from .sparse import DamagedGraph
+from .sparse import damaged
 
 FANOUT = 10  # neighbours drawn for a node, at each hop, if nothing else is said
 ALL = 2**62  # the fanout that draws all neighbours
@@ -93,7 +93,7 @@ class Sampler:
                 first, last = sizes[-2:]
                 begins, behind = starts[nodes[first:last]], starts[nodes[first:last] + 1]
                 if not bool(((begins >= 0) & (begins <= behind) & (behind <= len(sources))).all()):
-                    raise DamagedGraph(NO_EDGES)
+                    raise damaged(NO_EDGES)
                 degrees.append(behind - begins)
                 total = int(np.minimum(degrees[-1], fanout).sum())
                 room = np.empty(last + total, np.int64)
@@ -105,7 +105,7 @@ class Sampler:
                 parts = places[-1], ends[-1], drawn[-1]
                 count = draw_in_edges(starts, sources, fanout, key, self._number, nodes, first, last, *parts)
                 if count < 0:
-                    raise DamagedGraph(NOWHERE)
+                    raise damaged(NOWHERE)
                 sizes.append(count)
         finally:
             self._number[nodes[: sizes[-1]]] = -1

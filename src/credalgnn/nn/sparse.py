@@ -19,8 +19,14 @@ FEW = 1 << 23  # multiplications that are not worth a second thread
 class DamagedGraph(ValueError):
     """Numbers of a graph point to what is not there: its file has changed since it was written."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"the graph is damaged: {what}; credalgnn check --repair GRAPH, then pack it again")
+
+def damaged(what: str) -> DamagedGraph:
+    """The error of a graph, with what to do.
+
+    Args:
+        what: What is wrong with it, in a few words.
+    """
+    return DamagedGraph(f"the graph is damaged: {what}; credalgnn check --repair GRAPH, then pack it again")
 
 
 class SparseMatrix:
@@ -141,12 +147,12 @@ class SparseMatrix:
 
             begins, starts = nodes.new_empty(len(nodes)), nodes.new_empty(len(nodes) + 1)
             if not find_rows(*(part.numpy() for part in (self.starts, nodes, begins, starts)), self.nnz):
-                raise DamagedGraph("rows begin or end outside of the matrix")
+                raise damaged("rows begin or end outside of the matrix")
             columns, values = (part.new_empty(int(starts[-1])) for part in (self.columns, self.values))
             kernel: Any = gather_rows
             kernel(begins.numpy(), *map(_bits, (self.columns, self.values, starts, columns, values)))
             if len(columns) and not 0 <= columns.min() <= columns.max() < self.shape[1]:
-                raise DamagedGraph("an entry lies outside of the matrix")
+                raise damaged("an entry lies outside of the matrix")
         else:
             begins = self.starts[nodes].long()
             counts = self.starts[nodes + 1].long() - begins
@@ -154,7 +160,7 @@ class SparseMatrix:
             at = torch.arange(int(starts[-1]), device=self.device)
             at = at + torch.repeat_interleave(begins - starts[:-1], counts)
             columns, values = self.columns[at], self.values[at]
-        return SparseMatrix(starts.to(self.starts.dtype), columns, values, (len(nodes), self.shape[1]), once)
+        return SparseMatrix(_narrow(starts, self.starts), columns, values, (len(nodes), self.shape[1]), once)
 
     def top(self, rows: int, columns: int) -> SparseMatrix:
         """The first rows, which have no entry behind the first columns; the memory is shared.
@@ -214,6 +220,18 @@ class SparseMatrix:
             self._cuts[parts] = sorted({0, *inner.tolist(), len(self)})
         return self._cuts[parts]
 
+    def entries_of_rows(self, other: SparseMatrix) -> int:
+        """How many entries ``of_rows`` makes.
+
+        Args:
+            other: As many rows as this matrix has columns.
+        """
+        return int(self._lengths_in(other).sum())
+
+    def _lengths_in(self, other: SparseMatrix) -> Tensor:
+        """How many entries the row of another matrix has that each entry stands for."""
+        return other.starts.diff()[self.columns.long()]
+
     def of_rows(self, other: SparseMatrix) -> SparseMatrix:
         """The product with a sparse matrix, on the CPU; entries at the same place stand there one by one.
 
@@ -222,9 +240,9 @@ class SparseMatrix:
         """
         from ._spmm import scale_rows
 
-        counts = other.starts.diff()[self.columns.long()]
+        counts = self._lengths_in(other)
         ends = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        starts = ends[self.starts.long()].to(other.starts.dtype)
+        starts = _narrow(ends[self.starts.long()], other.starts)
         columns, values = (part.new_empty(int(ends[-1])) for part in (other.columns, other.values))
         tensors = self.starts, self.columns, self.values, other.starts, other.columns, other.values, columns, values
         kernel: Any = scale_rows
@@ -255,9 +273,14 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         matrix: SparseMatrix = ctx.matrix
-        if matrix.once and has_kernels(gradient.device):
+        if matrix.once and has_kernels(gradient.device) and not torch.is_grad_enabled():  # nobody differentiates twice
             return _multiply_transposed(matrix, gradient), None
         return matrix.t() @ gradient, None
+
+
+def _narrow(starts: Tensor, like: Tensor) -> Tensor:
+    """Where rows begin, int64, in the type of others if it holds them: kernels go wherever these say."""
+    return starts.to(like.dtype) if int(starts[-1]) <= torch.iinfo(like.dtype).max else starts
 
 
 def _bits(tensor: Tensor) -> Any:
