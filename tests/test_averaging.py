@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 import torch
@@ -81,6 +83,36 @@ def test_batches_come_nearer_to_the_best_loss_where_the_learning_rate_falls(monk
     monkeypatch.setattr("credalgnn.nn.batches.PLATEAU", 10**9)
     monkeypatch.setattr("credalgnn.nn.batches.PATIENT", 1)
     assert falling < 0.8 * reached(40, lr=0.2)  # 0.151 and 0.233
+
+
+def test_a_training_that_has_gone_astray_goes_on_from_the_best_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From where they were judged best, and not from where they are when the learning rate falls."""
+    monkeypatch.setattr("credalgnn.nn.batches.PLATEAU", 90)
+    graph = csbm(nodes=600, classes=3, features=8, homophily=0.6)
+    nodes, labels = torch.arange(600), graph.labels
+    x, edges = inputs_by_rows(graph)
+    loss = torch.nn.functional.cross_entropy
+    with Draws(0) as draws:
+        model = Classifier(SAGE(8, 8, 1), torch.nn.Linear(8, 3), 1)
+    exact: list[float] = []
+
+    def watched(output: torch.Tensor) -> float:
+        exact.append(loss(output, labels).item())
+        return exact[-1]
+
+    put = Averages._put
+
+    def astray(self: Averages, weights: Sequence[torch.Tensor]) -> None:
+        if weights is not self.values and len(exact) == 5:  # its own, with which training goes on
+            for weight in weights:
+                weight.fill_(3.0)
+        put(self, weights)
+
+    monkeypatch.setattr(Averages, "_put", astray)
+    schedule = Schedule(0.05, 0.0, 12, 12, 20, (ALL,))
+    train(model, Supervision(x, edges, nodes, labels), loss, Monitor(nodes, watched), schedule, draws)
+    assert min(exact[5:7]) > 1.5 * min(exact[:5])  # it is far away, for three epochs of thirty batches
+    assert exact[8] < 1.1 * min(exact[:5])
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,10 @@ class Averages:
         finally:
             self._put(own)
 
+    def restart(self) -> None:
+        """Forget all but the present weights."""
+        self.values = [weight.clone() for weight in self._weights()]
+
     def restore(self, values: Sequence[Tensor]) -> None:
         """Go on with averages that were kept.
 

@@ -31,7 +31,8 @@ class Sampled:
 
     Weights that are judged and kept are averages over the last steps (``Averages``), unless all steps see the same:
     batches push weights around their best place, and the average lies much nearer to it. Where ``PLATEAU`` steps, or a
-    part of the patience, have brought no better monitor, the learning rate falls, and they are pushed less.
+    part of the patience, have brought no better monitor, the learning rate falls, and they are pushed less: from the
+    best weights on, as the last ones may lie far off, where a few steps that were too large have led.
 
     Args:
         model: What is trained.
@@ -84,6 +85,10 @@ class Sampled:
 
     def judged(self) -> AbstractContextManager[None]:
         return self._averages.in_place()
+
+    def go_on_from(self, weights: Mapping[str, Tensor]) -> None:
+        self.model.load_state_dict(weights)
+        self._averages.restart()
 
     def look(self) -> tuple[Tensor, float]:
         self.model.eval()

@@ -172,6 +172,13 @@ class Rounds(Protocol):
     def judged(self) -> AbstractContextManager[None]:
         """Around what looks at the model and keeps its weights; inside, it has those that shall be judged."""
 
+    def go_on_from(self, weights: Mapping[str, Tensor]) -> None:
+        """Train other weights from now on.
+
+        Args:
+            weights: Those that were judged in another epoch.
+        """
+
     def state(self) -> dict[str, Any]:
         """What ``restore`` goes on from."""
 
@@ -232,6 +239,10 @@ class Whole:
 
     def judged(self) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def go_on_from(self, weights: Mapping[str, Tensor]) -> None:
+        self.model.load_state_dict(weights)
+        self._value = None
 
     def state(self) -> dict[str, Any]:
         return {}

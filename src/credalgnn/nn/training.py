@@ -62,7 +62,7 @@ def train(
     Weight decay is L2, as Adam has it. The curve has one line more than there were epochs: it begins with the untrained
     weights, which are never kept. Where edges are given by ``EdgeRows``, mini-batches with sampled neighbourhoods are
     trained on (``batches.Sampled``), and the graph is never looked at as a whole; the learning rate then falls whenever
-    the monitor has not been better for a while.
+    the monitor has not been better for a while, and training goes on from the weights with which it was least.
 
     Args:
         model: What to train, in place.
@@ -129,12 +129,13 @@ def train(
                 if epoch and curve[-1].monitor < best:  # the untrained weights are never kept
                     best, best_epoch = curve[-1].monitor, epoch
                     best_state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-                if slower is not None and epoch:
-                    slower.step(watched)
+                slows_down = slower is not None and epoch > 0 and _falls(slower, watched)
                 if on_epoch is not None:
                     on_epoch(curve[-1])
             if epoch == schedule.epochs or epoch - best_epoch >= schedule.patience:
                 break
+            if slows_down and best_state is not None:
+                rounds.go_on_from(best_state)
             for step in rounds.losses():
                 _finite(step, epoch, schedule)
                 optimiser.zero_grad()
@@ -153,6 +154,14 @@ def train(
     model.load_state_dict(best_state)
     model.eval()
     return curve
+
+
+def _falls(slower: ReduceLROnPlateau, watched: float) -> bool:
+    """Whether the learning rate falls with what the monitor says now."""
+    groups = slower.optimizer.param_groups
+    before = [group["lr"] for group in groups]
+    slower.step(watched)
+    return [group["lr"] for group in groups] != before
 
 
 def _finite(value: Tensor, epoch: int, schedule: Schedule) -> float:
