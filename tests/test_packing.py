@@ -152,6 +152,16 @@ def test_a_split_is_kept_with_the_graph(ending: str, tmp_path: Path) -> None:
             assert model.parts[part].numbers_in(packed).tolist() == labelled
 
 
+def test_a_part_that_does_not_exist_is_damage(tmp_path: Path) -> None:
+    nodes, edges = tables("in order")
+    write_shards(tmp_path, "csv", nodes=nodes.append_column("part", pa.array(["train"] * NODES)), edges=edges)
+    pack(tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg", split="part")
+    path = tmp_path / "graph.cg" / "split.npy"
+    path.write_bytes(path.read_bytes()[:-1] + b"\x56")
+    with pytest.raises(GraphError, match=r"split.npy is damaged .*check --repair"):
+        _ = Graph.open(tmp_path / "graph.cg").parts
+
+
 def test_a_split_is_optional_and_checked(tmp_path: Path) -> None:
     nodes, edges = tables("in order")
     nodes = nodes.append_column("part", pa.array(["train"] * (NODES - 1) + ["tset"]))

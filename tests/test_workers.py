@@ -64,8 +64,8 @@ def test_one_worker_gives_the_bits_of_none(machine: Machine) -> None:
     found = told(
         machine,
         """
-from credalgnn.methods import workers
-workers.EVERY = 0.0
+from credalgnn.nn import progress
+progress.EVERY = 0.0
 alone, lines = Vanilla(**options).fit(task), []
 with contextlib.redirect_stderr(io.StringIO()) as said:
     ours = Vanilla(**options).fit(task, workers=1, address=address, on_epoch=lines.append)
@@ -76,7 +76,7 @@ print(json.dumps({**found, "last": list(ours.history_[-1]), "said": said.getvalu
     epoch, loss, monitor = found.pop("last")
     said = found.pop("said")  # as no terminal shows a bar
     assert len(said) == 11
-    assert said[-1] == f"vanilla: epoch {epoch} of 10, loss {loss:.3f}, monitor {monitor:.3f}"
+    assert said[-1] == f"vanilla seed 0: epoch {epoch} of 10, loss {loss:.3f}, monitor {monitor:.3f}"
     assert found == {"same": True, "lines": True, "epochs": 11}
     assert not list(machine.home.iterdir())  # no token, no results
 
@@ -123,11 +123,11 @@ def test_two_workers_are_as_good_as_one_and_always_the_same(machine: Machine) ->
         machine,
         """
 import ray
-from credalgnn.methods import workers
+from credalgnn.nn import progress
 ray.init(address, log_to_driver=False, logging_level="ERROR")
 one = Vanilla(**options).fit(task)
 two = Vanilla(**options).fit(task, workers=2)
-workers.EVERY = 0.0
+progress.EVERY = 0.0
 with contextlib.redirect_stderr(io.StringIO()) as said:
     again = Vanilla(**options).fit(task, workers=2, progress=False)
 energy = Energy(model=Vanilla(**options)).fit(task, workers=2)

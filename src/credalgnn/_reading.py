@@ -211,13 +211,18 @@ def _array(stream: Any, size: int) -> NDArray[Any]:
         raise Unreadable("it goes on behind its end")
     flat = flat.astype(kind.newbyteorder("="), copy=False)
     if kind.kind == "U":
-        _check_characters(flat)
+        check_characters(flat)
     elif kind.kind == "b" and flat.size and flat.view(np.uint8).max() > 1:
         raise Unreadable("a truth value that is neither 0 nor 1")
     return flat.reshape(shape, order="F" if by_columns else "C")
 
 
-def _check_characters(texts: NDArray[np.str_]) -> None:
+def check_characters(texts: NDArray[np.str_]) -> None:
+    """Refuse texts of numpy that are none: Python makes strings of them that cannot be written.
+
+    Args:
+        texts: Their array.
+    """
     import numpy as np
 
     codes = texts.view(np.uint32) if texts.size and texts.itemsize else np.empty(0, np.uint32)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from .._files import check_locks
@@ -67,7 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         module.add_commands(commands)
     with steady_streams() as out:
         args = parser.parse_args(argv)
-        code = _run(args)
+        with _terminable():
+            code = _run(args)
         out.flush()
         if code == 0 and out.lost is not None and getattr(args, "prints", False) and getattr(args, "out", None) is None:
             print(f"credalgnn: the result could not be written to stdout: {out.lost.strerror}", file=sys.stderr)
@@ -84,6 +88,27 @@ def _check_platform(args: argparse.Namespace) -> None:
             raise UserError(str(error)) from None
 
 
+class _Terminated(KeyboardInterrupt):
+    """The process is asked to end, as by a queue of jobs whose time is over: the same as Ctrl-C."""
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Inside, SIGTERM ends the command as Ctrl-C does."""
+
+    def end(*_: object) -> NoReturn:
+        raise _Terminated
+
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def _run(args: argparse.Namespace) -> int:
     try:
         _check_platform(args)
@@ -91,6 +116,6 @@ def _run(args: argparse.Namespace) -> int:
     except UserError as error:
         print(f"credalgnn: {one_line(str(error))}", file=sys.stderr)
         return error.code
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print(f"credalgnn: stopped; {getattr(args, 'stopped', RESUMABLE)}", file=sys.stderr)
-        return 130
+        return 128 + (signal.SIGTERM if isinstance(stop, _Terminated) else signal.SIGINT)

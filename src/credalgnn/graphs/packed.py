@@ -53,6 +53,8 @@ class PackedGraph(Graph):
         """Numbers of nodes of the parts of its split, some of ``train``, ``val``, ``calibration`` and ``test``."""
         if self._split is None:
             return {}
+        if len(self._split) and not -1 <= self._split.min() <= self._split.max() < len(PARTS):
+            raise changed(self._path, "split", "a node is of a part that does not exist")
         numbers = {part: torch.from_numpy(np.flatnonzero(self._split == at)) for at, part in enumerate(PARTS)}
         return {part: nodes for part, nodes in numbers.items() if len(nodes)}
 

@@ -19,7 +19,7 @@ from .diagnostics import sample
 from .feature_range import InputWarning
 from .given import Given
 from .jobs import Cluster
-from .known_nodes import KnownNodes, numbers_of
+from .known_nodes import KnownNodes, ids_of, numbers_of
 from .large import answer_bytes, refusal
 from .prediction import MethodError, Prediction
 from .warn import warn_caller
@@ -198,7 +198,7 @@ def completed(method: Method, graph: Graph) -> Callable[[Prediction], Prediction
         warn_caller(f"{method.name}: {message}", InputWarning)
 
     def complete(prediction: Prediction) -> Prediction:
-        ids = None if graph.node_ids is None else graph.node_ids[prediction.nodes.numpy()]
+        ids = None if graph.node_ids is None else ids_of(graph, prediction.nodes.numpy())
         return replace(prediction, node_ids=ids, **known)
 
     return complete

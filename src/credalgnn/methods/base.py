@@ -102,8 +102,8 @@ class Method(Declarations, ABC):
                 rate of false alarms (``Prediction.strangers``) and coverage (``Prediction.sets``).
             protocol: ``"sealed"`` shows a method training and ID validation nodes only; ``"paper"`` lets early stopping
                 look at the task's OOD validation nodes too (``monitor="ood_auroc"``).
-            progress: Show a bar; None: on a terminal, when training takes more than a few seconds; of ``workers`` a
-                line each half minute where there is none.
+            progress: Show a bar; None: on a terminal, when training takes more than a few seconds, and elsewhere a line
+                each half minute.
             on_epoch: Is shown every line of the training curve as it comes; what it raises ends the training.
             memory: How much memory may be used, in bytes or as ``"4GiB"``, now and in predictions; None: what is
                 available. Where a graph does not fit, mini-batches with sampled neighbours are trained on, and

@@ -9,8 +9,10 @@ from torch import Tensor
 
 from ..graphs import Graph
 from .pieces import feature_pieces
+from .warn import warn_caller
 
 FAR = 10.0  # times a feature's range in training: further outside is far
+LARGE = 1000.0  # a value that no feature of mean 0 and standard deviation 1 has
 NARROWEST = 0.01  # of the widest range: what every feature may vary by at least
 
 
@@ -57,6 +59,26 @@ class FeatureRange:
             f"{len(far)} of {len(width)} features lie far outside what was seen in training; feature {worst} has "
             f"values from {low[worst]:g} to {high[worst]:g}, in training from {seen}: scale them as they were "
             "scaled in training, or do not trust what is predicted"
+        )
+
+
+def warn_of_large_features(graph: Graph) -> None:
+    """Warn of features with values that networks hardly learn from.
+
+    Args:
+        graph: What is to be learnt from.
+    """
+    found = FeatureRange.of(graph)
+    largest = torch.maximum(found.low.abs(), found.high.abs())
+    large = int((largest > LARGE).sum())
+    if large:
+        worst = int(largest.argmax())
+        name = worst if graph.feature_names is None else graph.feature_names[worst]
+        warn_caller(
+            f"{large} of {len(largest)} features have large values; feature {name} goes from {found.low[worst]:g} to "
+            f"{found.high[worst]:g}. Networks learn badly from such: bring features to mean 0 and standard deviation 1 "
+            "before, as fit does with tables and pack does not",
+            InputWarning,
         )
 
 

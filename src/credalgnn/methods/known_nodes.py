@@ -13,7 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .._reading import Unreadable, check_characters
 from ..graphs import Graph, GraphError
+from ..nn.sparse import damaged
 
 PIECE = 1 << 16  # ids of a graph that are looked at at a time
 NUMBER = re.compile("0|-?[1-9][0-9]{0,18}")  # as numbers are spelled: neither 007 nor +7
@@ -44,7 +46,7 @@ class KnownNodes:
         """
         codes = torch.empty(0, dtype=torch.int64)
         if graph.node_ids is not None:
-            codes = torch.cat([codes, *(_codes(graph.node_ids[part.numpy()]) for part in torch.split(nodes, PIECE))])
+            codes = torch.cat([codes, *(_codes(ids_of(graph, part.numpy())) for part in torch.split(nodes, PIECE))])
         return cls(graph.content, nodes, codes)
 
     @classmethod
@@ -75,6 +77,23 @@ class KnownNodes:
         if graph.node_ids is None or not len(self.codes):
             return torch.full_like(self.nodes, -1)
         return torch.from_numpy(_places(graph, self.codes.numpy(), lambda ids: _codes(ids).numpy()))
+
+
+def ids_of(graph: Graph, nodes: NDArray[np.int64] | slice) -> NDArray[Any]:
+    """The ids of some nodes, which are read here where the graph is opened and not loaded.
+
+    Args:
+        graph: A graph with ids.
+        nodes: Their numbers.
+    """
+    assert graph.node_ids is not None
+    ids = graph.node_ids[nodes]
+    if ids.dtype.kind == "U":
+        try:
+            check_characters(np.ascontiguousarray(ids))
+        except Unreadable:
+            raise damaged("an id has characters that do not exist") from None
+    return ids
 
 
 def numbers_of(graph: Graph, ids: Sequence[Any]) -> Tensor:
@@ -114,7 +133,7 @@ def _places(graph: Graph, wanted: NDArray[Any], as_wanted: Callable[[NDArray[Any
     values, back = np.unique(wanted, return_inverse=True)
     found = np.full(len(values), -1)
     for first in range(0, len(ids), PIECE):
-        some = as_wanted(ids[first : first + PIECE])
+        some = as_wanted(ids_of(graph, slice(first, first + PIECE)))
         place = np.searchsorted(values, some).clip(max=len(values) - 1)
         here = np.flatnonzero(values[place] == some)
         found[place[here]] = first + here

@@ -24,6 +24,7 @@ from .answers import Predictor
 from .base import Method, Objective
 from .checkpoints import checkpoint_of
 from .components import Outputs
+from .feature_range import warn_of_large_features
 from .given import Given, Protocol, Share
 from .inputs import inputs, inputs_by_rows
 from .large import (
@@ -171,6 +172,7 @@ class Network(Method):
             )
         if given.share is None:
             self._check_prediction(given, module)
+            warn_of_large_features(view.graph)
         if given.workers is not None:
             from .workers import train_by_workers
 

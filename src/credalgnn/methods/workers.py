@@ -13,7 +13,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from tqdm import tqdm
 
 from .._ray import NoCluster, check_head, connect, ray_module
 from .._version import __version__
@@ -21,6 +20,7 @@ from ..graphs import GraphError, Part, TrainingView
 from ..graphs.sharing import Parcel, parcel_of
 from ..nn import Classifier, DamagedGraph, TrainingError
 from ..nn.group import Processes, ProcessLost, draws_of
+from ..nn.progress import Progress
 from ..nn.rounds import Epoch
 from .base import Method
 from .checkpoints import Checkpoint, packed, unpacked
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 LOSSES = 3  # of workers without an epoch in between, after which a fit gives up
 POLL = 0.2  # seconds between two looks at what workers tell
-EVERY = 30.0  # seconds between two lines about it, where no terminal shows a bar
 SETTLE = 20.0  # seconds after a loss in which Ray may find out that a whole machine is gone
 ERRORS: dict[str, type[Exception]] = {
     each.__name__: each for each in (MethodError, GraphError, DamagedGraph, TrainingError)
@@ -158,12 +157,10 @@ def train_by_workers(method: Network, module: Classifier, given: Given, keeper: 
     }  # fmt: skip
     work = _Work(desk, ray.put(graphs), parts, ray.cloudpickle.dumps(method.clone()), modules_path(), __version__)
     on_gpu = torch.device(method.device).type == "cuda"
-    hidden = None if given.progress is None else not given.progress
     kept = None if keeper is None else keeper.load()
     done = 0 if kept is None else len(kept["curve"]) - 1
-    bar = tqdm(total=method.epochs, initial=done, desc=method.name, unit="epoch", delay=3, disable=hidden, leave=False)
-    with bar:
-        told = _Told(desk, bar, given.on_epoch, "" if given.progress is False else method.name, keeper)
+    with Progress(method.epochs, done, f"{method.name} seed {method.seed}", given.progress) as shown:
+        told = _Told(desk, shown, given.on_epoch, keeper)
         try:
             if kept is not None:
                 ray.get(desk.save.remote(packed(kept)))
@@ -178,16 +175,16 @@ def train_by_workers(method: Network, module: Classifier, given: Given, keeper: 
 
 
 class _Told:
-    """What workers tell, as it comes: a bar, or now and then a line with a name, and whoever wants to see the curve.
+    """What workers tell, as it comes: to whoever shows how far it is, and whoever wants to see the curve.
 
     Now and then the state that the desk has is kept on the disk, too.
     """
 
     def __init__(
-        self, desk: Any, bar: Any, on_epoch: Callable[[Epoch], None] | None, name: str, keeper: Checkpoint | None
+        self, desk: Any, shown: Progress, on_epoch: Callable[[Epoch], None] | None, keeper: Checkpoint | None
     ) -> None:
-        self.desk, self.bar, self.on_epoch, self.name, self.keeper = desk, bar, on_epoch, name, keeper
-        self.lines, self.said = 0, time.monotonic()
+        self.desk, self.shown, self.on_epoch, self.keeper = desk, shown, on_epoch, keeper
+        self.lines = 0
 
     def look(self) -> None:
         """Show what is new; raise what a worker has refused."""
@@ -196,16 +193,7 @@ class _Told:
         self.lines += len(lines)
         for line in lines:
             epoch = Epoch(*line)
-            self.bar.set_postfix(loss=f"{epoch.loss:.3f}", monitor=f"{epoch.monitor:.3f}", refresh=False)
-            self.bar.update(int(epoch.epoch > 0))
-            if self.name and self.bar.disable and time.monotonic() >= self.said + EVERY:
-                self.said = time.monotonic()
-                print(
-                    f"{self.name}: epoch {epoch.epoch} of {self.bar.total}, loss {epoch.loss:.3f}, "
-                    f"monitor {epoch.monitor:.3f}",
-                    file=sys.stderr,
-                    flush=True,
-                )
+            self.shown.epoch(epoch)
             if self.on_epoch is not None:
                 self.on_epoch(epoch)
         if refusal is not None:

@@ -127,6 +127,7 @@ def fit(
             with stages("tune") as said:
                 template, value = _tuned(choice, graph, parts, tune, seed, folder / TUNING, budget, progress)
                 said.append(value)
+        known = {name: KnownNodes.of(graph, nodes) for name, nodes in parts.items() if name != "test"}
         with stages("fit"):
             fitted = template.fit(
                 graph,
@@ -148,14 +149,20 @@ def fit(
         summary = summarise(fitted, graph, parts, prediction)
     summary["warnings"] = messages
     summary["seconds"] = dict(stages.seconds)
-    known = {name: KnownNodes.of(graph, nodes) for name, nodes in parts.items() if name != "test"}
     model = Model(fitted, known, loaded.reader, summary)
     if folder is not None:
         with stages("write"):
-            if whole and prediction.probabilities is not None:
-                write_page_of(model, graph, prediction, folder / PAGE, parts, title=title_of(folder, graph))
-            model.save(folder)  # last: what a kill leaves behind is no model
+            (folder / PAGE).unlink(missing_ok=True)  # of a fit that was stopped
+            model.save(folder)
             shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+            if whole and prediction.probabilities is not None:
+                try:
+                    write_page_of(model, graph, prediction, folder / PAGE, parts, title=title_of(folder, graph))
+                except OSError as error:
+                    stages.warn(
+                        f"the model is in {folder}, and its page could not be written ({error.strerror or error}): "
+                        "credalgnn report makes it when there is room"
+                    )
     return model
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,8 +49,10 @@ def check_free(folder: Path) -> None:
     place = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
     if not place.is_dir():
         raise MethodError(f"{place} is a file, so {folder} cannot be made: name another folder")
-    if not os.access(place, os.W_OK | os.X_OK):
-        raise MethodError(f"{place}: no permission to write there; name another folder")
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix=".credalgnn-", dir=place))  # permissions do not say it of all file systems
+    except OSError as error:
+        raise MethodError(f"{place}: nothing can be written there ({error.strerror}); name another folder") from None
     if (link := find_link(folder)) is not None:
         raise MethodError(f"{link}: a link, which would lead writes elsewhere; remove it, or name another folder")
     ours = {*SUMMED, PAGE, TUNING, CHECKPOINTS, DAMAGED}

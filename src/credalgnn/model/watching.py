@@ -23,6 +23,7 @@ from .._reading import parse_json, parse_tensors, read_bytes, texts_about
 from ..conformal import ExchangeabilityTest, p_values
 from ..graphs import Graph
 from ..methods import InputWarning, Method, MethodError
+from ..methods.known_nodes import ids_of
 from ..methods.warn import warn_caller
 from .model import NOT_TOLD, Model
 from .picture import svg_of
@@ -182,7 +183,7 @@ def _content(graph: Graph, nodes: Tensor) -> str:
             digest.update(ends[side, (ends >= 0).all(0)].numpy().tobytes())
     if graph.node_ids is not None:
         for number, part in enumerate(parts):
-            texts = map(str, graph.node_ids[part.numpy()].tolist())
+            texts = map(str, ids_of(graph, part.numpy()).tolist())
             digest.update("\0".join(["", *texts] if number else texts).encode())
     return digest.hexdigest()
 

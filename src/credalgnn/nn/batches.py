@@ -121,12 +121,16 @@ class Sampled:
         rows = torch.stack([part for (part,) in told if isinstance(part, Tensor)])
         return rows[:, 0].mean(), rows[0, 1].item()
 
+    @property
+    def steps(self) -> int:
+        return min(STEPS, self._steps - self.steps_done % self._steps)
+
     def losses(self) -> Iterator[Tensor]:
         self.model.train()
         rank, size = (0, 1) if self.group is None else (self.group.rank, self.group.size)
         begun = self.steps_done % self._steps
         order = self._order(self.steps_done // self._steps)
-        numbers = range(begun, min(self._steps, begun + STEPS))
+        numbers = range(begun, begun + self.steps)
         chosen = [order[number * self.size : (number + 1) * self.size] for number in numbers]
         own = [part[rank::size] if len(part) >= size else part for part in chosen]
         nodes = self.data.nodes.cpu()

@@ -153,9 +153,13 @@ class Rounds(Protocol):
 
     Attributes:
         plateau: Epochs without a better monitor after which the learning rate falls; None: it never does.
+        steps: How many steps the next epoch has.
     """
 
     plateau: int | None
+
+    @property
+    def steps(self) -> int: ...
 
     def look(self) -> tuple[Tensor, float]:
         """The training loss, and the monitor's value of the weights that are judged."""
@@ -230,6 +234,10 @@ class Whole:
             return
         self.model.train()
         yield self._judged(self._output())
+
+    @property
+    def steps(self) -> int:
+        return 1
 
     def share(self) -> None:
         pass

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
-from tqdm import tqdm
 
 from .batches import Sampled
 from .draws import Draws
 from .edge_rows import EdgeRows
+from .progress import Progress
 from .rounds import Classifier, Group, Monitor, Rounds, Schedule, Supervision, Whole
 from .rounds import Epoch as Epoch
 from .rounds import Output as Output
@@ -71,7 +71,8 @@ def train(
         monitor: What early stopping looks at.
         schedule: Hyper-parameters of the loop.
         draws: Where batches, dropout and whatever else is random come from.
-        progress: Show a bar; None: on a terminal, once it has taken a few seconds.
+        progress: Show a bar; None: on a terminal, once it has taken a few seconds, and elsewhere a line each half
+            minute.
         description: What the bar says.
         on_epoch: Is shown each line of the curve as it comes; what it raises ends the training.
         group: Other processes that train the same model on their share of each batch.
@@ -117,11 +118,7 @@ def train(
         rounds.restore(kept["rounds"])
         if slower is not None:
             slower.load_state_dict(kept["slower"])
-    hidden = None if progress is None else not progress
-    with tqdm(
-        total=schedule.epochs, initial=max(0, len(curve) - 1), desc=description, unit="epoch", delay=3, disable=hidden,
-        leave=False,
-    ) as bar:  # fmt: skip
+    with Progress(schedule.epochs, max(0, len(curve) - 1), description, progress) as shown:
         for epoch in range(len(curve), 0 if ended else schedule.epochs + 1):
             with rounds.judged():
                 value, watched = rounds.look()
@@ -136,15 +133,16 @@ def train(
                 break
             if slows_down and best_state is not None:
                 rounds.go_on_from(best_state)
-            for step in rounds.losses():
+            shown.epoch(curve[-1])
+            steps = rounds.steps
+            for number, step in enumerate(rounds.losses(), 1):
                 _finite(step, epoch, schedule)
                 optimiser.zero_grad()
                 step.backward()  # type: ignore[no-untyped-call]
                 rounds.share()
                 optimiser.step()
                 rounds.stepped()
-            bar.set_postfix(loss=f"{curve[-1].loss:.3f}", monitor=f"{curve[-1].monitor:.3f}", refresh=False)
-            bar.update()
+                shown.step(number, steps)
             if keeper is not None:
                 keeper.save(state(ended=False))
     if keeper is not None and not ended:
