@@ -371,7 +371,9 @@ def test_what_the_whole_graph_costs_is_paid_once_for_all_pieces(
     assert once > 0 or METHODS[name].is_baseline
     for score, values in whole.scores.items():
         together = torch.cat([piece.scores[score] for piece in pieces])
-        torch.testing.assert_close(together, values[nodes], rtol=1e-12, atol=1e-12)
+        # Distances to nodes of its own graph are roots of squares that cancel: see tests/test_contract.py.
+        rounding = 1e-7 if score == "distance" else 1e-12
+        torch.testing.assert_close(together, values[nodes], rtol=1e-12, atol=rounding)
     if whole.probabilities is not None:
         together = torch.cat([piece.probabilities for piece in pieces if piece.probabilities is not None])
         torch.testing.assert_close(together, whole.probabilities[nodes], rtol=1e-12, atol=1e-12)

@@ -53,7 +53,8 @@ def _check(args: argparse.Namespace) -> int:
     said = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count) or "all as they were written"
     print(f"{result.checked} files checked: {said}")
     if moved:
-        print(f"{len(moved)} files moved into {folder / 'damaged'}: the command that made them makes them again")
+        files = "1 file" if len(moved) == 1 else f"{len(moved)} files"
+        print(f"{files} moved into {folder / 'damaged'}: the command that made them makes them again")
     elif counts["damaged"] and not args.repair:
         print(f"credalgnn check --repair {folder} puts the damaged aside; the command that made them makes them again")
     return 1 if result.wrong else 0

@@ -285,7 +285,8 @@ def check_feature_order(names: Sequence[str] | None, given: Sequence[str] | None
     at, wanted, found = next((at, a, b) for at, (a, b) in enumerate(pairs) if a != b)
     other = "is not expected" if wanted is None else f"stands where {wanted!r} was in training"
     raise GraphError(
-        f"feature {at}, {found!r}, {other}: graph.select_features(names) puts the columns in the order of training"
+        f"feature {at}, {found!r}, {other}: graph.select_features(names) puts the columns in the order of training, "
+        "and so does credalgnn pack --features"
     )
 
 

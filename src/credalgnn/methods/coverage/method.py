@@ -342,7 +342,7 @@ class CredalCoverage(OnModel):
         tensors = {f"describer.{name}": getattr(self.describer_, name) for name in Describer.FIELDS}
         if self.models_ is not None:
             arrays = self.models_.state()
-            tensors.update({f"models.{name}": torch.from_numpy(array) for name, array in arrays.items()})
+            tensors.update({f"models.{name}": torch.tensor(array) for name, array in arrays.items()})
         if self.strangeness_ is not None:
             for name in Strangeness.FITTED:
                 tensors[f"strangeness.{name}"] = torch.from_numpy(getattr(self.strangeness_, name))
