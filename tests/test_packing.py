@@ -351,6 +351,10 @@ def stopping(place: tuple[str, int]) -> Any:
     return progress
 
 
+def interrupted(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("place", [("nodes", 1), ("nodes", 3), ("edges", 2), ("numbers", 1), ("sort", 1), ("sort", 3)])
 def test_what_is_finished_is_not_done_again(
     place: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -506,6 +510,56 @@ def test_what_was_kept_and_is_damaged_is_made_anew(
         pack(*arguments, tmp_path / "graph.cg", memory="64MiB")
         assert content(tmp_path / "graph.cg") == content(tmp_path / "whole.cg")
         shutil.rmtree(tmp_path / "graph.cg")
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone", "no header"])
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_graph_that_is_damaged_before_it_is_in_place_is_made_anew(
+    sealed: bool, damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older one stays until then."""
+    nodes, edges = tables("text", weights=True)
+    write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
+    arguments = (tmp_path / "nodes", tmp_path / "edges")
+    pack(*arguments, tmp_path / "whole.cg")
+    whole = content(tmp_path / "whole.cg")
+    for name in [each for each in whole if sealed or each in ("features.npy", "labels.npy", "node_ids.npy")]:
+        Graph([[1.0], [2.0]], [[0], [1]]).pack(tmp_path / "graph.cg")
+        with monkeypatch.context() as patch:
+            if sealed:
+                patch.setattr("credalgnn.graphs._pack_stages.put_in_place", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                pack(*arguments, tmp_path / "graph.cg", progress=None if sealed else stopping(("sort", 1)))
+        kept = tmp_path / "graph.cg.part" / "graph" / name
+        if damage == "gone":
+            kept.unlink()
+        else:
+            half = whole[name][: len(whole[name]) // 2]
+            kept.write_bytes(half if damage == "cut" else bytes(128) + whole[name][128:])
+        pack(*arguments, tmp_path / "graph.cg")
+        assert content(tmp_path / "graph.cg") == whole
+        shutil.rmtree(tmp_path / "graph.cg")
+
+
+@pytest.mark.parametrize("node", [-5, NODES, 10**6])
+@pytest.mark.parametrize("end", [0, 1])  # source, target
+def test_edges_on_the_way_that_end_at_no_node_are_made_anew(
+    end: int, node: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes, edges = tables("text")
+    write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
+    arguments = (tmp_path / "nodes", tmp_path / "edges")
+    pack(*arguments, tmp_path / "whole.cg")
+    with monkeypatch.context() as patch:
+        patch.setattr("credalgnn.graphs._pack_stages.sort_bucket", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pack(*arguments, tmp_path / "graph.cg")
+    bucket = tmp_path / "graph.cg.part" / "work" / "bucket-0"
+    records = np.fromfile(bucket, "<i4").reshape(-1, 2)
+    records[3, end] = node
+    records.tofile(bucket)
+    pack(*arguments, tmp_path / "graph.cg")
+    assert content(tmp_path / "graph.cg") == content(tmp_path / "whole.cg")
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone", "flipped"])

@@ -340,6 +340,9 @@ def sort_bucket(
     records = np.fromfile(path, kind)
     if len(records) != size:
         raise Unreadable("it is shorter than it was")
+    for column, low, high in (("source", 0, nodes), ("target", first, last)):
+        if size and not low <= records[column].min() <= records[column].max() < high:
+            raise Unreadable(f"it has a {column} that it had not")
     if undirected:
         code = (records["target"].astype(np.int64) - first) * nodes + records["source"]
         _, kept = np.unique(code, return_index=True)

@@ -6,7 +6,7 @@ import hashlib
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from ._pack_edges import (
     write_buckets,
 )
 from ._pack_nodes import NodeState, NodeWriter, Wanted, finish_nodes, is_list
-from ._packed_files import check_place, open_array, put_in_place, read_entries, read_header, write_header
+from ._packed_files import SPARSE, check_place, open_arrays, put_in_place, write_header
 from ._shards import Shard, batches, column_types, find_shards
 from ._table_files import pyarrow_modules
 from .errors import GraphError
@@ -87,7 +87,7 @@ class Packer:
 
     def run(self) -> dict[str, float]:
         """Pack, or go on; returns the seconds of each stage."""
-        if self._out.exists() and self._is_packed():
+        if self._is_packed(self._out):
             return {}
         make_folder(self._part)
         lock = Lock(self._part / LOCK)
@@ -99,25 +99,34 @@ class Packer:
             lock.free()
         return self._seconds
 
-    def _is_packed(self) -> bool:
-        """Whether what is there is what is asked for, as far as sizes and first bytes tell."""
+    def _is_packed(self, folder: Path) -> bool:
+        """Whether what is there can be opened and is what is asked for."""
         try:
-            head = read_header(self._out)
-            for name, entry in read_entries(head, self._out).items():
-                open_array(self._out, name, entry)
+            head = open_arrays(folder)[0]
         except GraphError:
             return False
         return bool(head.get("request") == self._request)
 
     def _stages(self) -> None:
         journal = self._read_journal()
-        if journal.get("request") == self._request:
-            with suppress(Unreadable, FileNotFoundError):  # what an earlier command has kept is damaged
-                self._go_on(journal)
-                return
-        for folder in (self._folder, self._work):  # nothing is there, or of other tables
-            shutil.rmtree(folder, ignore_errors=True)
-        self._go_on({"request": self._request})
+        if journal.get("request") != self._request or not self._is_whole(journal):
+            for folder in (self._folder, self._work):  # nothing is there, or of other tables, or it is damaged
+                shutil.rmtree(folder, ignore_errors=True)
+            self._go_on({"request": self._request})
+            open_arrays(self._folder)  # the one that is there is not replaced by what cannot be opened
+        put_in_place(self._folder, self._out)
+        shutil.rmtree(self._part, ignore_errors=True)
+        sync_folder(self._out.parent)
+
+    def _is_whole(self, journal: dict[str, Any]) -> bool:
+        """Go on where an earlier command was stopped; returns whether what it has kept makes a graph."""
+        try:
+            self._go_on(journal)
+        except GraphError:  # the tables are wrong, or cannot be read now
+            raise
+        except (ValueError, LookupError, EOFError, FileNotFoundError):  # what damaged files lead to
+            return False
+        return self._is_packed(self._folder)
 
     def _go_on(self, journal: dict[str, Any]) -> None:
         for folder in (self._folder, self._work):
@@ -133,9 +142,6 @@ class Packer:
                     journal.setdefault(name, {})["done"] = True
                     self._write_journal(journal)
                 self._seconds[name] = time.perf_counter() - begin
-        put_in_place(self._folder, self._out)
-        shutil.rmtree(self._part, ignore_errors=True)
-        sync_folder(self._out.parent)
 
     def _read_journal(self) -> dict[str, Any]:
         try:
@@ -260,7 +266,8 @@ class Packer:
                 tell(at + 1, len(bounds) - 1)
 
     def _seal(self, journal: dict[str, Any]) -> None:
-        """Nothing but the graph stays, and its header says what it is."""
-        state = NodeState(journal["nodes"]["state"])
-        shutil.rmtree(self._work, ignore_errors=True)
-        write_header(self._folder, state.width, journal["ids"]["class_names"], state.features, self._request)
+        """The graph has a header, which says what it is."""
+        state, edges = NodeState(journal["nodes"]["state"]), EdgeState(journal["edges"]["state"])
+        names = ["labels", "node_ids", "starts", "sources", *(("features",) if state.stored is None else SPARSE)]
+        names += ["weights"] * bool(edges.weighted) + ["split"] * (self._wanted.split is not None)
+        write_header(self._folder, names, state.width, journal["ids"]["class_names"], state.features, self._request)
