@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import re
@@ -600,6 +601,24 @@ def test_two_commands_do_not_pack_into_one_folder(tmp_path: Path) -> None:
         pack(tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg")
     lock.free()
     pack(tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg")
+
+
+def test_what_another_command_has_packed_meanwhile_is_not_packed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes, edges = tables("in order")
+    write_shards(tmp_path, "csv", nodes=nodes, edges=edges)
+    arguments, real = (tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg"), fcntl.flock
+
+    def flock(handle: int, how: int) -> None:
+        """Another command packs all while this one has opened the file of the lock, and holds no lock yet."""
+        monkeypatch.setattr(fcntl, "flock", real)
+        assert pack(*arguments).seconds
+        real(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    assert pack(*arguments).seconds == {}
+    assert not (tmp_path / "graph.cg.part").exists()
 
 
 def test_tables_that_have_changed_since_are_read_again(tmp_path: Path) -> None:

@@ -94,7 +94,9 @@ class Packer:
         if not lock.take():
             raise GraphError(f"{self._out}: another command is packing it now; wait for it, or choose another place")
         try:
-            self._stages()
+            if not self._is_packed(self._out):  # as it is where another command has just ended
+                self._stages()
+            self._clear()
         finally:
             lock.free()
         return self._seconds
@@ -115,6 +117,14 @@ class Packer:
             self._go_on({"request": self._request})
             open_arrays(self._folder)  # the one that is there is not replaced by what cannot be opened
         put_in_place(self._folder, self._out)
+
+    def _clear(self) -> None:
+        """Remove what was needed on the way, the file of the lock last: who makes another one begins at once."""
+        for path in self._part.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != LOCK:
+                path.unlink()
         shutil.rmtree(self._part, ignore_errors=True)
         sync_folder(self._out.parent)
 
