@@ -135,7 +135,7 @@ class PackedGraph(Graph):
             values["_ids_digest"] = hash_of(values["node_ids"])
         return self._with(**values)
 
-    def unweighted(self) -> Graph:
+    def unweighted(self) -> PackedGraph:
         """The graph without edge weights: all edges count the same."""
         if self.edge_weight is None:
             return self
@@ -327,9 +327,14 @@ class Mapped(np.ndarray[Any, Any]):
     """An array in a file."""
 
 
-def _reopened(path: Path, content: str, changed: dict[str, Any], ids: NDArray[Any] | None, weighted: bool) -> Graph:
+def _reopened(
+    path: Path, content: str, changed: dict[str, Any], ids: NDArray[Any] | None, weighted: bool
+) -> PackedGraph:
     graph = open_graph(path)
-    graph = graph if weighted else graph.unweighted()  # type: ignore[assignment]
+    graph = graph if weighted else graph.unweighted()
     if graph.content != content:
         raise GraphError(f"{path}: another graph has been packed here since it was opened; open it again")
-    return graph.replace(**changed, node_ids=ids)
+    if ids is not None:
+        ids.flags.writeable = False
+        changed = changed | {"node_ids": ids, "_ids_digest": hash_of(ids)}
+    return graph._with(**changed)
