@@ -16,9 +16,9 @@ from .._memory import in_units
 from .._reading import Unreadable
 from ._edge_kernels import by_target, fill_table, hash_texts, look_up
 from ._mapped import Pieces, Writer
-from ._pack_nodes import NodeState, Wanted, as_numbers, place_of
+from ._pack_nodes import NodeState, Wanted, place_of
 from ._shards import Batch, Shard, batches, column_types
-from ._table_columns import ids_of, numbers_of
+from ._table_columns import as_numbers, ids_of, numbers_of
 from ._table_files import pyarrow_modules
 from ._table_ids import text_buffers
 from .errors import GraphError, warn

@@ -8,14 +8,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ._edge_kernels import hash_texts
 from ._mapped import Pieces, Writer
 from ._pack_features import FeatureWriter, finish_features
 from ._packed_files import PARTS
 from ._shards import Batch, Shard, batches, column_types
-from ._table_columns import NO_LABEL, ids_of, is_number, labels_of, numbers_of, parts_of
+from ._table_columns import (
+    NO_LABEL,
+    as_numbers,
+    ids_of,
+    is_list,
+    is_number,
+    labels_of,
+    list_matrix,
+    numbers_of,
+    parts_of,
+)
 from ._table_files import plain, pyarrow_modules
 from ._table_ids import text_buffers
 from .errors import GraphError
@@ -331,66 +340,6 @@ def finish_nodes(folder: Path, work: Path, state: NodeState) -> list[str]:
             file.add(np.array([text[b:e].decode() for b, e in zip(begins, ends, strict=True)], id_kind))
             at += int(ends[-1])
     return names
-
-
-def as_numbers(array: Any, typed: bool) -> NDArray[np.int64] | None:
-    """Ids as numbers: those that are, and texts of text files that lose nothing by it; else None.
-
-    Args:
-        array: From ``ids_of``.
-        typed: Whether texts stay texts.
-    """
-    pa, pc = pyarrow_modules()
-    if not pa.types.is_integer(array.type):
-        if typed:
-            return None
-        try:
-            numbers = array.cast(pa.int64())
-        except pa.ArrowInvalid:
-            return None
-        if not pc.all(pc.equal(numbers.cast(pa.string()), array)).as_py():
-            return None
-        array = numbers
-    return np.asarray(array.to_numpy(zero_copy_only=False))
-
-
-def is_list(kind: Any) -> bool:
-    """Whether a column holds lists of numbers: an embedding.
-
-    Args:
-        kind: Its type.
-    """
-    types = pyarrow_modules()[0].types
-    lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    return bool(lists) and is_number(kind.value_type)
-
-
-def list_matrix(column: Any, place: str, first: int) -> NDArray[np.float32]:
-    """A column of lists of numbers, all of one length, as a matrix.
-
-    Args:
-        column: The column.
-        place: What it is called in messages.
-        first: The number of its first row.
-    """
-    _, pc = pyarrow_modules()
-    lengths = pc.fill_null(pc.list_value_length(column), -1).to_numpy(zero_copy_only=False)
-    odd = np.flatnonzero((lengths != lengths[0]) | (lengths <= 0))
-    if len(odd):
-        row = int(odd[0])
-        raise GraphError(
-            f"{place}: row {first + row} has {max(0, lengths[row])} numbers, the row before {max(0, lengths[0])}; all "
-            "lists must be as long"
-        )
-    flat = pc.list_flatten(column)
-    if flat.null_count:
-        row = int(pc.index(pc.is_null(flat), True).as_py()) // int(lengths[0])
-        raise GraphError(f"{place}: row {first + row} has an empty number; fill or drop it first")
-    numbers: NDArray[np.float32] = flat.to_numpy(zero_copy_only=False).astype(np.float32).reshape(-1, int(lengths[0]))
-    bad = np.flatnonzero(~np.isfinite(numbers).all(1))
-    if len(bad):
-        raise GraphError(f"{place}: row {first + bad[0]} has a number that is not finite; fill or drop it first")
-    return numbers
 
 
 def place_of(number: int, shards: Sequence[Shard], rows: Sequence[int]) -> str:

@@ -26,9 +26,10 @@ from ._pack_edges import (
     sort_bucket,
     write_buckets,
 )
-from ._pack_nodes import NodeState, NodeWriter, Wanted, finish_nodes, is_list
+from ._pack_nodes import NodeState, NodeWriter, Wanted, finish_nodes
 from ._packed_files import SPARSE, check_place, open_arrays, put_in_place, write_header
 from ._shards import Shard, batches, column_types, find_shards
+from ._table_columns import is_list
 from ._table_files import pyarrow_modules
 from .errors import GraphError
 from .tables import Columns
