@@ -293,35 +293,39 @@ print(next(int(line.split()[1]) for line in Path("/proc/self/status").read_text(
 """
 
 
-def write_random(folder: Path, ending: str, nodes: int, edges: int, columns: int, width: int) -> None:
-    """Features in columns of their own, or in one column of lists, all in one row group."""
+def write_random(folder: Path, ending: str, nodes: int, edges: int, columns: int, width: int, letters: int) -> None:
+    """Features in columns of their own, or in one column of lists, all in one row group; ids as long as is said."""
     rng, ids = np.random.default_rng(0), np.random.default_rng(1).permutation(nodes) + 10**6
     features = {f"x{k}": rng.random(nodes, np.float32) for k in range(columns)}
     if width:
         flat = pa.array(rng.random(nodes * width, np.float32))
         features["x"] = pa.ListArray.from_arrays(np.arange(0, nodes * width + 1, width, np.int32), flat)
     folder.mkdir()
-    write(pa.table({"id": ids, "label": ids % 5, **features}), folder / f"nodes.{ending}")
+    labels = ids % 5
+    if letters:
+        ids = np.char.zfill(ids.astype(str), letters)
+    write(pa.table({"id": ids, "label": labels, **features}), folder / f"nodes.{ending}")
     ends = ids[rng.integers(0, nodes, (2, edges))]
     write(pa.table({"source": ends[0], "target": ends[1]}), folder / f"edges.{ending}")
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc")
 @pytest.mark.parametrize(
-    ("nodes", "edges", "columns", "width", "ending"),
+    ("nodes", "edges", "columns", "width", "letters", "ending"),
     [
-        (300_000, 2_000_000, 16, 0, "parquet"),
-        pytest.param(12_000, 1000, 0, 2048, "parquet", marks=pytest.mark.slow),
-        pytest.param(300_000, 2_000_000, 16, 0, "csv", marks=pytest.mark.slow),
+        (300_000, 2_000_000, 16, 0, 0, "parquet"),
+        (100_000, 30_000, 1, 0, 200, "parquet"),
+        pytest.param(12_000, 1000, 0, 2048, 0, "parquet", marks=pytest.mark.slow),
+        pytest.param(300_000, 2_000_000, 16, 0, 0, "csv", marks=pytest.mark.slow),
     ],
-    ids=["long", "wide", "csv"],
+    ids=["long", "long ids", "wide", "csv"],
 )
 def test_the_memory_allowed_is_enough(
-    nodes: int, edges: int, columns: int, width: int, ending: str, tmp_path: Path
+    nodes: int, edges: int, columns: int, width: int, letters: int, ending: str, tmp_path: Path
 ) -> None:
     """Beside what a small graph takes, which is imports and compiled kernels; the tables have 50 to 100 MiB."""
-    write_random(tmp_path / "small", ending, 100, 1000, columns, min(width, 8))
-    write_random(tmp_path / "large", ending, nodes, edges, columns, width)
+    write_random(tmp_path / "small", ending, 100, 1000, columns, min(width, 8), letters)
+    write_random(tmp_path / "large", ending, nodes, edges, columns, width, letters)
     peaks = []
     for size in ("small", "large"):
         names = (f"nodes.{ending}", f"edges.{ending}", "graph.cg")

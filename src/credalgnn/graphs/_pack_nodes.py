@@ -33,6 +33,7 @@ from .tables import INDEX, Columns
 LONGEST = 255  # characters of an id
 MOST_CLASSES = 1_000_000
 CHUNK = 1 << 18  # ids that are written at a time
+TEXTS = 8 << 20  # bytes that they may take, of which a character takes four in the file and up to four before
 
 
 class Wanted(NamedTuple):
@@ -329,12 +330,12 @@ def finish_nodes(folder: Path, work: Path, state: NodeState) -> list[str]:
         keys = stack.enter_context(Pieces(work / state.keys, np.int64, state.rows))
         data = stack.enter_context(Pieces(work / "texts.npy", np.uint8, state.bytes))
         lengths = stack.enter_context(Pieces(work / "lengths.npy", np.int32, state.rows if state.text else 0))
-        at = 0
-        for first in range(0, state.rows, CHUNK):
+        at, step = 0, max(1, min(CHUNK, TEXTS // (8 * state.longest)))
+        for first in range(0, state.rows, step):
             if not state.text:
-                file.add(keys.read(first, CHUNK))
+                file.add(keys.read(first, step))
                 continue
-            ends = np.cumsum(lengths.read(first, CHUNK), dtype=np.int64)
+            ends = np.cumsum(lengths.read(first, step), dtype=np.int64)
             text = data.read(at, int(ends[-1])).tobytes()
             begins = np.append(0, ends[:-1])
             file.add(np.array([text[b:e].decode() for b, e in zip(begins, ends, strict=True)], id_kind))

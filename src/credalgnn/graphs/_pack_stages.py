@@ -200,15 +200,16 @@ class Packer:
         return max(64, min(1 << 16, self._memory // (4 * ROW_BYTES * (4 + self._row_width()))))
 
     def _row_width(self) -> int:
-        """How many values the first node has: those of its lists are counted."""
+        """How many values the first node has: those of its lists are counted, and texts by 8 characters."""
+        text, delimiter = self._wanted.text, self._wanted.delimiter
         for shard in self._node_shards:
-            types = column_types(shard, self._wanted.text, self._wanted.delimiter)
-            lists = {name: kind for name, kind in types.items() if is_list(kind)}
-            if not lists:
-                return len(types)
-            for batch in batches(shard, lists, 1, None):
+            types = column_types(shard, text, delimiter)
+            long = {name: kind for name, kind in types.items() if is_list(kind) or name in text}
+            for batch in batches(shard, long, 1, delimiter):
                 if batch.table.num_rows:
-                    return len(types) + sum(len(batch.table[name][0].as_py() or ()) for name in lists)
+                    values = [column[0].as_py() for column in batch.table.columns]
+                    texts = sum(len(value) // 8 for value in values if isinstance(value, str))
+                    return len(types) + texts + sum(len(value) for value in values if isinstance(value, list))
         return 1
 
     def _ids_may_be_numbers(self) -> bool:
@@ -226,7 +227,7 @@ class Packer:
 
     def _edges(self, journal: dict[str, Any]) -> None:
         nodes, state = NodeState(journal["nodes"]["state"]), EdgeState(journal.get("edges", {}).get("state"))
-        rows = max(1024, min(1 << 18, self._memory // 512))
+        rows = max(1024, min(1 << 18, self._memory // (512 + 16 * nodes.longest)))
         writer = EdgeWriter(self._work, self._wanted._replace(rows=rows), state, nodes)
         self._read_all("edges", writer, self._edge_shards, journal)
         if not state.rows:
