@@ -224,6 +224,21 @@ def test_the_first_rows_decide_and_no_number_is_lost(tmp_path: Path, monkeypatch
     np.testing.assert_array_equal(features.numpy()[:, 3], nodes["w3"].to_numpy())
 
 
+@pytest.mark.parametrize("ending", ["parquet", "csv", "csv.gz"])
+@pytest.mark.parametrize("name", ["part-", "part-9"])  # before all others, behind them
+def test_shards_without_rows_are_nothing(name: str, ending: str, tmp_path: Path) -> None:
+    nodes, edges = tables("text", weights=True)
+    write_shards(tmp_path, ending, nodes=nodes, edges=edges)
+    arguments = (tmp_path / "nodes", tmp_path / "edges")
+    for folder, table in zip(arguments, (nodes, edges), strict=True):
+        write(table.slice(0, 0), folder / f"{name}.{ending}")
+    pack(*arguments, tmp_path / "graph.cg")
+    assert_same(
+        Graph.open(tmp_path / "graph.cg"),
+        Graph.from_tables(tmp_path / f"nodes.{ending}", tmp_path / f"edges.{ending}"),
+    )
+
+
 def write_lines(path: Path, lines: list[str]) -> None:
     path.write_text("\n".join([*lines, ""]), encoding="utf-8")
 

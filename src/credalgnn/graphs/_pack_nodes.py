@@ -147,6 +147,8 @@ class NodeWriter:
         pa, _ = pyarrow_modules()
         columns, text = self._wanted.columns, self._wanted.text
         found = column_types(shard, text, self._wanted.delimiter)
+        if not shard.typed:  # a column that is empty at the beginning, as all are of a shard without rows
+            found = {name: pa.float64() if pa.types.is_null(kind) else kind for name, kind in found.items()}
         for name, option in ((columns.id, "id"), (columns.label, "label"), (self._wanted.split, "split")):
             if name is not None and name not in found:
                 none = ", or say that there are no labels: label=None (--no-labels)" if option == "label" else ""
