@@ -257,6 +257,20 @@ def test_rows_of_any_length_are_read(tmp_path: Path) -> None:
     assert graph.feature_names == tuple(names)
 
 
+def test_a_line_break_in_quotes_is_part_of_a_field_wherever_it_stands(tmp_path: Path) -> None:
+    """Behind more than is looked at to tell how a file is written, and read in several blocks."""
+    quoted = [f'{k},a,{k + 0.5},"x\n{k},b,7,y"' for k in range(8000, 10_000)]
+    rows = [f"{k},a,{k + 0.5},x" for k in range(8000)]
+    write_lines(tmp_path / "nodes.csv", ["id,label,size,name", *rows, *quoted])
+    write_lines(tmp_path / "edges.csv", ["source,target", "0,1"])
+    given = (tmp_path / "nodes.csv", tmp_path / "edges.csv", tmp_path / "graph.cg")
+    pack(*given, features=["size"], memory="1MiB")
+    graph = Graph.open(given[2])
+    assert graph.node_ids is not None
+    assert graph.node_ids.tolist() == list(range(10_000))
+    assert graph.class_names == ("a",)
+
+
 def test_a_quote_that_is_not_closed_is_one_line(tmp_path: Path) -> None:
     rows = [f"{k},a,1.5" for k in range(50_000)]
     rows[0], rows[2000] = '0,"a",1.5', '2000,"a,1.5'
@@ -686,6 +700,61 @@ def test_what_is_wrong_is_named_with_its_file_and_row(case: str, tmp_path: Path)
     with pytest.raises(GraphError, match=message):
         pack(tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg")
     assert not (tmp_path / "graph.cg").exists()
+
+
+def test_an_edge_that_ends_at_no_node_is_found_behind_long_numbers(tmp_path: Path) -> None:
+    write_lines(tmp_path / "nodes.csv", ["id,label,size", "1234567890123456789,a,1", "5,b,2"])
+    write_lines(tmp_path / "edges.csv", ["source,target", "1234567890123456789,5", "xyz,5", "5,5"])
+    with pytest.raises(GraphError, match=r"edges.csv, row 1: source 'xyz' is not the id of a node"):
+        pack(tmp_path / "nodes.csv", tmp_path / "edges.csv", tmp_path / "graph.cg")
+
+
+@pytest.mark.parametrize("ends", [("source", "target"), ("src", "dst")])
+def test_numbers_in_a_text_file_are_texts_where_those_of_edges_are(ends: tuple[str, str], tmp_path: Path) -> None:
+    write_lines(tmp_path / "nodes.csv", ["id,label,size", "1,a,1", "2,b,2"])
+    write(pa.table({ends[0]: ["1"], ends[1]: ["2"]}), tmp_path / "edges.parquet")
+    pack(tmp_path / "nodes.csv", tmp_path / "edges.parquet", tmp_path / "graph.cg")
+    graph = Graph.open(tmp_path / "graph.cg")
+    assert graph.node_ids is not None
+    assert graph.node_ids.tolist() == ["1", "2"]
+    assert graph.edge_index.tolist() == [[0], [1]]
+
+
+def test_buckets_are_no_more_than_files_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would hold one edge or two; and where a system allows fewer files, that is what is said."""
+    nodes, edges = tables("in order")
+    write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
+    arguments = (tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg")
+    monkeypatch.setattr("credalgnn.graphs._pack_edges.EDGE_BYTES", 1 << 19)
+    monkeypatch.setattr("credalgnn.graphs._pack_edges.MOST_BUCKETS", 64)
+    totals = {}
+    with pytest.warns(GraphWarning, match="for which the memory allowed is too little"):
+        pack(*arguments, memory="1MiB", progress=lambda stage, done, total: totals.update({stage: total}))
+    assert 32 <= totals["sort"] < 64
+    shutil.rmtree(arguments[2])
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    os.close(free := os.open(tmp_path, os.O_RDONLY))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 16, before[1]))
+    try:
+        with (
+            pytest.warns(GraphWarning, match="too little"),
+            pytest.raises(
+                GraphError, match=r"\(Too many open files\); close other files, or allow more .*: ulimit -n$"
+            ),
+        ):
+            pack(*arguments, memory="1MiB")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_what_a_killed_process_of_the_same_number_has_left_is_in_nobodys_way(tmp_path: Path) -> None:
+    graph = Graph([[1.0], [2.0]], [[0], [1]])
+    graph.pack(tmp_path / "graph.cg")
+    old = tmp_path / f".graph.cg.{os.getpid()}.old"
+    old.mkdir()
+    (old / "labels.npy").touch()
+    graph.pack(tmp_path / "graph.cg")
+    assert os.listdir(tmp_path) == ["graph.cg"]
 
 
 def test_columns_that_cannot_be_used_are_refused(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from ._pack_edges import (
     EdgeState,
     EdgeWriter,
     check_ends,
+    ends_among,
     number_ends,
     record_type,
     sort_bucket,
@@ -215,10 +216,11 @@ class Packer:
     def _ids_may_be_numbers(self) -> bool:
         """Whether ids of text files may become numbers: not where the ids of edges are texts for certain."""
         pa, _ = pyarrow_modules()
-        shard, columns = self._edge_shards[0], self._wanted.columns
+        shard = self._edge_shards[0]
         if not shard.typed:
             return True
-        kind = column_types(shard, [], None).get(columns.source)
+        found = column_types(shard, [], None)
+        kind = found.get(ends_among(found, self._wanted.columns)[0])
         return kind is None or pa.types.is_integer(kind)
 
     def _ids(self, journal: dict[str, Any]) -> None:

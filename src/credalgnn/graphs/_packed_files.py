@@ -41,6 +41,8 @@ ARRAYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 PARTS = ("train", "val", "calibration", "test")  # of a split, by their numbers; -1 for none
 SPARSE = ("feature_starts", "feature_columns", "feature_values")
 CONTENT = ("features", *SPARSE, "starts", "sources", "weights")  # what the hash of features and edges is made of
+TOO_MANY = (errno.EMFILE, errno.ENFILE)
+MORE_FILES = "close other files, or allow more of them: ulimit -n"
 PIECE = 32 << 20  # bytes that are looked at at a time
 
 
@@ -191,8 +193,8 @@ def _cannot_open(path: Path, name: str, error: OSError) -> GraphError:
     remedy = "it may be damaged, see credalgnn check"
     if error.errno in (errno.EACCES, errno.EPERM):
         remedy = "get the right to read it from who owns it"
-    elif error.errno in (errno.EMFILE, errno.ENFILE):
-        remedy = "close other files, or allow more of them: ulimit -n"
+    elif error.errno in TOO_MANY:
+        remedy = MORE_FILES
     return GraphError(f"{path}: {name} cannot be opened ({error.strerror or error}); {remedy}")
 
 
@@ -311,6 +313,7 @@ def put_in_place(made: Path, path: Path) -> None:
     check_place(path)
     old = path.with_name(f".{path.name}.{os.getpid()}.old")
     if path.exists():
+        shutil.rmtree(old, ignore_errors=True)  # of a process of the same number that was killed
         path.rename(old)
     try:
         made.rename(path)
@@ -332,5 +335,7 @@ def cannot_write(path: Path, error: OSError, resumable: bool = True) -> GraphErr
     """
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     remedy = "make room, or choose another place" if full else "choose another place"
+    if error.errno in TOO_MANY:
+        remedy = MORE_FILES
     kept = "; what is finished is kept, and the same command goes on" if resumable and full else ""
     return GraphError(f"{path}: cannot be written ({error.strerror or error}); {remedy}{kept}")
