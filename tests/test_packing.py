@@ -259,7 +259,7 @@ def test_rows_of_any_length_are_read(tmp_path: Path) -> None:
 
 def test_a_line_break_in_quotes_is_part_of_a_field_wherever_it_stands(tmp_path: Path) -> None:
     """Behind more than is looked at to tell how a file is written, and read in several blocks."""
-    quoted = [f'{k},a,{k + 0.5},"x\n{k},b,7,y"' for k in range(8000, 10_000)]
+    quoted = [f'{k},a,{k + 0.5},"x\n{k},b,7,y\n\n\n"' for k in range(8000, 20_000)]
     rows = [f"{k},a,{k + 0.5},x" for k in range(8000)]
     write_lines(tmp_path / "nodes.csv", ["id,label,size,name", *rows, *quoted])
     write_lines(tmp_path / "edges.csv", ["source,target", "0,1"])
@@ -267,7 +267,7 @@ def test_a_line_break_in_quotes_is_part_of_a_field_wherever_it_stands(tmp_path: 
     pack(*given, features=["size"], memory="1MiB")
     graph = Graph.open(given[2])
     assert graph.node_ids is not None
-    assert graph.node_ids.tolist() == list(range(10_000))
+    assert graph.node_ids.tolist() == list(range(20_000))
     assert graph.class_names == ("a",)
 
 
