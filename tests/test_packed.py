@@ -273,6 +273,8 @@ def test_what_may_not_be_read_is_not_called_damaged() -> None:
             (folder / file).chmod(0)
             os.seteuid(user or 65534)  # root may read anything
             try:
+                if not os.access(name, os.X_OK, effective_ids=True):
+                    pytest.skip("TMPDIR lies in a folder that is closed to all but its owner")
                 with pytest.raises(GraphError) as said:
                     Graph.open(folder)
             finally:
