@@ -10,8 +10,8 @@ the clock stands still while they are computed; the memory of mini-batches inclu
 most). ``arxiv`` is the real citation graph (``arxiv-structure``); the others are generated with the sizes of Reddit2
 and Patents, with labels that features and neighbours tell in part.
 
-Graphs and finished curves are kept in ``--folder``, and not made again: a run that was stopped goes on. The tables
-name the hour in which each curve ended.
+Graphs and finished curves are kept in ``--folder``, and not made again for the same options: a run that was stopped
+goes on. The tables name the hour in which each curve ended.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import torch
 from scale import CLASSES, SIZES, peak
 
 from credalgnn import Graph, Task, Vanilla, load_task
-from credalgnn._files import write
+from credalgnn._files import atomic, write
 from credalgnn.methods.inputs import inputs, inputs_by_rows
 from credalgnn.nn import Draws, Schedule, train
 from credalgnn.nn.group import Processes, draws_of
@@ -169,18 +169,32 @@ def measure(args: argparse.Namespace) -> None:
 def kept(folder: Path, how: str, args: argparse.Namespace, until: float) -> dict[str, Any]:
     """A curve that is in the folder already, or what ``measure`` prints; where two processes make it, the first one."""
     file = folder / f"{how.replace(' ', '-')}{'' if how == 'full' else f'-{args.batch}'}.json"
-    if not file.exists():
+    asked = {"epochs": args.epochs if how == "full" else args.stretches, "until": until}
+    found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    if found.get("asked") != asked:
         command = [sys.executable, "-W", "ignore", __file__, "--one", str(folder), how, "--batch", str(args.batch)]
-        epochs = args.epochs if how == "full" else args.stretches
-        command += ["--epochs", str(epochs), "--until", str(until), "--meeting", str(os.getpid())]
-        others = [subprocess.Popen([*command, "--rank", str(rank)]) for rank in range(1, WORKERS.get(how, 1))]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        for other in others:
-            other.wait()
+        command += ["--epochs", str(asked["epochs"]), "--until", str(until), "--meeting", str(os.getpid())]
+        found = {**json.loads(printed(command, WORKERS.get(how, 1)).splitlines()[-1]), "asked": asked}
         (folder / f"meeting-{os.getpid()}").unlink(missing_ok=True)
-        write(file, done.stdout.splitlines()[-1].encode())
-    found: dict[str, Any] = json.loads(file.read_text())
+        write(file, json.dumps(found).encode())
     return found
+
+
+def printed(command: list[str], size: int) -> str:
+    """What the first of some processes prints; if one of them fails, none of the others goes on."""
+    processes = [
+        subprocess.Popen([*command, "--rank", str(rank)], stdout=None if rank else subprocess.PIPE, text=True)
+        for rank in range(size)
+    ]
+    try:
+        text = processes[0].communicate()[0]
+        for process in processes:
+            if process.wait():
+                raise subprocess.CalledProcessError(process.returncode, process.args)
+    finally:
+        for process in processes:
+            process.kill()
+    return text
 
 
 def prepared(folder: Path, name: str) -> None:
@@ -191,7 +205,8 @@ def prepared(folder: Path, name: str) -> None:
     task = make_task(name)
     task.graph.pack(folder / "graph.cg")
     view = task.training
-    np.savez(folder / "parts.npz", train=view.train, val=view.val, labels=view.graph.labels)
+    with atomic(folder / "parts.npz") as file:
+        np.savez(file, train=view.train, val=view.val, labels=view.graph.labels)
 
 
 def first(found: dict[str, Any], value: float) -> float:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -80,6 +82,27 @@ def test_a_lock_dies_with_its_holder(tmp_path: Path) -> None:
             assert not Lock(path).take()
     with locked(path, wait=False) as held:
         assert held
+
+
+@pytest.mark.parametrize("third", [False, True])
+def test_a_lock_on_a_file_that_is_removed_is_none(third: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its holder removes it, with its folder, between the moments when another one opens it and locks it."""
+    path = tmp_path / "new" / "lock"
+    first, second, real = Lock(path), Lock(path), fcntl.flock
+    assert first.take()
+
+    def flock(handle: int, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", real)
+        shutil.rmtree(path.parent)
+        first.free()
+        assert not third or second.take()
+        real(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    lock = Lock(path)
+    assert lock.take() != third
+    assert not Lock(path).take()
+    lock.free()
 
 
 def test_a_shared_lock_becomes_exclusive_when_the_others_are_gone(tmp_path: Path) -> None:

@@ -222,14 +222,16 @@ def test_numbers_that_lead_elsewhere_are_followed_by_nobody(name: str, number: i
         assert "\n" not in str(said.value)
 
 
-@pytest.mark.parametrize(("name", "number"), [("columns", 40), ("columns", -1), ("starts", 0), ("starts", 1 << 30)])
+@pytest.mark.parametrize(
+    ("name", "number"), [("columns", 40), ("columns", -1), ("starts", 0), ("starts", -1), ("starts", 1 << 30)]
+)
 def test_sparse_numbers_that_lead_elsewhere_are_followed_by_nobody(name: str, number: int, tmp_path: Path) -> None:
     graph_of(sparse=True).pack(tmp_path / "graph.cg")
     damaged = np.lib.format.open_memmap(tmp_path / "graph.cg" / f"feature_{name}.npy", "r+")
     damaged[200] = number
     damaged.flush()
     packed = Graph.open(tmp_path / "graph.cg")
-    for nodes in (slice(None), torch.arange(COUNT)):
+    for nodes in (slice(None), slice(0, 200), torch.arange(COUNT)):
         with pytest.raises(GraphError, match=r"the graph is damaged: .*; credalgnn check --repair GRAPH, then pack it"):
             packed.rows(nodes)
 
@@ -271,6 +273,8 @@ def test_what_may_not_be_read_is_not_called_damaged() -> None:
             (folder / file).chmod(0)
             os.seteuid(user or 65534)  # root may read anything
             try:
+                if not os.access(name, os.X_OK, effective_ids=True):
+                    pytest.skip("TMPDIR lies in a folder that is closed to all but its owner")
                 with pytest.raises(GraphError) as said:
                     Graph.open(folder)
             finally:

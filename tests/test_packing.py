@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import re
@@ -233,6 +234,21 @@ def test_the_first_rows_decide_and_no_number_is_lost(tmp_path: Path, monkeypatch
     np.testing.assert_array_equal(features.numpy()[:, 3], nodes["w3"].to_numpy())
 
 
+@pytest.mark.parametrize("ending", ["parquet", "csv", "csv.gz"])
+@pytest.mark.parametrize("name", ["part-", "part-9"])  # before all others, behind them
+def test_shards_without_rows_are_nothing(name: str, ending: str, tmp_path: Path) -> None:
+    nodes, edges = tables("text", weights=True)
+    write_shards(tmp_path, ending, nodes=nodes, edges=edges)
+    arguments = (tmp_path / "nodes", tmp_path / "edges")
+    for folder, table in zip(arguments, (nodes, edges), strict=True):
+        write(table.slice(0, 0), folder / f"{name}.{ending}")
+    pack(*arguments, tmp_path / "graph.cg")
+    assert_same(
+        Graph.open(tmp_path / "graph.cg"),
+        Graph.from_tables(tmp_path / f"nodes.{ending}", tmp_path / f"edges.{ending}"),
+    )
+
+
 def write_lines(path: Path, lines: list[str]) -> None:
     path.write_text("\n".join([*lines, ""]), encoding="utf-8")
 
@@ -249,6 +265,20 @@ def test_rows_of_any_length_are_read(tmp_path: Path) -> None:
     graph = Graph.open(tmp_path / "graph.cg")
     np.testing.assert_array_equal(graph.features.numpy(), numbers)
     assert graph.feature_names == tuple(names)
+
+
+def test_a_line_break_in_quotes_is_part_of_a_field_wherever_it_stands(tmp_path: Path) -> None:
+    """Behind more than is looked at to tell how a file is written, and read in several blocks."""
+    quoted = [f'{k},a,{k + 0.5},"x\n{k},b,7,y\n\n\n"' for k in range(8000, 20_000)]
+    rows = [f"{k},a,{k + 0.5},x" for k in range(8000)]
+    write_lines(tmp_path / "nodes.csv", ["id,label,size,name", *rows, *quoted])
+    write_lines(tmp_path / "edges.csv", ["source,target", "0,1"])
+    given = (tmp_path / "nodes.csv", tmp_path / "edges.csv", tmp_path / "graph.cg")
+    pack(*given, features=["size"], memory="1MiB")
+    graph = Graph.open(given[2])
+    assert graph.node_ids is not None
+    assert graph.node_ids.tolist() == list(range(20_000))
+    assert graph.class_names == ("a",)
 
 
 def test_a_quote_that_is_not_closed_is_one_line(tmp_path: Path) -> None:
@@ -302,35 +332,39 @@ print(next(int(line.split()[1]) for line in Path("/proc/self/status").read_text(
 """
 
 
-def write_random(folder: Path, ending: str, nodes: int, edges: int, columns: int, width: int) -> None:
-    """Features in columns of their own, or in one column of lists, all in one row group."""
+def write_random(folder: Path, ending: str, nodes: int, edges: int, columns: int, width: int, letters: int) -> None:
+    """Features in columns of their own, or in one column of lists, all in one row group; ids as long as is said."""
     rng, ids = np.random.default_rng(0), np.random.default_rng(1).permutation(nodes) + 10**6
     features = {f"x{k}": rng.random(nodes, np.float32) for k in range(columns)}
     if width:
         flat = pa.array(rng.random(nodes * width, np.float32))
         features["x"] = pa.ListArray.from_arrays(np.arange(0, nodes * width + 1, width, np.int32), flat)
     folder.mkdir()
-    write(pa.table({"id": ids, "label": ids % 5, **features}), folder / f"nodes.{ending}")
+    labels = ids % 5
+    if letters:
+        ids = np.char.zfill(ids.astype(str), letters)
+    write(pa.table({"id": ids, "label": labels, **features}), folder / f"nodes.{ending}")
     ends = ids[rng.integers(0, nodes, (2, edges))]
     write(pa.table({"source": ends[0], "target": ends[1]}), folder / f"edges.{ending}")
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc")
 @pytest.mark.parametrize(
-    ("nodes", "edges", "columns", "width", "ending"),
+    ("nodes", "edges", "columns", "width", "letters", "ending"),
     [
-        (300_000, 2_000_000, 16, 0, "parquet"),
-        pytest.param(12_000, 1000, 0, 2048, "parquet", marks=pytest.mark.slow),
-        pytest.param(300_000, 2_000_000, 16, 0, "csv", marks=pytest.mark.slow),
+        (300_000, 2_000_000, 16, 0, 0, "parquet"),
+        (100_000, 30_000, 1, 0, 200, "parquet"),
+        pytest.param(12_000, 1000, 0, 2048, 0, "parquet", marks=pytest.mark.slow),
+        pytest.param(300_000, 2_000_000, 16, 0, 0, "csv", marks=pytest.mark.slow),
     ],
-    ids=["long", "wide", "csv"],
+    ids=["long", "long ids", "wide", "csv"],
 )
 def test_the_memory_allowed_is_enough(
-    nodes: int, edges: int, columns: int, width: int, ending: str, tmp_path: Path
+    nodes: int, edges: int, columns: int, width: int, letters: int, ending: str, tmp_path: Path
 ) -> None:
     """Beside what a small graph takes, which is imports and compiled kernels; the tables have 50 to 100 MiB."""
-    write_random(tmp_path / "small", ending, 100, 1000, columns, min(width, 8))
-    write_random(tmp_path / "large", ending, nodes, edges, columns, width)
+    write_random(tmp_path / "small", ending, 100, 1000, columns, min(width, 8), letters)
+    write_random(tmp_path / "large", ending, nodes, edges, columns, width, letters)
     peaks = []
     for size in ("small", "large"):
         names = (f"nodes.{ending}", f"edges.{ending}", "graph.cg")
@@ -359,6 +393,10 @@ def stopping(place: tuple[str, int]) -> Any:
             raise KeyboardInterrupt
 
     return progress
+
+
+def interrupted(*_: Any) -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("place", [("nodes", 1), ("nodes", 3), ("edges", 2), ("numbers", 1), ("sort", 1), ("sort", 3)])
@@ -518,6 +556,56 @@ def test_what_was_kept_and_is_damaged_is_made_anew(
         shutil.rmtree(tmp_path / "graph.cg")
 
 
+@pytest.mark.parametrize("damage", ["cut", "gone", "no header"])
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_graph_that_is_damaged_before_it_is_in_place_is_made_anew(
+    sealed: bool, damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older one stays until then."""
+    nodes, edges = tables("text", weights=True)
+    write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
+    arguments = (tmp_path / "nodes", tmp_path / "edges")
+    pack(*arguments, tmp_path / "whole.cg")
+    whole = content(tmp_path / "whole.cg")
+    for name in [each for each in whole if sealed or each in ("features.npy", "labels.npy", "node_ids.npy")]:
+        Graph([[1.0], [2.0]], [[0], [1]]).pack(tmp_path / "graph.cg")
+        with monkeypatch.context() as patch:
+            if sealed:
+                patch.setattr("credalgnn.graphs._pack_stages.put_in_place", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                pack(*arguments, tmp_path / "graph.cg", progress=None if sealed else stopping(("sort", 1)))
+        kept = tmp_path / "graph.cg.part" / "graph" / name
+        if damage == "gone":
+            kept.unlink()
+        else:
+            half = whole[name][: len(whole[name]) // 2]
+            kept.write_bytes(half if damage == "cut" else bytes(128) + whole[name][128:])
+        pack(*arguments, tmp_path / "graph.cg")
+        assert content(tmp_path / "graph.cg") == whole
+        shutil.rmtree(tmp_path / "graph.cg")
+
+
+@pytest.mark.parametrize("node", [-5, NODES, 10**6])
+@pytest.mark.parametrize("end", [0, 1])  # source, target
+def test_edges_on_the_way_that_end_at_no_node_are_made_anew(
+    end: int, node: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes, edges = tables("text")
+    write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
+    arguments = (tmp_path / "nodes", tmp_path / "edges")
+    pack(*arguments, tmp_path / "whole.cg")
+    with monkeypatch.context() as patch:
+        patch.setattr("credalgnn.graphs._pack_stages.sort_bucket", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pack(*arguments, tmp_path / "graph.cg")
+    bucket = tmp_path / "graph.cg.part" / "work" / "bucket-0"
+    records = np.fromfile(bucket, "<i4").reshape(-1, 2)
+    records[3, end] = node
+    records.tofile(bucket)
+    pack(*arguments, tmp_path / "graph.cg")
+    assert content(tmp_path / "graph.cg") == content(tmp_path / "whole.cg")
+
+
 @pytest.mark.parametrize("damage", ["cut", "gone", "flipped"])
 def test_a_damaged_graph_is_mended_as_the_message_says(
     damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -556,6 +644,24 @@ def test_two_commands_do_not_pack_into_one_folder(tmp_path: Path) -> None:
         pack(tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg")
     lock.free()
     pack(tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg")
+
+
+def test_what_another_command_has_packed_meanwhile_is_not_packed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes, edges = tables("in order")
+    write_shards(tmp_path, "csv", nodes=nodes, edges=edges)
+    arguments, real = (tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg"), fcntl.flock
+
+    def flock(handle: int, how: int) -> None:
+        """Another command packs all while this one has opened the file of the lock, and holds no lock yet."""
+        monkeypatch.setattr(fcntl, "flock", real)
+        assert pack(*arguments).seconds
+        real(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    assert pack(*arguments).seconds == {}
+    assert not (tmp_path / "graph.cg.part").exists()
 
 
 def test_tables_that_have_changed_since_are_read_again(tmp_path: Path) -> None:
@@ -604,6 +710,61 @@ def test_what_is_wrong_is_named_with_its_file_and_row(case: str, tmp_path: Path)
     with pytest.raises(GraphError, match=message):
         pack(tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg")
     assert not (tmp_path / "graph.cg").exists()
+
+
+def test_an_edge_that_ends_at_no_node_is_found_behind_long_numbers(tmp_path: Path) -> None:
+    write_lines(tmp_path / "nodes.csv", ["id,label,size", "1234567890123456789,a,1", "5,b,2"])
+    write_lines(tmp_path / "edges.csv", ["source,target", "1234567890123456789,5", "xyz,5", "5,5"])
+    with pytest.raises(GraphError, match=r"edges.csv, row 1: source 'xyz' is not the id of a node"):
+        pack(tmp_path / "nodes.csv", tmp_path / "edges.csv", tmp_path / "graph.cg")
+
+
+@pytest.mark.parametrize("ends", [("source", "target"), ("src", "dst")])
+def test_numbers_in_a_text_file_are_texts_where_those_of_edges_are(ends: tuple[str, str], tmp_path: Path) -> None:
+    write_lines(tmp_path / "nodes.csv", ["id,label,size", "1,a,1", "2,b,2"])
+    write(pa.table({ends[0]: ["1"], ends[1]: ["2"]}), tmp_path / "edges.parquet")
+    pack(tmp_path / "nodes.csv", tmp_path / "edges.parquet", tmp_path / "graph.cg")
+    graph = Graph.open(tmp_path / "graph.cg")
+    assert graph.node_ids is not None
+    assert graph.node_ids.tolist() == ["1", "2"]
+    assert graph.edge_index.tolist() == [[0], [1]]
+
+
+def test_buckets_are_no_more_than_files_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would hold one edge or two; and where a system allows fewer files, that is what is said."""
+    nodes, edges = tables("in order")
+    write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
+    arguments = (tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg")
+    monkeypatch.setattr("credalgnn.graphs._pack_edges.EDGE_BYTES", 1 << 19)
+    monkeypatch.setattr("credalgnn.graphs._pack_edges.MOST_BUCKETS", 64)
+    totals = {}
+    with pytest.warns(GraphWarning, match="for which the memory allowed is too little"):
+        pack(*arguments, memory="1MiB", progress=lambda stage, done, total: totals.update({stage: total}))
+    assert 32 <= totals["sort"] < 64
+    shutil.rmtree(arguments[2])
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    os.close(free := os.open(tmp_path, os.O_RDONLY))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 16, before[1]))
+    try:
+        with (
+            pytest.warns(GraphWarning, match="too little"),
+            pytest.raises(
+                GraphError, match=r"\(Too many open files\); close other files, or allow more .*: ulimit -n$"
+            ),
+        ):
+            pack(*arguments, memory="1MiB")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_what_a_killed_process_of_the_same_number_has_left_is_in_nobodys_way(tmp_path: Path) -> None:
+    graph = Graph([[1.0], [2.0]], [[0], [1]])
+    graph.pack(tmp_path / "graph.cg")
+    old = tmp_path / f".graph.cg.{os.getpid()}.old"
+    old.mkdir()
+    (old / "labels.npy").touch()
+    graph.pack(tmp_path / "graph.cg")
+    assert os.listdir(tmp_path) == ["graph.cg"]
 
 
 def test_columns_that_cannot_be_used_are_refused(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from credalgnn._ray import _check_port
 from credalgnn.bench.engines import EngineError, Ray, Source, Unit
 from credalgnn.bench.plan import plan
 from credalgnn.graphs import Task, csbm
@@ -22,6 +23,16 @@ from ray_cluster import Machine
 WORK = ["-d", "digits", "--set", "epochs=12", "hidden=16", "classical-ensemble.size=3"]
 METHODS = ["-m", "vanilla", "credal-lj", "energy", "classical-ensemble"]
 NOT_COMPARED = ("seconds", "peak_mib", "finished", "checksum")
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6")
+def test_the_port_of_an_ipv6_address_is_found() -> None:
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
+        port = server.getsockname()[1]
+        _check_port(f"[::1]:{port}")
+        _check_port(f"ray://[::1]:{port}")
+    with pytest.raises(ConnectionRefusedError):
+        _check_port(f"[::1]:{port}")
 
 
 @pytest.fixture(scope="module")

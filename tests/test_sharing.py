@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import shutil
 from collections.abc import Callable
@@ -51,7 +52,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of temporary files of a machine that does not see the packed graph."""
     folder = tmp_path / "temporary"
     folder.mkdir()
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(folder))
+    monkeypatch.setattr("credalgnn._memory.temporary_folder", lambda: folder)
     return folder
 
 
@@ -67,7 +68,7 @@ def reader(folder: Path, asked: list[str] | None = None) -> Fetch:
 
 
 def test_a_copy_that_cannot_be_made_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "missing"))
+    monkeypatch.setattr("credalgnn._memory.temporary_folder", lambda: tmp_path / "missing")
     csbm(60, 3).pack(tmp_path / "graph.cg")
     parcel = parcel_of(Graph.open(tmp_path / "graph.cg"))._replace(path=Path("/nowhere/graph.cg"))
     with pytest.raises(GraphError, match=r"/nowhere/graph.cg is not on .*, and cannot be copied to .*: free"):
@@ -106,6 +107,33 @@ def test_a_damaged_copy_is_fetched_anew(damage: Callable[[Path], None], tmp_path
     assert len(asked) == 2 * times
     Graph.open(copy, verify=True)
     assert not list(temporary.glob("*/*.half"))
+
+
+@pytest.mark.parametrize("link", [True, False])
+def test_a_folder_that_others_may_use_holds_no_copies(link: bool, tmp_path: Path, temporary: Path) -> None:
+    parcel = parcel_of(csbm(60, 3).pack(tmp_path / "graph.cg"))._replace(path=Path("/nowhere/graph.cg"))
+    folder, other = temporary / f"credalgnn-{os.getuid()}-graphs", tmp_path / "other"
+    (other if link else folder).mkdir()
+    if link:
+        folder.symlink_to(other)
+    (other if link else folder).chmod(0o700 if link else 0o770)
+    line = f"cannot be copied to {folder} (it is a link, or not yours alone: remove it)"
+    with pytest.raises(GraphError, match=re.escape(line)):
+        unpacked(parcel, reader(tmp_path / "graph.cg"))
+    folder.unlink() if link else folder.rmdir()
+    unpacked(parcel, reader(tmp_path / "graph.cg"))
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_copy_of_the_same_features_and_edges_has_the_names_of_each_graph(tmp_path: Path, temporary: Path) -> None:
+    graph = csbm(60, 3)
+    names = [f"f{at}" for at in range(graph.num_features)]
+    for path, given in ((tmp_path / "named.cg", graph.replace(feature_names=names)), (tmp_path / "bare.cg", graph)):
+        packed = given.pack(path)
+        for parcel in (parcel_of(packed), parcel_of(packed)._replace(path=Path("/nowhere/graph.cg"))):
+            copy = unpacked(parcel, reader(path))
+            for each in (copy, pickle.loads(pickle.dumps(copy))):
+                assert (each.feature_names, each.fingerprint) == (given.feature_names, packed.fingerprint)
 
 
 @pytest.mark.parametrize("there", ["half", "other", "file"])

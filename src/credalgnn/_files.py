@@ -123,7 +123,7 @@ class Lock:
     one, and where a system has no locks it falls back on files that outlive their maker.
 
     Args:
-        path: The file; it is made if need be, and stays.
+        path: The file; it is made if need be, and stays, unless who holds the lock alone removes it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -144,7 +144,10 @@ class Lock:
         if handle is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Readable, as network file systems want it for a shared lock.
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            try:
+                handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            except FileNotFoundError:  # who held the lock has removed its folder since
+                return self.take(wait, shared)
         try:
             fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:
@@ -153,8 +156,18 @@ class Lock:
             if isinstance(error, BlockingIOError):
                 return False
             raise
+        if self._handle is None and not self._is_file(handle):  # who held the lock has removed it since
+            os.close(handle)
+            return self.take(wait, shared)
         self._handle = handle
         return True
+
+    def _is_file(self, handle: int) -> bool:
+        """Whether what is open is the file that others find."""
+        try:
+            return os.path.samestat(os.fstat(handle), os.lstat(self.path))
+        except FileNotFoundError:
+            return False
 
     def free(self) -> None:
         """Let go of the lock, if it is held."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -113,6 +115,23 @@ def temporary_folder(mounts: Path = Path("/proc/mounts")) -> Path:
     if chosen or not os.access(disk, os.W_OK):
         return folder
     return disk if _is_memory(folder, mounts) and not _is_memory(disk, mounts) else folder
+
+
+def own_folder(name: str) -> Path:
+    """A folder among temporary files that is this user's alone; it is made if need be, and stays.
+
+    Args:
+        name: What it is called, behind the number of the user.
+
+    Raises:
+        OSError: It cannot be made, or what is there is a link or a folder that others may use.
+    """
+    folder = temporary_folder() / f"credalgnn-{os.getuid()}-{name}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise PermissionError(errno.EPERM, "it is a link, or not yours alone: remove it", str(folder))
+    return folder
 
 
 def _is_memory(folder: Path, mounts: Path) -> bool:

@@ -51,7 +51,7 @@ def _check_port(address: str) -> None:
     """Fail at once where no server listens: Ray itself goes on trying for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=5).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()  # as IPv6 is written: [::1]:6379
 
 
 def check_head() -> None:

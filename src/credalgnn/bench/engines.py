@@ -11,7 +11,6 @@ import os
 import pickle
 import signal
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -28,6 +27,7 @@ from typing import Any, NamedTuple
 import torch
 from tqdm import tqdm
 
+from .._memory import own_folder
 from .._ray import NoCluster, connect
 from .._version import __version__
 from ..graphs import GraphError, Task
@@ -318,8 +318,7 @@ def _unpickled(pickled: bytes) -> Task:
 def _own_models(models: Path) -> Path:
     """A folder for fitted models on a machine that does not see the experiment's; nobody else may write there."""
     name = hashlib.blake2b(str(models).encode(), digest_size=8).hexdigest()
-    path = Path(tempfile.gettempdir()) / f"credalgnn-{os.getuid()}-{name}"
-    path.mkdir(mode=0o700, exist_ok=True)
-    if path.stat().st_uid != os.getuid():
-        raise EngineError(f"{path} belongs to somebody else: remove it")
-    return path
+    try:
+        return own_folder(name)
+    except PermissionError as error:
+        raise EngineError(f"{error.filename} on {os.uname().nodename}: {error.strerror}") from None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -16,14 +17,14 @@ from .._memory import in_units
 from .._reading import Unreadable
 from ._edge_kernels import by_target, fill_table, hash_texts, look_up
 from ._mapped import Pieces, Writer
-from ._pack_nodes import NodeState, Wanted, as_numbers, place_of
+from ._pack_nodes import NodeState, Wanted, place_of
 from ._shards import Batch, Shard, batches, column_types
-from ._table_columns import ids_of, numbers_of
+from ._table_columns import as_numbers, ids_of, numbers_of
 from ._table_files import pyarrow_modules
 from ._table_ids import text_buffers
 from .errors import GraphError, warn
 from .in_edges import INT32
-from .tables import ENDS, INDEX, OTHER_ENDS
+from .tables import ENDS, INDEX, OTHER_ENDS, Columns
 
 CHUNK = 1 << 18  # edges that are looked at at a time
 MOST_BUCKETS = 256  # files that are open at once
@@ -100,10 +101,7 @@ class EdgeWriter:
         others = [name for pair in OTHER_ENDS for name in pair]
         found = column_types(shard, [columns.source, columns.target, *others], self._wanted.delimiter)
         if not self.state.ends:
-            self.state.ends = [columns.source, columns.target]
-            if (columns.source, columns.target) == ENDS and not set(ENDS) & set(found):
-                pair = next((pair for pair in OTHER_ENDS if set(pair) <= set(found)), ENDS)
-                self.state.ends = list(pair)
+            self.state.ends = list(ends_among(found, columns))
         for name, option in zip(self.state.ends, ENDS, strict=True):
             if name not in found:
                 raise GraphError(
@@ -126,7 +124,7 @@ class EdgeWriter:
         return {name: found[name] for name in wanted}, weight if self.state.weighted else None
 
     def _keys(self, batch: Batch, shard: Shard, column: str) -> NDArray[np.int64]:
-        pa, pc = pyarrow_modules()
+        pa, _ = pyarrow_modules()
         place = f"{shard.path}, column {column}"
         array = ids_of(batch.table[column], place, batch.first)
         is_text = not pa.types.is_integer(array.type)
@@ -139,8 +137,7 @@ class EdgeWriter:
             return np.asarray(hash_texts(*text_buffers(array)))
         numbers = as_numbers(array, False)
         if numbers is None:
-            odd = pc.invert(pc.match_substring_regex(array, r"^(0|-?[1-9][0-9]{0,17})$"))
-            row = max(0, int(pc.index(odd, True).as_py()))
+            row = bisect_left(range(len(array)), True, key=lambda at: as_numbers(array[: at + 1], False) is None)
             raise GraphError(
                 f"{shard.path}, row {batch.first + row}: {column} {array[row].as_py()!r:.60} is not the id of a node"
             )
@@ -155,6 +152,19 @@ class EdgeWriter:
         """Write no more; a later writer goes on behind the last whole shard."""
         for file in (*self._ends, self._weights):
             file.abandon()
+
+
+def ends_among(found: Collection[str], columns: Columns) -> tuple[str, str]:
+    """The columns of source and target: those that are named, or others that are often called so.
+
+    Args:
+        found: The columns of the first shard.
+        columns: Which columns are what.
+    """
+    named = columns.source, columns.target
+    if named != ENDS or set(ENDS) & set(found):
+        return named
+    return next((pair for pair in OTHER_ENDS if set(pair) <= set(found)), ENDS)
 
 
 def number_ends(
@@ -275,13 +285,9 @@ def write_buckets(
     for _, ends in ends_in_chunks(work, nodes, edges, False):
         for _, target in ways:
             counts += np.bincount(ends[target] // block, minlength=len(counts))
-    most = max(memory // EDGE_BYTES, -(-int(counts.sum()) // MOST_BUCKETS), 1)
-    bounds, sizes = [0], [0]
-    for at, count in enumerate(counts.tolist()):
-        if sizes[-1] and sizes[-1] + count > most:
-            bounds.append(at * block)
-            sizes.append(0)
-        sizes[-1] += count
+    bounds, sizes = _cut(counts.tolist(), block, max(memory // EDGE_BYTES, 1))
+    if len(sizes) > MOST_BUCKETS:  # two that follow each other hold more than ``most``, so that half as many are left
+        bounds, sizes = _cut(counts.tolist(), block, -(-2 * sum(sizes) // MOST_BUCKETS))
     bounds.append(nodes.rows)
     if EDGE_BYTES * max(sizes) > memory:
         at = int(np.argmax(sizes))
@@ -309,6 +315,17 @@ def write_buckets(
         for file in files:  # who goes on after a crash of the machine relies on them
             file.flush()
             os.fsync(file.fileno())
+    return bounds, sizes
+
+
+def _cut(counts: Sequence[int], block: int, most: int) -> tuple[list[int], list[int]]:
+    """Where ranges of nodes begin, and the edges of each: no more than ``most``, but for a block that has more."""
+    bounds, sizes = [0], [0]
+    for at, count in enumerate(counts):
+        if sizes[-1] and sizes[-1] + count > most:
+            bounds.append(at * block)
+            sizes.append(0)
+        sizes[-1] += count
     return bounds, sizes
 
 
@@ -340,6 +357,9 @@ def sort_bucket(
     records = np.fromfile(path, kind)
     if len(records) != size:
         raise Unreadable("it is shorter than it was")
+    for column, low, high in (("source", 0, nodes), ("target", first, last)):
+        if size and not low <= records[column].min() <= records[column].max() < high:
+            raise Unreadable(f"it has a {column} that it had not")
     if undirected:
         code = (records["target"].astype(np.int64) - first) * nodes + records["source"]
         _, kept = np.unique(code, return_index=True)

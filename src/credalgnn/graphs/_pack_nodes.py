@@ -8,14 +8,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ._edge_kernels import hash_texts
 from ._mapped import Pieces, Writer
 from ._pack_features import FeatureWriter, finish_features
 from ._packed_files import PARTS
 from ._shards import Batch, Shard, batches, column_types
-from ._table_columns import NO_LABEL, ids_of, is_number, labels_of, numbers_of, parts_of
+from ._table_columns import (
+    NO_LABEL,
+    as_numbers,
+    ids_of,
+    is_list,
+    is_number,
+    labels_of,
+    list_matrix,
+    numbers_of,
+    parts_of,
+)
 from ._table_files import plain, pyarrow_modules
 from ._table_ids import text_buffers
 from .errors import GraphError
@@ -24,6 +33,7 @@ from .tables import INDEX, Columns
 LONGEST = 255  # characters of an id
 MOST_CLASSES = 1_000_000
 CHUNK = 1 << 18  # ids that are written at a time
+TEXTS = 8 << 20  # bytes that they may take, of which a character takes four in the file and up to four before
 
 
 class Wanted(NamedTuple):
@@ -137,6 +147,8 @@ class NodeWriter:
         pa, _ = pyarrow_modules()
         columns, text = self._wanted.columns, self._wanted.text
         found = column_types(shard, text, self._wanted.delimiter)
+        if not shard.typed:  # a column that is empty at the beginning, as all are of a shard without rows
+            found = {name: pa.float64() if pa.types.is_null(kind) else kind for name, kind in found.items()}
         for name, option in ((columns.id, "id"), (columns.label, "label"), (self._wanted.split, "split")):
             if name is not None and name not in found:
                 none = ", or say that there are no labels: label=None (--no-labels)" if option == "label" else ""
@@ -320,77 +332,17 @@ def finish_nodes(folder: Path, work: Path, state: NodeState) -> list[str]:
         keys = stack.enter_context(Pieces(work / state.keys, np.int64, state.rows))
         data = stack.enter_context(Pieces(work / "texts.npy", np.uint8, state.bytes))
         lengths = stack.enter_context(Pieces(work / "lengths.npy", np.int32, state.rows if state.text else 0))
-        at = 0
-        for first in range(0, state.rows, CHUNK):
+        at, step = 0, max(1, min(CHUNK, TEXTS // (8 * state.longest)))
+        for first in range(0, state.rows, step):
             if not state.text:
-                file.add(keys.read(first, CHUNK))
+                file.add(keys.read(first, step))
                 continue
-            ends = np.cumsum(lengths.read(first, CHUNK), dtype=np.int64)
+            ends = np.cumsum(lengths.read(first, step), dtype=np.int64)
             text = data.read(at, int(ends[-1])).tobytes()
             begins = np.append(0, ends[:-1])
             file.add(np.array([text[b:e].decode() for b, e in zip(begins, ends, strict=True)], id_kind))
             at += int(ends[-1])
     return names
-
-
-def as_numbers(array: Any, typed: bool) -> NDArray[np.int64] | None:
-    """Ids as numbers: those that are, and texts of text files that lose nothing by it; else None.
-
-    Args:
-        array: From ``ids_of``.
-        typed: Whether texts stay texts.
-    """
-    pa, pc = pyarrow_modules()
-    if not pa.types.is_integer(array.type):
-        if typed:
-            return None
-        try:
-            numbers = array.cast(pa.int64())
-        except pa.ArrowInvalid:
-            return None
-        if not pc.all(pc.equal(numbers.cast(pa.string()), array)).as_py():
-            return None
-        array = numbers
-    return np.asarray(array.to_numpy(zero_copy_only=False))
-
-
-def is_list(kind: Any) -> bool:
-    """Whether a column holds lists of numbers: an embedding.
-
-    Args:
-        kind: Its type.
-    """
-    types = pyarrow_modules()[0].types
-    lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    return bool(lists) and is_number(kind.value_type)
-
-
-def list_matrix(column: Any, place: str, first: int) -> NDArray[np.float32]:
-    """A column of lists of numbers, all of one length, as a matrix.
-
-    Args:
-        column: The column.
-        place: What it is called in messages.
-        first: The number of its first row.
-    """
-    _, pc = pyarrow_modules()
-    lengths = pc.fill_null(pc.list_value_length(column), -1).to_numpy(zero_copy_only=False)
-    odd = np.flatnonzero((lengths != lengths[0]) | (lengths <= 0))
-    if len(odd):
-        row = int(odd[0])
-        raise GraphError(
-            f"{place}: row {first + row} has {max(0, lengths[row])} numbers, the row before {max(0, lengths[0])}; all "
-            "lists must be as long"
-        )
-    flat = pc.list_flatten(column)
-    if flat.null_count:
-        row = int(pc.index(pc.is_null(flat), True).as_py()) // int(lengths[0])
-        raise GraphError(f"{place}: row {first + row} has an empty number; fill or drop it first")
-    numbers: NDArray[np.float32] = flat.to_numpy(zero_copy_only=False).astype(np.float32).reshape(-1, int(lengths[0]))
-    bad = np.flatnonzero(~np.isfinite(numbers).all(1))
-    if len(bad):
-        raise GraphError(f"{place}: row {first + bad[0]} has a number that is not finite; fill or drop it first")
-    return numbers
 
 
 def place_of(number: int, shards: Sequence[Shard], rows: Sequence[int]) -> str:

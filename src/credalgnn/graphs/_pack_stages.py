@@ -6,7 +6,7 @@ import hashlib
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,16 @@ from ._pack_edges import (
     EdgeState,
     EdgeWriter,
     check_ends,
+    ends_among,
     number_ends,
     record_type,
     sort_bucket,
     write_buckets,
 )
-from ._pack_nodes import NodeState, NodeWriter, Wanted, finish_nodes, is_list
-from ._packed_files import check_place, open_array, put_in_place, read_entries, read_header, write_header
+from ._pack_nodes import NodeState, NodeWriter, Wanted, finish_nodes
+from ._packed_files import SPARSE, check_place, open_arrays, put_in_place, write_header
 from ._shards import Shard, batches, column_types, find_shards
+from ._table_columns import is_list
 from ._table_files import pyarrow_modules
 from .errors import GraphError
 from .tables import Columns
@@ -87,37 +89,56 @@ class Packer:
 
     def run(self) -> dict[str, float]:
         """Pack, or go on; returns the seconds of each stage."""
-        if self._out.exists() and self._is_packed():
+        if self._is_packed(self._out):
             return {}
         make_folder(self._part)
         lock = Lock(self._part / LOCK)
         if not lock.take():
             raise GraphError(f"{self._out}: another command is packing it now; wait for it, or choose another place")
         try:
-            self._stages()
+            if not self._is_packed(self._out):  # as it is where another command has just ended
+                self._stages()
+            self._clear()
         finally:
             lock.free()
         return self._seconds
 
-    def _is_packed(self) -> bool:
-        """Whether what is there is what is asked for, as far as sizes and first bytes tell."""
+    def _is_packed(self, folder: Path) -> bool:
+        """Whether what is there can be opened and is what is asked for."""
         try:
-            head = read_header(self._out)
-            for name, entry in read_entries(head, self._out).items():
-                open_array(self._out, name, entry)
+            head = open_arrays(folder)[0]
         except GraphError:
             return False
         return bool(head.get("request") == self._request)
 
     def _stages(self) -> None:
         journal = self._read_journal()
-        if journal.get("request") == self._request:
-            with suppress(Unreadable, FileNotFoundError):  # what an earlier command has kept is damaged
-                self._go_on(journal)
-                return
-        for folder in (self._folder, self._work):  # nothing is there, or of other tables
-            shutil.rmtree(folder, ignore_errors=True)
-        self._go_on({"request": self._request})
+        if journal.get("request") != self._request or not self._is_whole(journal):
+            for folder in (self._folder, self._work):  # nothing is there, or of other tables, or it is damaged
+                shutil.rmtree(folder, ignore_errors=True)
+            self._go_on({"request": self._request})
+            open_arrays(self._folder)  # the one that is there is not replaced by what cannot be opened
+        put_in_place(self._folder, self._out)
+
+    def _clear(self) -> None:
+        """Remove what was needed on the way, the file of the lock last: who makes another one begins at once."""
+        for path in self._part.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != LOCK:
+                path.unlink()
+        shutil.rmtree(self._part, ignore_errors=True)
+        sync_folder(self._out.parent)
+
+    def _is_whole(self, journal: dict[str, Any]) -> bool:
+        """Go on where an earlier command was stopped; returns whether what it has kept makes a graph."""
+        try:
+            self._go_on(journal)
+        except GraphError:  # the tables are wrong, or cannot be read now
+            raise
+        except (ValueError, LookupError, EOFError, FileNotFoundError):  # what damaged files lead to
+            return False
+        return self._is_packed(self._folder)
 
     def _go_on(self, journal: dict[str, Any]) -> None:
         for folder in (self._folder, self._work):
@@ -133,9 +154,6 @@ class Packer:
                     journal.setdefault(name, {})["done"] = True
                     self._write_journal(journal)
                 self._seconds[name] = time.perf_counter() - begin
-        put_in_place(self._folder, self._out)
-        shutil.rmtree(self._part, ignore_errors=True)
-        sync_folder(self._out.parent)
 
     def _read_journal(self) -> dict[str, Any]:
         try:
@@ -183,24 +201,26 @@ class Packer:
         return max(64, min(1 << 16, self._memory // (4 * ROW_BYTES * (4 + self._row_width()))))
 
     def _row_width(self) -> int:
-        """How many values the first node has: those of its lists are counted."""
+        """How many values the first node has: those of its lists are counted, and texts by 8 characters."""
+        text, delimiter = self._wanted.text, self._wanted.delimiter
         for shard in self._node_shards:
-            types = column_types(shard, self._wanted.text, self._wanted.delimiter)
-            lists = {name: kind for name, kind in types.items() if is_list(kind)}
-            if not lists:
-                return len(types)
-            for batch in batches(shard, lists, 1, None):
+            types = column_types(shard, text, delimiter)
+            long = {name: kind for name, kind in types.items() if is_list(kind) or name in text}
+            for batch in batches(shard, long, 1, delimiter):
                 if batch.table.num_rows:
-                    return len(types) + sum(len(batch.table[name][0].as_py() or ()) for name in lists)
+                    values = [column[0].as_py() for column in batch.table.columns]
+                    texts = sum(len(value) // 8 for value in values if isinstance(value, str))
+                    return len(types) + texts + sum(len(value) for value in values if isinstance(value, list))
         return 1
 
     def _ids_may_be_numbers(self) -> bool:
         """Whether ids of text files may become numbers: not where the ids of edges are texts for certain."""
         pa, _ = pyarrow_modules()
-        shard, columns = self._edge_shards[0], self._wanted.columns
+        shard = self._edge_shards[0]
         if not shard.typed:
             return True
-        kind = column_types(shard, [], None).get(columns.source)
+        found = column_types(shard, [], None)
+        kind = found.get(ends_among(found, self._wanted.columns)[0])
         return kind is None or pa.types.is_integer(kind)
 
     def _ids(self, journal: dict[str, Any]) -> None:
@@ -209,7 +229,7 @@ class Packer:
 
     def _edges(self, journal: dict[str, Any]) -> None:
         nodes, state = NodeState(journal["nodes"]["state"]), EdgeState(journal.get("edges", {}).get("state"))
-        rows = max(1024, min(1 << 18, self._memory // 512))
+        rows = max(1024, min(1 << 18, self._memory // (512 + 16 * nodes.longest)))
         writer = EdgeWriter(self._work, self._wanted._replace(rows=rows), state, nodes)
         self._read_all("edges", writer, self._edge_shards, journal)
         if not state.rows:
@@ -260,7 +280,8 @@ class Packer:
                 tell(at + 1, len(bounds) - 1)
 
     def _seal(self, journal: dict[str, Any]) -> None:
-        """Nothing but the graph stays, and its header says what it is."""
-        state = NodeState(journal["nodes"]["state"])
-        shutil.rmtree(self._work, ignore_errors=True)
-        write_header(self._folder, state.width, journal["ids"]["class_names"], state.features, self._request)
+        """The graph has a header, which says what it is."""
+        state, edges = NodeState(journal["nodes"]["state"]), EdgeState(journal["edges"]["state"])
+        names = ["labels", "node_ids", "starts", "sources", *(("features",) if state.stored is None else SPARSE)]
+        names += ["weights"] * bool(edges.weighted) + ["split"] * (self._wanted.split is not None)
+        write_header(self._folder, names, state.width, journal["ids"]["class_names"], state.features, self._request)

@@ -9,7 +9,7 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,8 @@ ARRAYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 PARTS = ("train", "val", "calibration", "test")  # of a split, by their numbers; -1 for none
 SPARSE = ("feature_starts", "feature_columns", "feature_values")
 CONTENT = ("features", *SPARSE, "starts", "sources", "weights")  # what the hash of features and edges is made of
+TOO_MANY = (errno.EMFILE, errno.ENFILE)
+MORE_FILES = "close other files, or allow more of them: ulimit -n"
 PIECE = 32 << 20  # bytes that are looked at at a time
 
 
@@ -167,12 +169,32 @@ def open_array(path: Path, name: str, entry: Entry) -> Map:
         raise GraphError(f"{path}: {name}.npy is damaged ({error}); {REMEDY}") from None
 
 
+def open_arrays(path: Path) -> tuple[dict[str, Any], dict[str, Entry], dict[str, Map]]:
+    """A packed graph's header, what it says of each array, and the arrays, if they can be those of a graph.
+
+    Args:
+        path: The folder.
+    """
+    head = read_header(path)
+    entries = read_entries(head, path)
+    maps = {name: open_array(path, name, entry) for name, entry in entries.items()}
+    stored = entries["feature_values"].shape[0] if "feature_values" in entries else 0
+    for name, last in (("starts", head["edges"]), ("feature_starts", stored)):
+        if name in maps and (int(maps[name].array[0]), int(maps[name].array[-1])) != (0, last):
+            raise changed(path, name, f"it does not go from 0 to {last:,}")
+    labels = maps["labels"].array
+    if not -1 <= int(labels.min()) <= int(labels.max()) < len(head["class_names"]):
+        raise changed(path, "labels", "a class that has no name")
+    maps["labels"].release()
+    return head, entries, maps
+
+
 def _cannot_open(path: Path, name: str, error: OSError) -> GraphError:
     remedy = "it may be damaged, see credalgnn check"
     if error.errno in (errno.EACCES, errno.EPERM):
         remedy = "get the right to read it from who owns it"
-    elif error.errno in (errno.EMFILE, errno.ENFILE):
-        remedy = "close other files, or allow more of them: ulimit -n"
+    elif error.errno in TOO_MANY:
+        remedy = MORE_FILES
     return GraphError(f"{path}: {name} cannot be opened ({error.strerror or error}); {remedy}")
 
 
@@ -227,6 +249,7 @@ def changed(path: Path, name: str, reason: str) -> GraphError:
 
 def write_header(
     folder: Path,
+    names: Collection[str],
     features: int,
     class_names: Sequence[str],
     feature_names: Sequence[str] | None,
@@ -236,17 +259,17 @@ def write_header(
 
     Args:
         folder: The folder.
+        names: Its arrays.
         features: How many features nodes have.
         class_names: What the classes are called.
         feature_names: What the features are called.
         request: A hash of what it was packed from, if that is known.
     """
     entries: dict[str, Entry] = {}
-    for name in ARRAYS:
+    for name in (each for each in ARRAYS if each in names):
         path = folder / f"{name}.npy"
-        if path.exists():
-            array = np.load(path, mmap_mode="r")
-            entries[name] = Entry(array.dtype.str, array.shape, digest(path))
+        array = np.load(path, mmap_mode="r")
+        entries[name] = Entry(array.dtype.str, array.shape, digest(path))
     head = {
         "format": FORMAT,
         "nodes": entries["labels"].shape[0],
@@ -290,6 +313,7 @@ def put_in_place(made: Path, path: Path) -> None:
     check_place(path)
     old = path.with_name(f".{path.name}.{os.getpid()}.old")
     if path.exists():
+        shutil.rmtree(old, ignore_errors=True)  # of a process of the same number that was killed
         path.rename(old)
     try:
         made.rename(path)
@@ -311,5 +335,7 @@ def cannot_write(path: Path, error: OSError, resumable: bool = True) -> GraphErr
     """
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     remedy = "make room, or choose another place" if full else "choose another place"
+    if error.errno in TOO_MANY:
+        remedy = MORE_FILES
     kept = "; what is finished is kept, and the same command goes on" if resumable and full else ""
     return GraphError(f"{path}: cannot be written ({error.strerror or error}); {remedy}{kept}")

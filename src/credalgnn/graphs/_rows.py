@@ -26,6 +26,8 @@ def rows(matrix: Tensor, nodes: Tensor | slice) -> Tensor:
         first, last, _ = nodes.indices(matrix.shape[0])
         last = max(first, last)
         begin, end = int(starts[first]), int(starts[last])
+        if not 0 <= begin <= end <= len(values):
+            raise damaged("features begin or end where nothing is")
         own, columns, values = starts[first : last + 1] - begin, columns[begin:end], values[begin:end]
     else:
         counts, places = row_places(starts, nodes, len(values))

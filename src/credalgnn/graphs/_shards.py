@@ -136,13 +136,13 @@ def _reader(shard: Shard, types: dict[str, Any], delimiter: str | None, rows: in
     pa, _ = pyarrow_modules()
     from pyarrow import csv
 
-    packed, separator, quoted = text_format(shard.path, delimiter)
+    packed, separator, _ = text_format(shard.path, delimiter)
     line = _longest_line(shard.path, packed)
     block = max(1 << 16, 4 * line, min(rows * line, 1 << 24) // 16)  # which no row may be longer than
     return csv.open_csv(
         pa.input_stream(shard.path, compression=packed),
         read_options=csv.ReadOptions(block_size=block, use_threads=False),
-        parse_options=csv.ParseOptions(delimiter=separator, newlines_in_values=quoted),
+        parse_options=csv.ParseOptions(delimiter=separator, newlines_in_values=True),
         convert_options=csv.ConvertOptions(
             column_types={name: kind or pa.string() for name, kind in types.items()},
             include_columns=[] if None in types.values() else list(types),

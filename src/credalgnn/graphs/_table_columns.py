@@ -50,10 +50,42 @@ def id_pieces(column: Any, name: str) -> list[Any]:
     return [ids_of(chunk, name, first) for chunk, first in zip(column.chunks, firsts, strict=False)]
 
 
+def as_numbers(array: Any, typed: bool) -> NDArray[np.int64] | None:
+    """Ids as numbers: those that are, and texts of text files that lose nothing by it; else None.
+
+    Args:
+        array: From ``ids_of``.
+        typed: Whether texts stay texts.
+    """
+    pa, pc = pyarrow_modules()
+    if not pa.types.is_integer(array.type):
+        if typed:
+            return None
+        try:
+            numbers = array.cast(pa.int64())
+        except pa.ArrowInvalid:
+            return None
+        if not pc.all(pc.equal(numbers.cast(pa.string()), array)).as_py():
+            return None
+        array = numbers
+    return np.asarray(array.to_numpy(zero_copy_only=False))
+
+
 def is_number(kind: Any) -> bool:
     """Whether a column of this type holds numbers, or true and false, which are 1 and 0."""
     types = pyarrow_modules()[0].types
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+
+
+def is_list(kind: Any) -> bool:
+    """Whether a column holds lists of numbers: an embedding.
+
+    Args:
+        kind: Its type.
+    """
+    types = pyarrow_modules()[0].types
+    lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return bool(lists) and is_number(kind.value_type)
 
 
 def numbers_of(column: Any, name: str, what: str = "features", first: int = 0) -> NDArray[np.float32]:
@@ -70,6 +102,34 @@ def numbers_of(column: Any, name: str, what: str = "features", first: int = 0) -
     if len(bad):
         raise GraphError(f"{name}: row {first + bad[0]} is {numbers[bad[0]]}; fill or drop it first")
     return np.asarray(numbers)
+
+
+def list_matrix(column: Any, place: str, first: int) -> NDArray[np.float32]:
+    """A column of lists of numbers, all of one length, as a matrix.
+
+    Args:
+        column: The column.
+        place: What it is called in messages.
+        first: The number of its first row.
+    """
+    _, pc = pyarrow_modules()
+    lengths = pc.fill_null(pc.list_value_length(column), -1).to_numpy(zero_copy_only=False)
+    odd = np.flatnonzero((lengths != lengths[0]) | (lengths <= 0))
+    if len(odd):
+        row = int(odd[0])
+        raise GraphError(
+            f"{place}: row {first + row} has {max(0, lengths[row])} numbers, the row before {max(0, lengths[0])}; all "
+            "lists must be as long"
+        )
+    flat = pc.list_flatten(column)
+    if flat.null_count:
+        row = int(pc.index(pc.is_null(flat), True).as_py()) // int(lengths[0])
+        raise GraphError(f"{place}: row {first + row} has an empty number; fill or drop it first")
+    numbers: NDArray[np.float32] = flat.to_numpy(zero_copy_only=False).astype(np.float32).reshape(-1, int(lengths[0]))
+    bad = np.flatnonzero(~np.isfinite(numbers).all(1))
+    if len(bad):
+        raise GraphError(f"{place}: row {first + bad[0]} has a number that is not finite; fill or drop it first")
+    return numbers
 
 
 def labels_of(column: Any, name: str) -> tuple[NDArray[np.int64], list[str]]:

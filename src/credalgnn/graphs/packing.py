@@ -43,7 +43,8 @@ def pack_graph(graph: Graph, path: Path, dtype: str = "float32") -> Graph:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir()
         _write_arrays(graph, part, dtype)
-        write_header(part, graph.num_features, graph.class_names, graph.feature_names)
+        names = [file.stem for file in part.iterdir()]
+        write_header(part, names, graph.num_features, graph.class_names, graph.feature_names)
         put_in_place(part, path)
     except OSError as error:
         raise cannot_write(path, error, resumable=False) from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,12 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .._files import locked
+from .._files import locked, sync_folder
+from .._memory import own_folder, temporary_folder
 from ._packed_files import ARRAYS, HEADER
 from .errors import GraphError
 from .graph import Graph
 from .in_edges import InEdges
-from .packed import _reopened, open_graph
+from .packed import PackedGraph, _reopened, open_graph
 
 PIECE = 64 << 20  # bytes of a file that are asked for at a time
 
@@ -85,17 +85,17 @@ def unpacked(parcel: Parcel, fetch: Fetch | None = None) -> Graph:
             which another folder is there, or none: they keep a copy among their temporary files.
     """
     arrays = _torch(parcel.arrays)
-    names = {"class_names": parcel.class_names, "feature_names": parcel.feature_names}
+    names: dict[str, Any] = {"class_names": parcel.class_names, "feature_names": parcel.feature_names}
     if parcel.path is not None:
         try:
-            graph = _opened(parcel.path, parcel)
+            packed = _opened(parcel.path, parcel)
         except (GraphError, OSError):
             if fetch is None:
                 raise
-            graph = _copied(parcel, fetch)
-        labels = torch.full((graph.num_nodes,), -1)
+            packed = _copied(parcel, fetch)
+        labels = torch.full((packed.num_nodes,), -1)
         labels[arrays["known"]] = arrays["labels"]
-        return graph.replace(labels=labels, **names)
+        return packed._with(labels=labels, **names)  # also None, where features have no names
     features = arrays.get("features")
     if features is None:
         parts = arrays["rows"], arrays["columns"], arrays["values"]
@@ -113,18 +113,15 @@ def unpacked(parcel: Parcel, fetch: Fetch | None = None) -> Graph:
     return graph
 
 
-def _opened(path: Path, parcel: Parcel) -> Graph:
+def _opened(path: Path, parcel: Parcel) -> PackedGraph:
     """The graph in a folder, if it is that of the parcel."""
     return _reopened(path, parcel.content, {}, None, "weighted" in parcel.arrays)
 
 
-def _copied(parcel: Parcel, fetch: Fetch) -> Graph:
+def _copied(parcel: Parcel, fetch: Fetch) -> PackedGraph:
     """A copy of a packed graph on this machine, made once, and anew where it is damaged, whoever else wants it."""
-    folder = Path(tempfile.gettempdir()) / f"credalgnn-{os.getuid()}-graphs"
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        if folder.stat().st_uid != os.getuid():
-            raise GraphError(f"{folder} on {os.uname().nodename} belongs to somebody else: remove it")
+        folder = own_folder("graphs")
         copy = folder / f"{parcel.content}.cg"
         with locked(folder / f"{parcel.content}.lock", wait=True):
             with suppress(GraphError):
@@ -133,8 +130,9 @@ def _copied(parcel: Parcel, fetch: Fetch) -> Graph:
             return _opened(copy, parcel)
     except OSError as error:
         raise GraphError(
-            f"{parcel.path} is not on {os.uname().nodename}, and cannot be copied to {folder} ({error.strerror}): free "
-            "some space there, or put the graph where all machines see it"
+            f"{parcel.path} is not on {os.uname().nodename}, and cannot be copied to "
+            f"{error.filename or temporary_folder()} ({error.strerror}): free some space there, or put the graph where "
+            "all machines see it"
         ) from None
 
 
@@ -150,6 +148,9 @@ def _fetch_all(parcel: Parcel, fetch: Fetch, copy: Path) -> None:
                     if not piece:
                         raise GraphError(f"{parcel.path}: {name} has become shorter while it was copied")
                     file.write(piece)
+                file.flush()
+                os.fsync(file.fileno())  # a copy is not read as a whole again: it must be there after a crash, too
+        sync_folder(half)
         try:
             open_graph(half, verify=True)
             _opened(half, parcel)
@@ -160,6 +161,7 @@ def _fetch_all(parcel: Parcel, fetch: Fetch, copy: Path) -> None:
             ) from None
         shutil.rmtree(copy, ignore_errors=True)
         half.rename(copy)
+        sync_folder(copy.parent)
     finally:
         shutil.rmtree(half, ignore_errors=True)
 
