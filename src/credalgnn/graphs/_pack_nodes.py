@@ -165,9 +165,12 @@ class NodeWriter:
             if name not in found:
                 raise GraphError(f"{shard.path}: there is no column {name!r}, which is a feature; add it")
             if not (is_number(found[name]) or is_list(found[name])):
+                kind = (
+                    "text" if pa.types.is_string(found[name]) or pa.types.is_large_string(found[name]) else found[name]
+                )
                 raise GraphError(
-                    f"{shard.path}, column {name} holds {found[name]}, not numbers; name the features: features=[...] "
-                    "(--features)"
+                    f"{shard.path}, column {name} holds {kind}, not numbers; name the features: features=[...] "
+                    "(--features), or this column if it is the split: split=... (--split)"
                 )
         if not chosen:
             raise GraphError(f"{shard.path}: no numeric feature columns beside id and label; give at least one")

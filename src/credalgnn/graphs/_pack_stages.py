@@ -28,11 +28,11 @@ from ._pack_edges import (
     write_buckets,
 )
 from ._pack_nodes import NodeState, NodeWriter, Wanted, finish_nodes
-from ._packed_files import SPARSE, check_place, open_arrays, put_in_place, write_header
+from ._packed_files import SPARSE, check_place, is_packed, open_arrays, put_in_place, write_header
 from ._shards import Shard, batches, column_types, find_shards
 from ._table_columns import is_list
 from ._table_files import pyarrow_modules
-from .errors import GraphError
+from .errors import GraphError, warn
 from .tables import Columns
 
 VERSION = 3  # of the journal and of all that is kept on the way
@@ -97,6 +97,8 @@ class Packer:
             raise GraphError(f"{self._out}: another command is packing it now; wait for it, or choose another place")
         try:
             if not self._is_packed(self._out):  # as it is where another command has just ended
+                if is_packed(self._out):
+                    warn(f"{self._out}: what is there is of other tables or options, or damaged, and will be replaced")
                 self._stages()
             self._clear()
         finally:

@@ -197,7 +197,7 @@ def to_predict(data: Any, edges: Any, context: Any, reader: TableReader | None, 
             return Loaded(graph, torch.arange(graph.num_nodes), source.parts, None)
         data, edges = source
     if reader is None:
-        raise GraphError("the model was fitted on a Graph and not on tables: give a graph, as a file or packed (--graph)")
+        raise GraphError("the model was fitted on a graph and not on tables: give one, a file or packed (--graph)")
     return reader.read(data, edges, context, class_names)
 
 
