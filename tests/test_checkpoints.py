@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
+import linecache
 import math
 import os
 import signal
@@ -17,10 +20,10 @@ import torch
 import credalgnn as cg
 from credalgnn._checksums import sealed_with
 from credalgnn.cli import main
-from credalgnn.cli.own import AFTER_FIT
 from credalgnn.graphs import Graph, csbm
 from credalgnn.methods import ClassicalEnsemble, CredalLJ, Energy, Method, Vanilla, checkpoints
 from credalgnn.methods.checkpoints import Checkpoint, CheckpointWarning, packed, unpacked
+from credalgnn.nn import GCN, TrainingError
 
 SHORT: dict[str, Any] = {"hidden": 8, "epochs": 12, "patience": 12, "dropout": 0.3}
 
@@ -121,6 +124,31 @@ def test_a_fit_goes_on_with_the_same_result(
     )
 
 
+@pytest.mark.parametrize("kept", range(1, 15))
+def test_a_learning_rate_that_falls_is_part_of_the_state(
+    kept: int, graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it is stopped: before a fall, just behind one, and while the next one is waited for."""
+    monkeypatch.setattr("credalgnn.nn.batches.PLATEAU", 8)  # two epochs
+    rates: list[float] = []
+    step = torch.optim.Adam.step
+
+    def seen(self: torch.optim.Adam, *args: Any, **options: Any) -> Any:
+        rates.append(self.param_groups[0]["lr"])
+        return step(self, *args, **options)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", seen)
+    method = Vanilla(hidden=8, epochs=14, patience=14, batch_size=32, lr=0.5, dropout=0.3)
+    whole = method.clone().fit(graph)
+    falls = {number // 4 for number in range(1, len(rates)) if rates[number] < rates[number - 1]}
+    assert len(falls) >= 3
+    with monkeypatch.context() as patched:
+        stop_after(patched, kept)
+        with pytest.raises(Stopped):
+            method.clone().fit(graph, checkpoints=tmp_path)
+    assert_same(method.clone().fit(graph, checkpoints=tmp_path, progress=False), whole)
+
+
 def test_what_is_trained_already_is_not_trained_again(graph: Graph, tmp_path: Path) -> None:
     shown: list[Any] = []
     first = Vanilla(**SHORT).fit(graph, checkpoints=tmp_path)
@@ -149,6 +177,58 @@ def test_nobody_goes_on_from_another_state(graph: Graph, tmp_path: Path, capsys:
         kind(**{**SHORT, **options}).fit(data, train=nodes, val=val, checkpoints=tmp_path)
     assert len(list(tmp_path.iterdir())) == len(others)
     assert capsys.readouterr().err == ""
+
+
+MINE = """
+from dataclasses import dataclass
+from credalgnn.methods import Vanilla
+from credalgnn.nn import GCN
+@dataclass(kw_only=True, eq=False)
+class Mine(Vanilla):
+    name = "mine"
+    def _training_loss(self, output, labels):
+        return WEIGHT * super()._training_loss(output, labels)
+def narrow(in_channels, hidden_channels, num_layers, dropout):
+    return GCN(in_channels, hidden_channels, num_layers, dropout=dropout)
+"""
+
+
+def test_nobody_goes_on_from_the_state_of_other_code(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Classes and functions of one's own that have changed since have the names that they had."""
+    folder, options = tmp_path / "kept", {**SHORT, "epochs": 3}
+    for number, weight in enumerate(("1.0", "2.0")):
+        place = tmp_path / str(number)
+        place.mkdir()
+        (place / "mymethod.py").write_text(MINE.replace("WEIGHT", weight))
+        with monkeypatch.context() as patched:
+            patched.syspath_prepend(place)
+            patched.delitem(sys.modules, "mymethod", raising=False)
+            mine = importlib.import_module("mymethod")
+            linecache.clearcache()
+            mine.Mine(**options).fit(graph, checkpoints=folder)
+            Vanilla(backbone=mine.narrow, **options).fit(graph, checkpoints=folder)
+            sys.modules.pop("mymethod")
+    assert len(list(folder.iterdir())) == 3  # the function is the same
+
+    def within(in_channels: int, hidden_channels: int, num_layers: int, dropout: float) -> GCN:
+        return GCN(in_channels, hidden_channels, num_layers, dropout=dropout)
+
+    for backbone in (within, functools.partial(GCN)):
+        with pytest.warns(CheckpointWarning, match="its code is in no file, so that its training cannot be kept"):
+            Vanilla(backbone=backbone, **options).fit(graph, checkpoints=folder)
+    assert len(list(folder.iterdir())) == 3
+
+
+def test_a_whole_state_of_something_else_is_refused(graph: Graph, tmp_path: Path) -> None:
+    Vanilla(**SHORT).fit(graph, checkpoints=tmp_path)
+    (path,) = tmp_path.iterdir()
+    state = unpacked(path.read_bytes())
+    for changed in ({"model": {}}, {"best": "x", "curve": [[1, 2]]}, {"draws": {"cpu": torch.zeros(3)}}):
+        path.write_bytes(packed({**state, "ended": False, **changed}))
+        with pytest.raises(TrainingError, match=r"what was kept of this training is not of it .*remove the folder"):
+            Vanilla(**SHORT).fit(graph, checkpoints=tmp_path)
 
 
 def test_a_damaged_state_is_said_and_trained_anew(graph: Graph, tmp_path: Path) -> None:
@@ -183,7 +263,7 @@ def test_little_is_kept_of_what_takes_no_time(graph: Graph, tmp_path: Path, monk
     times = []
     for second in (0.0, 1.0, 29.0, 30.0, 31.0, 59.0, 61.0):
         now[0] = second
-        checkpoint.save({"ended": False})
+        checkpoint.save(lambda: {"epoch": 1}, ended=False)
         if (tmp_path / "state").exists():
             times.append(second)
             (tmp_path / "state").unlink()
@@ -191,7 +271,7 @@ def test_little_is_kept_of_what_takes_no_time(graph: Graph, tmp_path: Path, monk
     assert checkpoint.is_due(ended=True)
     brief = Checkpoint(tmp_path / "state", "it")
     now[0] += 1.5
-    brief.save({"ended": True})
+    brief.save(lambda: {"epoch": 1}, ended=True)
     assert not (tmp_path / "state").exists()
 
 
@@ -236,7 +316,7 @@ def test_the_same_command_goes_on_and_leaves_a_model(
         patched.setattr(Checkpoint, "write", stopped)
         assert main(command) == 130
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said == f"credalgnn: stopped; no model was written; {AFTER_FIT}"
+    assert said == "credalgnn: stopped; no model was written; the same command goes on from the training that was kept"
     assert [path.name for path in out.iterdir()] == ["checkpoints"]
     assert main(command) == 0
     assert "vanilla seed 0: goes on from epoch 6, where it was stopped" in capsys.readouterr().err.splitlines()

@@ -435,11 +435,11 @@ class Memory:
     def load(self) -> Any:
         return self.state
 
-    def save(self, state: Any) -> None:
+    def save(self, state: Any, ended: bool) -> None:
         import io
 
         buffer = io.BytesIO()
-        torch.save(state, buffer)
+        torch.save(state(), buffer)
         self.state = torch.load(io.BytesIO(buffer.getvalue()), weights_only=True)
         self.left -= 1
         if self.left == 0:

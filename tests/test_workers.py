@@ -336,7 +336,7 @@ def test_what_a_worker_refuses_is_refused_here_in_its_words(error: Exception, mo
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     news = SimpleNamespace(remote=lambda lines: ([], (type(error).__name__, str(error))))
     monkeypatch.setattr(workers, "ray_module", lambda: SimpleNamespace(get=lambda reference: reference))
-    told = workers._Told(SimpleNamespace(news=news), SimpleNamespace(), None, "")
+    told = workers._Told(SimpleNamespace(news=news), SimpleNamespace(), None)
     with pytest.raises(MethodError if type(error) is ValueError else type(error)) as found:
         told.look()
     assert str(found.value) == ("a worker failed: ValueError: no" if type(error) is ValueError else str(error))

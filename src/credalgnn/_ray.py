@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
+import threading
 import time
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -36,9 +38,13 @@ def connect(address: str | None) -> Any:
         raise NoCluster("a Ray cluster needs Ray: pip install 'credalgnn[ray]'")
     ray = ray_module()
     address = address or os.environ.get("RAY_ADDRESS") or "auto"
+    in_main = threading.current_thread() is threading.main_thread()
     try:
         _check_port(address)
+        ended = signal.getsignal(signal.SIGTERM)
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+        if in_main and ended is not None:  # which Ray replaces
+            signal.signal(signal.SIGTERM, ended)
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         message = " ".join(str(error).split())
         raise NoCluster(

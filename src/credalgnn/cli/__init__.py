@@ -117,5 +117,6 @@ def _run(args: argparse.Namespace) -> int:
         print(f"credalgnn: {one_line(str(error))}", file=sys.stderr)
         return error.code
     except KeyboardInterrupt as stop:
-        print(f"credalgnn: stopped; {getattr(args, 'stopped', RESUMABLE)}", file=sys.stderr)
+        left = getattr(args, "stopped", RESUMABLE)  # a text, or what makes it
+        print(f"credalgnn: stopped; {left() if callable(left) else left}", file=sys.stderr)
         return 128 + (signal.SIGTERM if isinstance(stop, _Terminated) else signal.SIGINT)

@@ -9,6 +9,7 @@ import textwrap
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from ..model import Model
 
 NOTHING = "nothing was written"  # by a command that was stopped
-AFTER_FIT = "the same command goes on from what was trained until half a minute ago"
 WIDTH = 80  # columns of what --help says of a command
 ALARM = 3  # the exit code of ``watch`` when what comes has changed
 
@@ -236,9 +236,17 @@ def _told() -> Iterator[None]:
         yield
 
 
+def _stopped(folder: Path) -> str:
+    """What there is of a fit that was stopped."""
+    if is_model(folder):
+        return f"the model is in {folder}, without its page: credalgnn report makes it"
+    kept = any((folder / "checkpoints").glob("*.safetensors"))
+    return "no model was written" + ("; the same command goes on from the training that was kept" if kept else "")
+
+
 def _fit(args: argparse.Namespace) -> int:
     need("pyarrow", "credalgnn fit")
-    args.stopped = f"no model was written; {AFTER_FIT}"
+    args.stopped = partial(_stopped, args.out)
     if args.tune:
         need("optuna", "--tune")
         args.stopped = "no model was written; finished trials are kept, and the same command goes on"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from .given import Given
     from .network import Network
 
+FORMAT = 1
 EVERY = 30.0  # seconds of a training between two states on the disk
 BRIEF = 2.0  # seconds: a training that took no longer is not kept when it ends
 
@@ -56,7 +58,7 @@ class Checkpoint:
             if sealed_with(content) is None:
                 raise Unreadable("its checksum does not fit")
             state: dict[str, Any] = unpacked(content)
-            epoch = len(state["curve"]) - 1
+            epoch, ended = state["curve"][-1][0], bool(state["ended"])
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (Unreadable, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -66,7 +68,7 @@ class Checkpoint:
             )
             return None
         if not self.silent:
-            how = "was trained already" if state["ended"] else f"goes on from epoch {epoch}, where it was stopped"
+            how = "was trained already" if ended else f"goes on from epoch {epoch}, where it was stopped"
             print(f"{self.description}: {how}", file=sys.stderr, flush=True)
         return state
 
@@ -79,14 +81,15 @@ class Checkpoint:
         now = time.monotonic()
         return now >= self._kept + EVERY or (ended and now >= self._begun + BRIEF)
 
-    def save(self, state: Mapping[str, Any]) -> None:
+    def save(self, state: Callable[[], Mapping[str, Any]], ended: bool) -> None:
         """Keep a state, if it is time.
 
         Args:
-            state: All of it.
+            state: Makes it.
+            ended: Whether the training has ended with it.
         """
-        if self.is_due(state["ended"]):
-            self.write(packed(state))
+        if self.is_due(ended):
+            self.write(packed(state()))
 
     def write(self, content: bytes) -> None:
         """Keep what ``packed`` made of a state.
@@ -159,20 +162,34 @@ def checkpoint_of(method: Network, module: Classifier, given: Given, batch_size:
     """
     if given.checkpoints is None:
         return None
+    description = f"{method.name} seed {method.seed}"
     view, kind = given.view, type(method)
-    params = {name: _named(value) for name, value in method.get_params(deep=False).items()}
-    shapes = [(name, tuple(tensor.shape)) for name, tensor in module.state_dict().items()]
+    params = method.get_params(deep=False)
+    functions = [value for value in params.values() if callable(value)]
+    try:
+        code = [_source(each) for each in (*kind.__mro__, *dict.fromkeys(map(type, module.modules())), *functions)]
+    except (OSError, TypeError):
+        warn_caller(f"{description}: its code is in no file, so that its training cannot be kept", CheckpointWarning)
+        return None
     described = (
-        __version__, kind.__module__, kind.__qualname__, params, batch_size, shapes, view.fingerprint,
+        FORMAT, __version__, kind.__module__, kind.__qualname__, code, repr(module), batch_size, view.fingerprint,
+        {name: _source(value) if callable(value) else value for name, value in params.items()},
         view.graph.content, view.val_graph.content, None if given.validation is None else "validation",
     )  # fmt: skip
     digest = hashlib.blake2b(repr(described).encode(), digest_size=16)
     for nodes, labels in ((view.train, view.graph.labels), (view.val, view.val_graph.labels)):
         digest.update(nodes.numpy().tobytes() + b";" + labels[nodes].numpy().tobytes() + b";")
-    path = given.checkpoints / f"{digest.hexdigest()}.safetensors"
-    return Checkpoint(path, f"{method.name} seed {method.seed}", silent=given.progress is False)
+    for name, tensor in module.state_dict().items():
+        digest.update(f"{name} {tuple(tensor.shape)};".encode())
+        digest.update(tensor.cpu().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes())
+    return Checkpoint(given.checkpoints / f"{digest.hexdigest()}.safetensors", description, given.progress is False)
 
 
-def _named(value: Any) -> Any:
-    """A hyper-parameter in a way that does not change from process to process: functions by their names."""
-    return f"{value.__module__}.{value.__qualname__}" if hasattr(value, "__qualname__") else value
+def _source(code: Any) -> str:
+    """What a class or function is, in words that change with its code; those of known packages by their names."""
+    name, module = getattr(code, "__qualname__", ""), str(getattr(code, "__module__", ""))
+    if module.partition(".")[0] in ("builtins", "abc", "torch", "torch_geometric", "credalgnn"):
+        return f"{module}.{name}"
+    if "<" in name or not name:  # within a function, which may have told it more
+        raise TypeError
+    return f"{module}.{name}: {inspect.getsource(code)}"

@@ -145,6 +145,9 @@ def train_by_workers(method: Network, module: Classifier, given: Given, keeper: 
     """
     ray = ray_module()
     assert given.workers is not None
+    kept = None if keeper is None else keeper.load()
+    if kept is not None and kept["ended"]:
+        return _taken_over(module, kept)
     view = given.view
     graphs = {"graph": parcel_of(view.graph)}
     if view.val_graph is not view.graph:
@@ -157,10 +160,9 @@ def train_by_workers(method: Network, module: Classifier, given: Given, keeper: 
     }  # fmt: skip
     work = _Work(desk, ray.put(graphs), parts, ray.cloudpickle.dumps(method.clone()), modules_path(), __version__)
     on_gpu = torch.device(method.device).type == "cuda"
-    kept = None if keeper is None else keeper.load()
     done = 0 if kept is None else len(kept["curve"]) - 1
     with Progress(method.epochs, done, f"{method.name} seed {method.seed}", given.progress) as shown:
-        told = _Told(desk, shown, given.on_epoch, keeper)
+        told = _Told(desk, shown, given.on_epoch, keeper, done)
         try:
             if kept is not None:
                 ray.get(desk.save.remote(packed(kept)))
@@ -169,6 +171,11 @@ def train_by_workers(method: Network, module: Classifier, given: Given, keeper: 
             state = unpacked(ray.get(desk.state.remote()))
         finally:
             ray.kill(desk)
+    return _taken_over(module, state)
+
+
+def _taken_over(module: Classifier, state: dict[str, Any]) -> list[Epoch]:
+    """Give a network the best weights of a training that has ended; returns its curve."""
     module.load_state_dict(state["best_state"])
     module.eval()
     return [Epoch(*line) for line in state["curve"]]
@@ -181,10 +188,15 @@ class _Told:
     """
 
     def __init__(
-        self, desk: Any, shown: Progress, on_epoch: Callable[[Epoch], None] | None, keeper: Checkpoint | None
+        self,
+        desk: Any,
+        shown: Progress,
+        on_epoch: Callable[[Epoch], None] | None,
+        keeper: Checkpoint | None = None,
+        done: int = 0,
     ) -> None:
         self.desk, self.shown, self.on_epoch, self.keeper = desk, shown, on_epoch, keeper
-        self.lines = 0
+        self.lines, self.last = 0, done
 
     def look(self) -> None:
         """Show what is new; raise what a worker has refused."""
@@ -193,6 +205,7 @@ class _Told:
         self.lines += len(lines)
         for line in lines:
             epoch = Epoch(*line)
+            self.last = epoch.epoch
             self.shown.epoch(epoch)
             if self.on_epoch is not None:
                 self.on_epoch(epoch)
@@ -235,7 +248,7 @@ def _until_done(work: _Work, told: _Told, count: int, resource: str, name: str) 
         left = max(1, min(count, room_of(resource)))
         if not isinstance(error, ControllerError) or left < count:
             warn_caller(
-                f"{name}: a worker was lost in epoch {max(0, told.lines - 1)}: training goes on from the last epoch "
+                f"{name}: a worker was lost in epoch {told.last}: training goes on from the last epoch "
                 f"with {left} of {wanted} workers",
                 WorkersWarning,
             )
@@ -332,11 +345,9 @@ class _AtDesk:
             state["draws"] = draws_of(self.device, self.seed, self.rank, len(state["curve"]))
         return state
 
-    def save(self, state: dict[str, Any]) -> None:
-        ray = ray_module()
-
+    def save(self, state: Callable[[], dict[str, Any]], ended: bool) -> None:
         if self.rank == 0:
-            ray.get(self.desk.save.remote(packed(state)))
+            ray_module().get(self.desk.save.remote(packed(state())))
 
 
 def _do_share(config: dict[str, Any]) -> None:

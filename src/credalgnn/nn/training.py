@@ -33,12 +33,12 @@ class Keeper(Protocol):
     def load(self) -> dict[str, Any] | None:
         """What was saved last, if anything: plain values, lists, dictionaries and tensors."""
 
-    def save(self, state: dict[str, Any]) -> None:
+    def save(self, state: Callable[[], dict[str, Any]], ended: bool) -> None:
         """Keep the state.
 
         Args:
-            state: All of it; ``ended`` says whether there is nothing left to train, ``curve``, ``best_state`` what came
-                of it.
+            state: Makes it, where it is wanted; ``curve`` and ``best_state`` are what has come of it so far.
+            ended: Whether there is nothing left to train.
         """
 
 
@@ -95,7 +95,7 @@ def train(
     best_state: dict[str, Tensor] | None = None
     ended = False
 
-    def state(ended: bool) -> dict[str, Any]:
+    def state() -> dict[str, Any]:
         return {
             "curve": [tuple(line) for line in curve],
             "best": best,
@@ -110,14 +110,21 @@ def train(
         }
 
     if keeper is not None and (kept := keeper.load()) is not None:
-        curve = [Epoch(*line) for line in kept["curve"]]
-        best, best_epoch, best_state, ended = (kept[name] for name in ("best", "best_epoch", "best_state", "ended"))
-        model.load_state_dict(kept["model"])
-        optimiser.load_state_dict(kept["optimiser"])
-        draws.restore(kept["draws"])
-        rounds.restore(kept["rounds"])
-        if slower is not None:
-            slower.load_state_dict(kept["slower"])
+        try:
+            curve = [Epoch(*line) for line in kept["curve"]]
+            best, best_epoch, best_state, ended = (kept[name] for name in ("best", "best_epoch", "best_state", "ended"))
+            model.load_state_dict(kept["model"])
+            optimiser.load_state_dict(kept["optimiser"])
+            draws.restore(kept["draws"])
+            rounds.restore(kept["rounds"])
+            if slower is not None:
+                slower.load_state_dict(kept["slower"])
+        except (LookupError, RuntimeError, TypeError, ValueError, AttributeError) as error:
+            reason = " ".join(str(error).split())
+            raise TrainingError(
+                f"what was kept of this training is not of it ({reason:.100}): remove the folder of its checkpoints, "
+                "and fit again"
+            ) from None
     with Progress(schedule.epochs, max(0, len(curve) - 1), description, progress) as shown:
         for epoch in range(len(curve), 0 if ended else schedule.epochs + 1):
             with rounds.judged():
@@ -144,9 +151,10 @@ def train(
                 rounds.stepped()
                 shown.step(number, steps)
             if keeper is not None:
-                keeper.save(state(ended=False))
+                keeper.save(state, ended)
     if keeper is not None and not ended:
-        keeper.save(state(ended=True))
+        ended = True
+        keeper.save(state, ended)
     if best_state is None:
         raise TrainingError(f"the monitor was never a number in {len(curve)} epochs: lower lr (now {schedule.lr})")
     model.load_state_dict(best_state)

@@ -92,7 +92,7 @@ class PublishedNetwork(Published, Network):
         seed, last = self.seed, _Last(self, given.on_epoch)
         self.seed = SEED if self._has("one-seed") else seed
         try:
-            super()._fit(given._replace(on_epoch=last) if self._has("last-epoch") else given)
+            super()._fit(given._replace(on_epoch=last, checkpoints=None) if self._has("last-epoch") else given)
         finally:
             self.seed = seed
         if self._has("last-epoch"):
