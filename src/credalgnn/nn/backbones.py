@@ -317,8 +317,8 @@ class PyGBackbone(nn.Module):
 
 def _weights_refused(model: nn.Module) -> BackboneError:
     return BackboneError(
-        f"the backbone {type(model).__name__} takes no edge weights: choose gcn, gin or sage, or drop the weights with "
-        "graph.unweighted()"
+        f"the backbone {type(model).__name__} takes no edge weights: choose gcn, gin, gpr or sage, or drop the weights "
+        "with graph.unweighted()"
     )
 
 
