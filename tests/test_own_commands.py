@@ -177,6 +177,12 @@ def test_ids_stay_as_they_are_written(typed: Typed, here: Path) -> None:
     assert [row.split(",")[0] for row in (here / "p.csv").read_text().splitlines()[1:]] == ["7", "123"]
     refuses(typed, f"{line} --ids 7 x", "there is no node x")
     refuses(typed, f"{line} --ids 99999999999999999999", "there is no node 99999999999999999999")
+    refuses(typed, f"{line} --ids 9999999999999999999", "there is no node 9999999999999999999")
+    write_tables(here / "long", name="12345678901234{:05d}".format)
+    assert typed(f"fit --nodes long/nodes.csv --edges long/edges.csv {QUICK} --out long/model")[0] == 0
+    line = "predict long/model --nodes long/nodes.csv --edges long/edges.csv --out p.csv"
+    assert typed(f"{line} --ids 1234567890123400007")[0] == 0
+    assert (here / "p.csv").read_text().splitlines()[1].split(",")[0] == "1234567890123400007"
 
 
 def test_evaluate_says_what_was_judged(typed: Typed, here: Path) -> None:
@@ -541,6 +547,14 @@ def test_a_page_that_finds_no_room_costs_no_model(typed: Typed, here: Path, monk
     assert "! the model is in other, and its page could not be written (No space left on device)" in err
     assert "report.html" not in out
     assert typed(f"report other {TABLES} --out other")[0] == 0
+
+
+def test_a_folder_of_checkpoints_of_somebody_else_is_not_ours(typed: Typed, here: Path) -> None:
+    theirs = here / "theirs" / "checkpoints" / "last.ckpt"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("weeks of work")
+    refuses(typed, f"fit {TABLES} {QUICK} --out theirs", "theirs holds other files (checkpoints)")
+    assert theirs.read_text() == "weeks of work"
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc")

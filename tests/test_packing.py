@@ -163,6 +163,14 @@ def test_a_part_that_does_not_exist_is_damage(tmp_path: Path) -> None:
         _ = Graph.open(tmp_path / "graph.cg").parts
 
 
+def test_a_split_that_is_no_text_is_one_line(tmp_path: Path) -> None:
+    nodes, edges = tables("in order")
+    nodes = nodes.append_column("part", pa.array([[1.0, 2.0]] * NODES))
+    write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
+    with pytest.raises(GraphError, match=r"column part: list<.*> is no text; train, val, calibration, test or nothing"):
+        pack(tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg", split="part")
+
+
 def test_a_split_is_optional_and_checked(tmp_path: Path) -> None:
     nodes, edges = tables("in order")
     nodes = nodes.append_column("part", pa.array(["train"] * (NODES - 1) + ["tset"]))
@@ -679,6 +687,87 @@ def test_tables_that_have_changed_since_are_read_again(tmp_path: Path) -> None:
     write(changed.slice(0, cut), tmp_path / "nodes" / "part-0.csv")
     pack(*arguments)
     assert Graph.open(tmp_path / "graph.cg").rows(slice(0, cut))[:, 0].tolist() == list(range(cut))
+
+
+def test_a_journal_never_tells_of_the_files_of_other_tables(tmp_path: Path) -> None:
+    """Some tables, stopped behind a shard; others, stopped within one that is longer; the first ones again."""
+    nodes, edges = tables("in order")
+    write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
+    first, out = (tmp_path / "nodes", tmp_path / "edges"), tmp_path / "graph.cg"
+    pack(*first, tmp_path / "whole.cg")
+    others = tmp_path / "others"
+    column = nodes.column_names.index("size")
+    other = nodes.set_column(column, "size", pa.array(np.full(NODES, 7.0, np.float32)))
+    broken = other.set_column(column + 1, "age", pa.array([1.0] * (NODES - 1) + [float("inf")]))
+    write_shards(others, "parquet", nodes=broken, edges=edges)
+    with pytest.raises(KeyboardInterrupt):
+        pack(*first, out, progress=stopping(("nodes", 1)))
+    with pytest.raises(GraphError, match="row 199 is inf"):
+        pack(others / "nodes.parquet", others / "edges.parquet", out)
+    pack(*first, out)
+    assert content(out) == content(tmp_path / "whole.cg")
+
+
+def test_what_is_left_of_a_packing_goes_with_the_same_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is stopped while it clears; a graph that was replaced when a process was killed goes, too."""
+    nodes, edges = tables("in order")
+    write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
+    arguments = (tmp_path / "nodes", tmp_path / "edges", tmp_path / "made" / "graph.cg")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("credalgnn.graphs._pack_stages.replaced", interrupted)
+        pack(*arguments)
+    Graph([[1.0], [2.0]], [[0], [1]]).pack(tmp_path / "old.cg")
+    (tmp_path / "old.cg").rename(tmp_path / "made" / ".graph.cg.4711.old")
+    (tmp_path / "made" / ".other.cg.4711.old").mkdir()
+    assert sorted(os.listdir(arguments[2].parent)) == [
+        ".graph.cg.4711.old", ".other.cg.4711.old", "graph.cg", "graph.cg.part",
+    ]  # fmt: skip
+    assert pack(*arguments).seconds == {}
+    assert sorted(os.listdir(arguments[2].parent)) == [".other.cg.4711.old", "graph.cg"]
+
+
+def test_what_is_kept_for_other_tables_stays_while_there_is_nothing_to_do(tmp_path: Path) -> None:
+    nodes, edges = tables("in order")
+    write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
+    out = tmp_path / "graph.cg"
+    pack(tmp_path / "nodes", tmp_path / "edges", out)
+    with pytest.warns(GraphWarning, match="will be replaced"), pytest.raises(KeyboardInterrupt):
+        pack(tmp_path / "nodes.parquet", tmp_path / "edges", out, progress=stopping(("edges", 1)))
+    assert pack(tmp_path / "nodes", tmp_path / "edges", out).seconds == {}
+    assert (out.with_name("graph.cg.part") / "journal.json").exists()
+
+
+def test_a_graph_that_cannot_be_opened_now_is_neither_damaged_nor_packed_again(tmp_path: Path) -> None:
+    nodes, edges = tables("in order")
+    write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
+    arguments = (tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg")
+    pack(*arguments)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    os.close(free := os.open(tmp_path, os.O_RDONLY))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 3, before[1]))
+    try:
+        with pytest.raises(GraphError, match=r"cannot be opened \(Too many open files\); close other files, or allow"):
+            pack(*arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert pack(*arguments).seconds == {}
+
+
+def test_who_goes_on_over_wrong_tables_learns_that_what_was_kept_may_be_damaged(tmp_path: Path) -> None:
+    nodes, edges = tables("text")
+    write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
+    arguments = (tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg")
+    with pytest.raises(KeyboardInterrupt):
+        pack(*arguments, progress=stopping(("edges", 3)))
+    keys = tmp_path / "graph.cg.part" / "work" / "source_keys.npy"
+    damaged = bytearray(keys.read_bytes())
+    damaged[200] ^= 8
+    keys.write_bytes(damaged)
+    with pytest.raises(GraphError, match=r"is not the id of a node.* what was kept .* is damaged: remove (.*)$") as said:
+        pack(*arguments)
+    shutil.rmtree(str(said.value).rsplit("remove ", 1)[1])
+    pack(*arguments)
+    assert Graph.open(arguments[2], verify=True).num_edges == EDGES
 
 
 def with_cell(table: pa.Table, column: str, row: int, value: Any, kind: Any = None) -> pa.Table:

@@ -236,20 +236,21 @@ def _told() -> Iterator[None]:
         yield
 
 
-def _stopped(folder: Path) -> str:
+def _stopped(folder: Path, tune: bool) -> str:
     """What there is of a fit that was stopped."""
     if is_model(folder):
         return f"the model is in {folder}, without its page: credalgnn report makes it"
+    if tune:
+        return "no model was written; finished trials are kept, and the same command goes on"
     kept = any((folder / "checkpoints").glob("*.safetensors"))
     return "no model was written" + ("; the same command goes on from the training that was kept" if kept else "")
 
 
 def _fit(args: argparse.Namespace) -> int:
     need("pyarrow", "credalgnn fit")
-    args.stopped = partial(_stopped, args.out)
+    args.stopped = partial(_stopped, args.out, bool(args.tune))
     if args.tune:
         need("optuna", "--tune")
-        args.stopped = "no model was written; finished trials are kept, and the same command goes on"
     _check_workers(args)
     data, edges = _data(args, edges_needed=True)
     settings = settings_of(args.overrides)

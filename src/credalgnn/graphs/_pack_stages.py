@@ -28,7 +28,16 @@ from ._pack_edges import (
     write_buckets,
 )
 from ._pack_nodes import NodeState, NodeWriter, Wanted, finish_nodes
-from ._packed_files import SPARSE, check_place, is_packed, open_arrays, put_in_place, write_header
+from ._packed_files import (
+    SPARSE,
+    CannotOpenError,
+    check_place,
+    is_packed,
+    open_arrays,
+    put_in_place,
+    replaced,
+    write_header,
+)
 from ._shards import Shard, batches, column_types, find_shards
 from ._table_columns import is_list
 from ._table_files import pyarrow_modules
@@ -89,15 +98,15 @@ class Packer:
 
     def run(self) -> dict[str, float]:
         """Pack, or go on; returns the seconds of each stage."""
-        if self._is_packed(self._out):
-            return {}
+        if self._is_packed(self._out) and self._read_journal().get("request") != self._request:
+            return {}  # and nothing is left of how it was made
         make_folder(self._part)
         lock = Lock(self._part / LOCK)
         if not lock.take():
             raise GraphError(f"{self._out}: another command is packing it now; wait for it, or choose another place")
         try:
             if not self._is_packed(self._out):  # as it is where another command has just ended
-                if is_packed(self._out):
+                if is_packed(self._out) and any(self._out.iterdir()):
                     warn(f"{self._out}: what is there is of other tables or options, or damaged, and will be replaced")
                 self._stages()
             self._clear()
@@ -109,6 +118,8 @@ class Packer:
         """Whether what is there can be opened and is what is asked for."""
         try:
             head = open_arrays(folder)[0]
+        except CannotOpenError:
+            raise
         except GraphError:
             return False
         return bool(head.get("request") == self._request)
@@ -116,6 +127,7 @@ class Packer:
     def _stages(self) -> None:
         journal = self._read_journal()
         if journal.get("request") != self._request or not self._is_whole(journal):
+            (self._part / JOURNAL).unlink(missing_ok=True)  # before what it tells of
             for folder in (self._folder, self._work):  # nothing is there, or of other tables, or it is damaged
                 shutil.rmtree(folder, ignore_errors=True)
             self._go_on({"request": self._request})
@@ -123,21 +135,27 @@ class Packer:
         put_in_place(self._folder, self._out)
 
     def _clear(self) -> None:
-        """Remove what was needed on the way, the file of the lock last: who makes another one begins at once."""
-        for path in self._part.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            elif path.name != LOCK:
-                path.unlink()
+        """Remove what was needed on the way, and graphs that were replaced when a process was killed.
+
+        The journal goes behind what it tells of: while it is there, the same command clears. The file of the lock is
+        the last one: who makes another begins at once.
+        """
+        for folder in (self._folder, self._work, *replaced(self._out)):
+            shutil.rmtree(folder, ignore_errors=True)
+        (self._part / JOURNAL).unlink(missing_ok=True)
         shutil.rmtree(self._part, ignore_errors=True)
         sync_folder(self._out.parent)
 
     def _is_whole(self, journal: dict[str, Any]) -> bool:
         """Go on where an earlier command was stopped; returns whether what it has kept makes a graph."""
+        goes_on = "nodes" in journal
         try:
             self._go_on(journal)
-        except GraphError:  # the tables are wrong, or cannot be read now
-            raise
+        except GraphError as error:  # the tables are wrong, or cannot be read now
+            if not goes_on:
+                raise
+            text = f"{error}. If that is not so, what was kept on the way is damaged: remove {self._part}"
+            raise GraphError(text) from None
         except (ValueError, LookupError, EOFError, FileNotFoundError):  # what damaged files lead to
             return False
         return self._is_packed(self._folder)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -43,7 +44,12 @@ SPARSE = ("feature_starts", "feature_columns", "feature_values")
 CONTENT = ("features", *SPARSE, "starts", "sources", "weights")  # what the hash of features and edges is made of
 TOO_MANY = (errno.EMFILE, errno.ENFILE)
 MORE_FILES = "close other files, or allow more of them: ulimit -n"
+_REPLACED = re.compile(r"\.(.+)\.[0-9]+\.old")  # what a folder is called while another one takes its place
 PIECE = 32 << 20  # bytes that are looked at at a time
+
+
+class CannotOpenError(GraphError):
+    """A file of a packed graph may be whole, but this process may not open it now."""
 
 
 def is_packed(path: Path) -> bool:
@@ -190,12 +196,12 @@ def open_arrays(path: Path) -> tuple[dict[str, Any], dict[str, Entry], dict[str,
 
 
 def _cannot_open(path: Path, name: str, error: OSError) -> GraphError:
-    remedy = "it may be damaged, see credalgnn check"
+    said = f"{path}: {name} cannot be opened ({error.strerror or error})"
     if error.errno in (errno.EACCES, errno.EPERM):
-        remedy = "get the right to read it from who owns it"
-    elif error.errno in TOO_MANY:
-        remedy = MORE_FILES
-    return GraphError(f"{path}: {name} cannot be opened ({error.strerror or error}); {remedy}")
+        return CannotOpenError(f"{said}; get the right to read it from who owns it")
+    if error.errno in TOO_MANY:
+        return CannotOpenError(f"{said}; {MORE_FILES}")
+    return GraphError(f"{said}; it may be damaged, see credalgnn check")
 
 
 def check_array(file: Path, name: str, entry: Entry, head: Mapping[str, Any]) -> None:
@@ -323,6 +329,16 @@ def put_in_place(made: Path, path: Path) -> None:
         raise
     sync_folder(path.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def replaced(path: Path) -> list[Path]:
+    """Folders that one was to replace, in processes that were killed.
+
+    Args:
+        path: The folder that is there now.
+    """
+    found = ((each, _REPLACED.fullmatch(each.name)) for each in path.parent.iterdir())
+    return [each for each, named in found if named and named[1] == path.name]
 
 
 def cannot_write(path: Path, error: OSError, resumable: bool = True) -> GraphError:

@@ -220,7 +220,12 @@ def parts_of(column: Any, name: str, first: int = 0) -> dict[str, NDArray[np.int
     """
     pa, pc = pyarrow_modules()
     array = plain(column)
-    words = pc.utf8_lower(pc.utf8_trim_whitespace(array.cast(pa.string())))
+    try:
+        words = pc.utf8_lower(pc.utf8_trim_whitespace(array.cast(pa.string())))
+    except pa.ArrowException:
+        raise GraphError(
+            f"{name}: {array.type} is no text; train, val, calibration, test or nothing is wanted"
+        ) from None
     codes = pc.index_in(words, value_set=pa.array(list(PARTS)), skip_nulls=True)
     unknown = pc.and_(pc.is_null(codes), pc.not_equal(pc.fill_null(words, ""), ""))
     if pc.any(unknown).as_py():

@@ -108,7 +108,7 @@ class Method(Declarations, ABC):
             memory: How much memory may be used, in bytes or as ``"4GiB"``, now and in predictions; None: what is
                 available. Where a graph does not fit, mini-batches with sampled neighbours are trained on, and
                 predictions are made piece by piece, with what does not fit in files.
-            checkpoints: A folder in which the state of each network in training is kept, twice a minute: called again
+            checkpoints: A folder in which the state of each network in training is kept, behind an epoch: called again
                 with the same data and hyper-parameters, ``fit`` goes on from there, and gives what it would have given.
                 States of other data and hyper-parameters are left alone; nothing is removed. None: nothing is kept.
             workers: Train each network with so many processes of a Ray cluster, one processor (or, with a ``device`` of

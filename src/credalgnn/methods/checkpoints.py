@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 EVERY = 30.0  # seconds of a training between two states on the disk
 BRIEF = 2.0  # seconds: a training that took no longer is not kept when it ends
+_KEPT = re.compile(r"[0-9a-f]{32}\.safetensors|\.[0-9a-f]{32}\.safetensors\.[0-9]+\.part")  # whole, or of a kill
 
 
 class CheckpointWarning(UserWarning):
@@ -106,6 +109,28 @@ class Checkpoint:
                 CheckpointWarning,
             )
         self._kept = time.monotonic()
+
+
+def holds_checkpoints(folder: Path) -> bool:
+    """Whether there is nothing but states of trainings in a folder.
+
+    Args:
+        folder: The folder.
+    """
+    return folder.is_dir() and all(_KEPT.fullmatch(path.name) for path in folder.iterdir())
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Remove the states of trainings from a folder, and the folder if nothing else is in it.
+
+    Args:
+        folder: The folder; it need not be there.
+    """
+    with suppress(OSError):  # they are in nobody's way
+        for path in folder.iterdir():
+            if _KEPT.fullmatch(path.name):
+                path.unlink()
+        folder.rmdir()
 
 
 def packed(state: Any) -> bytes:

@@ -26,7 +26,7 @@ from .feature_range import FeatureRange
 from .prediction import MethodError
 from .registry import find_method, known_method, method_path
 
-FORMAT = 4
+FORMAT = 5
 WEIGHTS, CONFIG = "model.safetensors", "method.json"
 _CALIBRATION = "calibration."  # prefix of what is known of the calibration nodes
 _RANGE = "features."  # prefix of the range that features had in training

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from ..graphs import Columns, Graph, Split, Task
 from ..methods import Method, MethodError
 from ..methods.answers import room_for
 from ..methods.base import budget_of
+from ..methods.checkpoints import remove_checkpoints
 from ..methods.known_nodes import KnownNodes
 from ..methods.large import fits
 from ..methods.prediction_table import check_class_names
@@ -83,7 +83,8 @@ def fit(
         tune: So many trials of a search by validation nodes alone, first; of a graph that fits in memory.
         seed: Of the deal of nodes and of the method.
         out: The folder for the model and its page; None: it is kept nowhere. While networks are trained, their states
-            are kept there, twice a minute: the same call goes on from them, if this one is stopped.
+            are kept there, behind an epoch and twice a minute at the most: the same call goes on from them, if this
+            one is stopped.
         memory: How much memory may be used, in bytes or as ``"4GiB"``; None: what is available. Of a graph that does
             not fit, some nodes are looked at for the summary, and there is no page.
         progress: Show how far it is, on stderr.
@@ -154,14 +155,15 @@ def fit(
         with stages("write"):
             (folder / PAGE).unlink(missing_ok=True)  # of a fit that was stopped
             model.save(folder)
-            shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+            remove_checkpoints(folder / CHECKPOINTS)
             if whole and prediction.probabilities is not None:
                 try:
                     write_page_of(model, graph, prediction, folder / PAGE, parts, title=title_of(folder, graph))
                 except OSError as error:
-                    stages.warn(
+                    warnings.warn(
                         f"the model is in {folder}, and its page could not be written ({error.strerror or error}): "
-                        "credalgnn report makes it when there is room"
+                        "credalgnn report makes it when there is room",
+                        stacklevel=2,
                     )
     return model
 

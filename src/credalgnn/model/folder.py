@@ -19,6 +19,7 @@ from .._files import find_link, to_json, write
 from .._reading import parse_json, read_bytes, read_tensors
 from .._version import __version__
 from ..methods import Method, MethodError, load_method
+from ..methods.checkpoints import holds_checkpoints
 from ..methods.known_nodes import KnownNodes
 from ..methods.storage import CONFIG, WEIGHTS
 from .card import card
@@ -28,7 +29,7 @@ from .summary import in_words
 if TYPE_CHECKING:
     from .model import Model
 
-FORMAT = 2
+FORMAT = 3
 MODEL, PARTS, CARD, PAGE, TUNING = "model.json", "parts.safetensors", "README.md", "report.html", "tuning"
 SUMMED = (WEIGHTS, CONFIG, PARTS)  # the checksums of these are in model.json
 CHECKPOINTS = "checkpoints"  # of what a fit trains, until it is finished
@@ -55,7 +56,9 @@ def check_free(folder: Path) -> None:
         raise MethodError(f"{place}: nothing can be written there ({error.strerror}); name another folder") from None
     if (link := find_link(folder)) is not None:
         raise MethodError(f"{link}: a link, which would lead writes elsewhere; remove it, or name another folder")
-    ours = {*SUMMED, PAGE, TUNING, CHECKPOINTS, DAMAGED}
+    ours = {*SUMMED, PAGE, TUNING, DAMAGED}
+    if holds_checkpoints(folder / CHECKPOINTS):
+        ours.add(CHECKPOINTS)
     there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if PARTS in there:
         ours.add(CARD)  # without the parts, a README.md is somebody else's

@@ -142,6 +142,6 @@ class _Tally:
 
 def _number(text: str) -> int:
     """An id of a graph whose ids are whole numbers."""
-    if not re.fullmatch(r"-?[0-9]{1,18}", text):
+    if not re.fullmatch(r"-?[0-9]{1,19}", text) or not -(2**63) <= int(text) < 2**63:
         raise MethodError(f"there is no node {text}: the ids of this graph are whole numbers")
     return int(text)
