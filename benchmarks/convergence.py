@@ -38,7 +38,7 @@ from credalgnn import Graph, Task, Vanilla, load_task
 from credalgnn._files import atomic, write
 from credalgnn.methods.inputs import inputs, inputs_by_rows
 from credalgnn.nn import Draws, Schedule, train
-from credalgnn.nn.group import Processes, draws_of
+from credalgnn.nn.group import Processes
 from credalgnn.nn.pieces import Scratch, latents_by_pieces
 from credalgnn.nn.rounds import Classifier, Epoch, Group, Monitor, Supervision
 
@@ -130,8 +130,6 @@ def curve(
     monitor = Monitor(watched, lambda output: loss(output, labels[watched]).item())
     schedule = Schedule(template.lr, template.weight_decay, epochs, epochs, batch)
     data = Supervision(x, edges, train_nodes, labels[train_nodes])
-    if group is not None and group.rank:
-        draws.restore(draws_of("cpu", 0, group.rank))  # other units are dropped, as in a fit with workers
     with suppress(Reached):
         train(module, data, loss, monitor, schedule, draws, on_epoch=look, group=group, progress=False)
     return found

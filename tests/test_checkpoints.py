@@ -179,15 +179,23 @@ def test_nobody_goes_on_from_another_state(graph: Graph, tmp_path: Path, capsys:
     assert capsys.readouterr().err == ""
 
 
+class Maker:
+    """What its method makes may hang on what it knows."""
+
+    def make(self, in_channels: int, hidden_channels: int, num_layers: int, dropout: float) -> GCN:
+        return GCN(in_channels, hidden_channels, num_layers, dropout=dropout)
+
+
 MINE = """
 from dataclasses import dataclass
+FACTOR = WEIGHT
 from credalgnn.methods import Vanilla
 from credalgnn.nn import GCN
 @dataclass(kw_only=True, eq=False)
 class Mine(Vanilla):
     name = "mine"
     def _training_loss(self, output, labels):
-        return WEIGHT * super()._training_loss(output, labels)
+        return FACTOR * super()._training_loss(output, labels)
 def narrow(in_channels, hidden_channels, num_layers, dropout):
     return GCN(in_channels, hidden_channels, num_layers, dropout=dropout)
 """
@@ -210,15 +218,24 @@ def test_nobody_goes_on_from_the_state_of_other_code(
             mine.Mine(**options).fit(graph, checkpoints=folder)
             Vanilla(backbone=mine.narrow, **options).fit(graph, checkpoints=folder)
             sys.modules.pop("mymethod")
-    assert len(list(folder.iterdir())) == 3  # the function is the same
+    assert len(list(folder.iterdir())) == 4
 
     def within(in_channels: int, hidden_channels: int, num_layers: int, dropout: float) -> GCN:
         return GCN(in_channels, hidden_channels, num_layers, dropout=dropout)
 
-    for backbone in (within, functools.partial(GCN)):
+    for backbone in (within, functools.partial(GCN), Maker().make):
         with pytest.warns(CheckpointWarning, match="its code is in no file, so that its training cannot be kept"):
             Vanilla(backbone=backbone, **options).fit(graph, checkpoints=folder)
-    assert len(list(folder.iterdir())) == 3
+    assert len(list(folder.iterdir())) == 4
+
+
+def test_nobody_goes_on_from_the_state_of_another_version(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for code in ("before", "after"):
+        monkeypatch.setattr(checkpoints, "_own_code", lambda code=code: code)
+        Vanilla(**SHORT).fit(graph, checkpoints=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_whole_state_of_something_else_is_refused(graph: Graph, tmp_path: Path) -> None:

@@ -40,9 +40,43 @@ print(json.dumps([found, done]))
 """
 
 
-def both(folder: Path, how: str) -> list[Any]:
+RESUMED = """
+import json, sys
+import torch
+from torch import distributed
+from credalgnn.graphs import csbm
+from credalgnn.methods import Vanilla
+from credalgnn.methods.checkpoints import packed, unpacked
+from credalgnn.methods.given import Share, given_of
+from credalgnn.nn.group import Processes
+
+torch.set_num_threads(1)
+distributed.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=int(sys.argv[1]), world_size=2)
+group = Processes()
+
+class Keeper:
+    def __init__(self, state):
+        self.state, self.kept = state, []
+    def load(self):
+        return None if self.state is None else unpacked(self.state)
+    def save(self, state, ended):
+        self.kept.append(packed(state()))
+
+def trained(state):
+    method, keeper = Vanilla(hidden=8, epochs=6, patience=6, dropout=0.5, batch_size=32), Keeper(state)
+    given = given_of(csbm(200, 3, seed=2), None, None, None, "sealed")
+    method._fit(given._replace(progress=False, share=Share(group, keeper)))
+    return [method.history_, [each.tolist() for each in method.module_.state_dict().values()]], keeper.kept
+
+whole, kept = trained(None)
+distributed.broadcast_object_list(kept, src=0)  # the others go on from what the first one has kept
+print(json.dumps([trained(state)[0] == whole for state in kept]))
+"""
+
+
+def both(folder: Path, how: str, program: str = PROGRAM) -> list[Any]:
     """What each process prints, None of one that printed nothing."""
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM]
+    command = [sys.executable, "-W", "ignore", "-c", program]
     started = [
         subprocess.Popen([*command, str(rank), str(folder / "store"), how], stdout=subprocess.PIPE, text=True)
         for rank in (0, 1)
@@ -63,3 +97,8 @@ def test_a_process_that_dies_meanwhile_is_told_to_the_other(tmp_path: Path) -> N
     alive, dead = both(tmp_path, "dies")
     assert alive[0] == "lost"
     assert dead is None
+
+
+def test_processes_that_go_on_give_what_they_would_have_given(tmp_path: Path) -> None:
+    """Weights and losses, wherever they were stopped, with dropout that each process draws for itself."""
+    assert both(tmp_path, "", RESUMED) == [[True] * 7] * 2

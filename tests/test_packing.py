@@ -713,9 +713,10 @@ def test_what_is_left_of_a_packing_goes_with_the_same_command(tmp_path: Path, mo
     nodes, edges = tables("in order")
     write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
     arguments = (tmp_path / "nodes", tmp_path / "edges", tmp_path / "made" / "graph.cg")
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr("credalgnn.graphs._pack_stages.replaced", interrupted)
-        pack(*arguments)
+        with pytest.raises(KeyboardInterrupt):
+            pack(*arguments)
     Graph([[1.0], [2.0]], [[0], [1]]).pack(tmp_path / "old.cg")
     (tmp_path / "old.cg").rename(tmp_path / "made" / ".graph.cg.4711.old")
     (tmp_path / "made" / ".other.cg.4711.old").mkdir()
@@ -763,7 +764,9 @@ def test_who_goes_on_over_wrong_tables_learns_that_what_was_kept_may_be_damaged(
     damaged = bytearray(keys.read_bytes())
     damaged[200] ^= 8
     keys.write_bytes(damaged)
-    with pytest.raises(GraphError, match=r"is not the id of a node.* what was kept .* is damaged: remove (.*)$") as said:
+    with pytest.raises(
+        GraphError, match=r"is not the id of a node.* what was kept .* is damaged: remove (.*)$"
+    ) as said:
         pack(*arguments)
     shutil.rmtree(str(said.value).rsplit("remove ", 1)[1])
     pack(*arguments)

@@ -248,8 +248,11 @@ def test_stretches_have_all_nodes_once_and_about_the_same_work() -> None:
     assert _stretches(torch.zeros(4, dtype=torch.long), 8, 10)[-1][1] == 3
 
 
-def test_a_task_may_hold_what_the_latents_here_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two layers of 12 columns of 300 nodes, and room for 22: the second layer's columns go in two groups."""
+@pytest.mark.parametrize(("room", "together"), [(30, 12), (22, 12), (13, 12), (11, 6)])
+def test_latents_here_leave_tasks_the_room_for_a_layer(
+    room: int, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two layers of 12 columns of 300 nodes, and room for some columns, no more of which are sent together."""
     graph = csbm(300, 3, features=5, seed=1)
     backbone = make_backbone("sage", 5, 12, 2, 0.0).eval()
     assert isinstance(backbone, Stack)
@@ -272,9 +275,8 @@ def test_a_task_may_hold_what_the_latents_here_have_left(monkeypatch: pytest.Mon
     monkeypatch.setattr(tasks, "_told", lambda backbone, graph: nullcontext())
     monkeypatch.setattr(tasks, "_opened", lambda remote: (graph, backbone))
     monkeypatch.setattr(tasks, "ray_module", lambda: SimpleNamespace(get=lambda reference: reference))
-    found = Here(1).latents(backbone, graph, Scratch(4 * 300 * 22), lambda layer, share: None)
-    assert set(grouped[: len(grouped) // 3]) == {12}
-    assert set(grouped[len(grouped) // 3 :]) == {6}
+    found = Here(1).latents(backbone, graph, Scratch(4 * 300 * room), lambda layer, share: None)
+    assert set(grouped) == {together}
     whole = backbone(*inputs(graph, "cpu"))
     for ours, theirs in zip(found, whole, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)

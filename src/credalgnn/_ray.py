@@ -45,7 +45,7 @@ def connect(address: str | None) -> Any:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
         if in_main and ended is not None:  # which Ray replaces
             signal.signal(signal.SIGTERM, ended)
-    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+    except (ConnectionError, OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         message = " ".join(str(error).split())
         raise NoCluster(
             f"no Ray cluster at {address} ({message:.200}): start one with ray start --head, or give --address"

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from .._memory import available_memory, parse_memory
+from .._memory import available_memory
 from ..graphs import Graph, Task
-from ..nn.backbones import Features
 from ..nn.training import Epoch
 from .answers import (
     PIECE,
-    Predictor,
     calibration_in,
     calibration_nodes,
     chosen_at_once,
@@ -33,38 +29,25 @@ from .answers import (
     predictor_of,
 )
 from .calibration import Calibration, CalibrationNodes
-from .components import Outputs
-from .declarations import Declarations
 from .declarations import Objective as Objective
 from .diagnostics import CredalWarning, complaint_about, sample
 from .feature_range import FeatureRange
 from .given import Given, Protocol, given_of
+from .hooks import Hooks
 from .jobs import Cluster
-from .large import fits, held_bytes
+from .large import budget_of, fits, held_bytes
 from .prediction import MethodError, Prediction
 from .warn import warn_caller
 
 
-def budget_of(memory: str | int | None) -> int | None:
-    """Bytes that may be used; None: what is available when somebody asks.
-
-    Args:
-        memory: Bytes, or text such as ``"4GiB"``.
-    """
-    try:
-        return None if memory is None else parse_memory(memory)
-    except ValueError as error:
-        raise MethodError(f"memory: {error}") from None
-
-
 @dataclass(kw_only=True, eq=False)
-class Method(Declarations, ABC):
+class Method(Hooks):
     """A way to classify the nodes of a graph and to say how uncertain each of them is.
 
     Hyper-parameters are the fields of a dataclass (``@dataclass(kw_only=True, eq=False)``); a field named ``seed`` is
-    set by whoever repeats the method with several seeds. A method of one's own overrides ``_fit`` and ``_predict``, and
-    ``_tensors`` and ``_restore`` if it is to be saved; class attributes (``Declarations``) say the rest, and nobody
-    asks for its type. ``credalgnn.testing.check_method`` tries all of it.
+    set by whoever repeats the method with several seeds. A method of one's own overrides what ``Hooks`` has: ``_fit``
+    and ``_predict``, and ``_tensors`` and ``_restore`` if it is to be saved; class attributes (``Declarations``) say
+    the rest, and nobody asks for its type. ``credalgnn.testing.check_method`` tries all of it.
 
     Attributes:
         history_: After ``fit``, its training curve; empty where nothing is trained in epochs.
@@ -237,23 +220,6 @@ class Method(Declarations, ABC):
                 "by pieces, such as credal-lj, credal-coverage or energy, or allow more memory"
             )
 
-    def outputs(self, graph: Graph | None = None) -> Outputs:
-        """Logits and latents of all nodes, on the CPU; of methods that have them (``has_outputs``).
-
-        Args:
-            graph: By default the fitted one.
-        """
-        raise MethodError(f"{type(self).__name__} has no logits and latents that others could stand on")
-
-    def run(self, x: Features, graph: Graph) -> Outputs:
-        """Logits and latents for other features, differentiable; of methods that are networks.
-
-        Args:
-            x: Features ``[N, F]``.
-            graph: Whose edges to use.
-        """
-        raise MethodError(f"{type(self).__name__} has no gradients in the features: choose epsilon=0")
-
     def _warn_of(self, prediction: Prediction) -> None:
         """Warn, once for a fitted method, of credal sets that say nothing."""
         complaint = complaint_about(prediction)
@@ -300,34 +266,6 @@ class Method(Declarations, ABC):
         return fits(graph, len(self.class_names), self._memory if memory is None else budget_of(memory))
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """What is to be known of the last prediction, in sentences; of most methods nothing."""
-        return tuple(note for part in self._parts().values() for note in part.notes)
-
-    @property
-    def diagnosis(self) -> Mapping[str, float] | None:
-        """What ``fit`` found out about how far the method is to be trusted, by name; None for most methods."""
-        return None
-
-    def why(self, nodes: Tensor, graph: Graph | None = None) -> list[str] | None:
-        """For each of some nodes, in a few words, why it is uncertain; None for most methods.
-
-        Args:
-            nodes: A mask or node numbers.
-            graph: Their graph; by default the fitted one.
-        """
-        return None
-
-    def nearest_labelled(self, nodes: Tensor, graph: Graph | None = None) -> Tensor | None:
-        """The training nodes that are most like some nodes ``[n, 5]``, the nearest first; None for most methods.
-
-        Args:
-            nodes: A mask or node numbers.
-            graph: Their graph; by default the fitted one.
-        """
-        return None
-
-    @property
     def is_fitted(self) -> bool:
         return hasattr(self, "fingerprint")
 
@@ -357,10 +295,8 @@ class Method(Declarations, ABC):
             raise MethodError(f"{folder} holds a {type(method).__name__}, not a {cls.__name__}")
         return method
 
-    def _check(self) -> None:
-        """Refuse hyper-parameters that cannot work; at construction, and again before training."""
-
     def __post_init__(self) -> None:
+        self._check_overridden()
         self._check_types()
         self._examined, self._warned = None, False
         self._calibrated, self.calibration_ = None, None
@@ -368,49 +304,3 @@ class Method(Declarations, ABC):
         self._cluster = None  # whose machines do pieces of work
         self.history_: list[Epoch] = []
         self._check()
-
-    @abstractmethod
-    def _fit(self, given: Given) -> None:
-        """Learn from what is given; what is learnt goes into attributes that end with an underscore."""
-
-    @abstractmethod
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        """Predict ``nodes`` (their numbers) of a graph, which has the features of training."""
-
-    def _predictor(self, graph: Graph) -> Predictor:
-        """Predicts nodes of a graph, some at a time; what has to be computed for all of it is computed here, once.
-
-        A method that computes nothing for the whole graph needs ``_predict`` alone.
-        """
-        return partial(self._predict, graph)
-
-    def _predict_held_out(self, graph: Graph, nodes: Tensor) -> Prediction:
-        """Predict calibration nodes of the fitted graph as if they were nodes of another graph.
-
-        A method whose models for other graphs have been told anything about these nodes overrides it.
-        """
-        return self._predict(graph, nodes)
-
-    def _judges_alike(self, graph: Graph) -> bool:
-        """Whether calibration nodes in a graph are judged as its other nodes of known classes are."""
-        return True
-
-    def _is_trained(self) -> bool:
-        """Whether ``fit`` has nothing left to train: it then costs nothing, and looks at nothing either."""
-        return False
-
-    def _tensors(self) -> dict[str, Tensor]:
-        """What ``fit`` has learnt, by name, to be saved; that of the methods this one is made of is saved by itself."""
-        return {}
-
-    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """The inverse of ``_tensors``; ``class_names`` and ``num_features`` are known by then."""
-        if tensors:
-            raise KeyError(next(iter(tensors)))
-
-    def _parts(self) -> dict[str, Method]:
-        """The fitted methods this one is made of."""
-        return {}
-
-    def _adopt(self, parts: Mapping[str, Method]) -> None:
-        """The inverse of ``_parts``."""

@@ -26,9 +26,6 @@ class Baseline(Method):
     def _fit(self, given: Given) -> None:
         """Nothing to learn."""
 
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        return self._predictor(graph)(nodes)
-
     def _predictor(self, graph: Graph) -> Predictor:
         score = self._score(graph)
         return lambda nodes: Prediction(nodes, {"score": score[nodes]}, "score", self.class_names)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from .given import Given
     from .network import Network
 
-FORMAT = 1
 EVERY = 30.0  # seconds of a training between two states on the disk
 BRIEF = 2.0  # seconds: a training that took no longer is not kept when it ends
 _KEPT = re.compile(r"[0-9a-f]{32}\.safetensors|\.[0-9a-f]{32}\.safetensors\.[0-9]+\.part")  # whole, or of a kill
@@ -177,7 +177,8 @@ def unpacked(content: bytes) -> Any:
 def checkpoint_of(method: Network, module: Classifier, given: Given, batch_size: int | None) -> Checkpoint | None:
     """Where the state of a training is kept: a file whose name is another one if anything it depends on is; or nowhere.
 
-    How many processes train is not part of it: others may go on.
+    How many processes train is not part of it: others may go on. Of a class or function that is not of this package its
+    whole module counts, but not what that imports.
 
     Args:
         method: Has the hyper-parameters.
@@ -193,11 +194,11 @@ def checkpoint_of(method: Network, module: Classifier, given: Given, batch_size:
     functions = [value for value in params.values() if callable(value)]
     try:
         code = [_source(each) for each in (*kind.__mro__, *dict.fromkeys(map(type, module.modules())), *functions)]
-    except (OSError, TypeError):
+    except (OSError, TypeError, KeyError):
         warn_caller(f"{description}: its code is in no file, so that its training cannot be kept", CheckpointWarning)
         return None
     described = (
-        FORMAT, __version__, kind.__module__, kind.__qualname__, code, repr(module), batch_size, view.fingerprint,
+        __version__, _own_code(), kind.__module__, kind.__qualname__, code, repr(module), batch_size, view.fingerprint,
         {name: _source(value) if callable(value) else value for name, value in params.items()},
         view.graph.content, view.val_graph.content, None if given.validation is None else "validation",
     )  # fmt: skip
@@ -211,10 +212,19 @@ def checkpoint_of(method: Network, module: Classifier, given: Given, batch_size:
 
 
 def _source(code: Any) -> str:
-    """What a class or function is, in words that change with its code; those of known packages by their names."""
+    """What a class or function is, in words that change with its module; those of known packages by their names."""
     name, module = getattr(code, "__qualname__", ""), str(getattr(code, "__module__", ""))
     if module.partition(".")[0] in ("builtins", "abc", "torch", "torch_geometric", "credalgnn"):
         return f"{module}.{name}"
-    if "<" in name or not name:  # within a function, which may have told it more
+    if "<" in name or not name or hasattr(code, "__self__"):  # within a function or of an object that may tell it more
         raise TypeError
-    return f"{module}.{name}: {inspect.getsource(code)}"
+    return f"{module}.{name}: {inspect.getsource(sys.modules[module])}"
+
+
+@cache
+def _own_code() -> str:
+    """A hash of the code of this package."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -20,7 +20,7 @@ from .answers import InTwoSteps, Predictor
 from .credal import JointLatents, credal_sets, judged_beside
 from .given import Given
 from .posthoc import OnModel, check_outputs
-from .prediction import MethodError, Prediction
+from .prediction import MethodError
 from .search_space import Uniform
 
 
@@ -100,9 +100,6 @@ class CredalFrozen(JointLatents, OnModel):
         joined = [torch.cat([one[view.train], two[view.val]]) for one, two in deeper]  # type: ignore[index]
         labels = torch.cat([view.graph.labels[view.train], view.val_graph.labels[view.val]])
         return [features, *joined], labels
-
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        return self._predictor(graph)(nodes)
 
     def _predictor(self, graph: Graph) -> Predictor:
         outputs = self.model_.outputs(graph)

@@ -94,9 +94,6 @@ class ClassicalEnsemble(Method):
     def _is_trained(self) -> bool:
         return self.members is not None and all(member.is_fitted for member in self.members)
 
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        return self._predictor(graph)(nodes)
-
     def _predictor(self, graph: Graph) -> Predictor:
         members = [predictor_of(member, member._graph(graph)) for member in self.members_]
 

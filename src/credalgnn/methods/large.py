@@ -11,15 +11,17 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from .._memory import available_memory, in_units, resident_memory, temporary_folder
+from .._memory import available_memory, in_units, parse_memory, resident_memory, temporary_folder
 from ..graphs import Graph
-from ..nn.backbones import Features, Stack
+from ..nn.backbones import BackboneError, Features, Stack
 from ..nn.layers import rows_of
 from ..nn.pieces import LEAVE, Scratch, check_pieces, latents_by_pieces
 from ..nn.rounds import Classifier, Output
+from .given import Given
 from .inputs import inputs_by_rows
 from .jobs import Cluster
 from .prediction import MethodError
+from .warn import warn_caller
 
 BATCH = 1024  # training nodes of a batch, where nothing else is said
 VALIDATION = 10_000  # validation nodes that early stopping looks at while batches are trained on
@@ -113,6 +115,60 @@ def refusal(needed: int, allowed: int) -> str:
         allowed: Bytes.
     """
     return f"takes about {in_units(needed)}, and {in_units(allowed)} may be used"
+
+
+def budget_of(memory: str | int | None) -> int | None:
+    """Bytes that may be used; None: what is available when somebody asks.
+
+    Args:
+        memory: Bytes, or text such as ``"4GiB"``.
+    """
+    try:
+        return None if memory is None else parse_memory(memory)
+    except ValueError as error:
+        raise MethodError(f"memory: {error}") from None
+
+
+def batch_size_for(name: str, module: Classifier, given: Given, widths: list[int]) -> int | None:
+    """Training nodes of a mini-batch where nobody has said: None, all nodes at once, if memory allows.
+
+    Args:
+        name: What is trained, for messages.
+        module: The network.
+        given: What it learns from.
+        widths: Of its latents, and of the head's output.
+    """
+    allowed = available_memory() if given.memory is None else given.memory
+    needed = training_bytes(given.view.graph, widths)
+    if needed <= allowed:
+        return None
+    try:
+        check_pieces(module.backbone)
+    except BackboneError as error:
+        raise MethodError(str(error)) from None
+    warn_caller(
+        f"{name}: training on the whole graph at once {refusal(needed, allowed)}: mini-batches of {BATCH:,} "
+        "nodes with sampled neighbours are trained on instead (batch_size= and fanouts= choose others)",
+        MemoryWarning,
+    )
+    return BATCH
+
+
+def check_prediction(module: Classifier, given: Given, widths: list[int]) -> None:
+    """Refuse, before anything is trained, what could not be predicted by pieces where that will be needed.
+
+    Args:
+        module: The network.
+        given: What it learns from, and what will be predicted.
+        widths: Of its latents, and of the head's output.
+    """
+    allowed = available_memory() if given.memory is None else given.memory
+    if prediction_bytes(given.graph, widths) <= allowed:
+        return
+    try:
+        check_stored(module, given.graph, (widths if given.logits else widths[:-1]) * given.networks, given.memory)
+    except BackboneError as error:
+        raise MethodError(str(error)) from None
 
 
 def check_stored(module: Classifier, graph: Graph, widths: list[int], memory: int | None) -> None:

@@ -15,8 +15,6 @@ from .._memory import available_memory
 from ..graphs import Graph
 from ..nn import Classifier, Draws, EdgeRows, Monitor, Schedule, Supervision, TrainingError, make_backbone, train
 from ..nn.backbones import NATIVE, Adjacency, BackboneError, BackboneFactory, Features, Stack, pyg_model, widths_of
-from ..nn.group import draws_of
-from ..nn.pieces import check_pieces
 from ..nn.sampling import ALL
 from ..nn.training import Output, at
 from . import scores
@@ -30,18 +28,15 @@ from .inputs import inputs, inputs_by_rows
 from .large import (
     BATCH,
     VALIDATION,
-    MemoryWarning,
     StoredOutputs,
-    check_stored,
+    batch_size_for,
+    check_prediction,
     keep_within,
     prediction_bytes,
-    refusal,
-    training_bytes,
 )
 from .parameters import IF_SET
 from .prediction import MethodError, Prediction
 from .search_space import Space, Uniform
-from .warn import warn_caller
 
 MONITORS = ("id_loss", "id_f1", "ood_auroc")
 NETWORK_SPACE: Space = {  # the paper's, appendix "Model selection"
@@ -171,7 +166,7 @@ class Network(Method):
                 f"{module.hops} hops far: leave fanouts out (10 each)"
             )
         if given.share is None:
-            self._check_prediction(given, module)
+            check_prediction(module, given, self._widths(module, view.num_classes))
             warn_of_large_features(view.graph)
         if given.workers is not None:
             from .workers import train_by_workers
@@ -189,8 +184,6 @@ class Network(Method):
         try:
             with draws:
                 self._begin(module, data)
-            if share.group is not None and share.group.rank:  # the same weights, but another dropout
-                draws.restore(draws_of(self.device, self.seed, share.group.rank))
             self.history_ = train(
                 module, data, self._training_loss, monitor, schedule, draws,
                 progress=given.progress, description=f"{self.name} seed {self.seed}", on_epoch=given.on_epoch,
@@ -206,31 +199,7 @@ class Network(Method):
         """Training nodes of a mini-batch; None: all nodes at once, which they are if memory allows."""
         if self.batch_size is not None or given.share is not None:
             return self.batch_size or BATCH
-        allowed = available_memory() if given.memory is None else given.memory
-        needed = training_bytes(given.view.graph, self._widths(module, given.view.num_classes))
-        if needed <= allowed:
-            return None
-        try:
-            check_pieces(module.backbone)
-        except BackboneError as error:
-            raise MethodError(str(error)) from None
-        warn_caller(
-            f"{self.name}: training on the whole graph at once {refusal(needed, allowed)}: mini-batches of {BATCH:,} "
-            "nodes with sampled neighbours are trained on instead (batch_size= and fanouts= choose others)",
-            MemoryWarning,
-        )
-        return BATCH
-
-    def _check_prediction(self, given: Given, module: Classifier) -> None:
-        """Refuse, before anything is trained, what could not be predicted by pieces where that will be needed."""
-        allowed = available_memory() if given.memory is None else given.memory
-        widths = self._widths(module, given.view.num_classes)
-        if prediction_bytes(given.graph, widths) <= allowed:
-            return
-        try:
-            check_stored(module, given.graph, (widths if given.logits else widths[:-1]) * given.networks, given.memory)
-        except BackboneError as error:
-            raise MethodError(str(error)) from None
+        return batch_size_for(self.name, module, given, self._widths(module, given.view.num_classes))
 
     def _widths(self, module: Classifier, num_classes: int) -> list[int]:
         """Of the latents and of the head's output, for estimates of memory."""
@@ -371,9 +340,6 @@ class Network(Method):
         headline = self.score_names[0]
         own = {headline: self._headline(output)}
         return Prediction(nodes, own, headline, self.class_names, self._probabilities(output))
-
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        return self._predictor(graph)(nodes)
 
     def _predictor(self, graph: Graph) -> Predictor:
         output = self._output_of(graph)

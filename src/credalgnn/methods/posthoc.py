@@ -126,9 +126,6 @@ class PostHoc(OnModel):
     def _prepare(self, given: Given) -> None:
         """Learn from the training nodes what the score needs; most scores need nothing."""
 
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        return self._predictor(graph)(nodes)
-
     def _predictor(self, graph: Graph) -> Predictor:
         outputs = self._outputs(graph)
         whole = last_of(self, "_scorer", "_score") == "_scorer"

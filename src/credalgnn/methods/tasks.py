@@ -26,7 +26,7 @@ from ..graphs import Graph, GraphError
 from ..graphs.sharing import parcel_of, unpacked
 from ..nn.backbones import Stack
 from ..nn.layers import MessageLayer, rows_of
-from ..nn.pieces import Scratch, latent_of, received_by
+from ..nn.pieces import LEAVE, Scratch, latent_of, received_by
 from .inputs import inputs_by_rows
 from .prediction import MethodError
 from .warn import warn_caller
@@ -181,7 +181,7 @@ class Tasks:
             for number, layer in enumerate(backbone.convs, 1):
                 width = backbone.widths[number - 1]
                 groups = scratch.groups(count, width)
-                made = scratch.matrix(count, width)
+                made = scratch.matrix(count, width, LEAVE)  # what is left, a task may use for the next layer
                 sent: list[Any] = []
                 if isinstance(layer, MessageLayer):
                     work = ((remote, number, *each, own) for each, own in zip(blocks, before, strict=True))

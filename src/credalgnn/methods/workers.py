@@ -19,7 +19,7 @@ from .._version import __version__
 from ..graphs import GraphError, Part, TrainingView
 from ..graphs.sharing import Parcel, parcel_of
 from ..nn import Classifier, DamagedGraph, TrainingError
-from ..nn.group import Processes, ProcessLost, draws_of
+from ..nn.group import Processes, ProcessLost
 from ..nn.progress import Progress
 from ..nn.rounds import Epoch
 from .base import Method
@@ -334,16 +334,11 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 class _AtDesk:
     """Keeps the state of a training where it was asked for: the first process sends it, all go on from it."""
 
-    def __init__(self, desk: Any, state: bytes | None, rank: int, device: str, seed: int) -> None:
-        self.desk, self.state, self.rank, self.device, self.seed = desk, state, rank, device, seed
+    def __init__(self, desk: Any, state: bytes | None, rank: int) -> None:
+        self.desk, self.state, self.rank = desk, state, rank
 
     def load(self) -> dict[str, Any] | None:
-        if self.state is None:
-            return None
-        state: dict[str, Any] = unpacked(self.state)
-        if self.rank:
-            state["draws"] = draws_of(self.device, self.seed, self.rank, len(state["curve"]))
-        return state
+        return None if self.state is None else unpacked(self.state)
 
     def save(self, state: Callable[[], dict[str, Any]], ended: bool) -> None:
         if self.rank == 0:
@@ -363,7 +358,7 @@ def _do_share(config: dict[str, Any]) -> None:
         torch.set_num_threads(1)  # results then do not depend on the machine, and none waits for another
         group = Processes()
         method = ray.cloudpickle.loads(work.method)
-        keeper = _AtDesk(desk, state, group.rank, method.device, method.seed)
+        keeper = _AtDesk(desk, state, group.rank)
         given = _given(work, Share(group, keeper))
         if group.rank == 0:
             given = given._replace(on_epoch=lambda line: ray.get(desk.tell.remote(tuple(line))))

@@ -18,10 +18,9 @@ from ..bench.choices import Choice, MethodLike, choose
 from ..graphs import Columns, Graph, Split, Task
 from ..methods import Method, MethodError
 from ..methods.answers import room_for
-from ..methods.base import budget_of
 from ..methods.checkpoints import remove_checkpoints
 from ..methods.known_nodes import KnownNodes
-from ..methods.large import fits
+from ..methods.large import budget_of, fits
 from ..methods.prediction_table import check_class_names
 from ..methods.workers import check_workers
 from .folder import CHECKPOINTS, PAGE, TUNING, check_free

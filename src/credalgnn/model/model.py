@@ -14,9 +14,9 @@ from torch import Tensor
 from ..graphs import Graph, Part
 from ..methods import InputWarning, Method, MethodError, Prediction
 from ..methods.answers import PIECE, room_for
-from ..methods.base import budget_of
 from ..methods.calibration import calibration_nodes_for
 from ..methods.known_nodes import KnownNodes
+from ..methods.large import budget_of
 from ..methods.warn import warn_caller
 from ..metrics import Evaluation
 from ..metrics.evaluation import evaluate_nodes

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from ..methods import MethodError, Prediction
 from ..methods.answers import room_for
-from ..methods.base import budget_of
+from ..methods.large import budget_of
 from ..methods.prediction_table import share_explained, table_of, write_tables
 from .model import NOT_TOLD, Model
 from .stages import Stages

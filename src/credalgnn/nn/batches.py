@@ -13,6 +13,7 @@ from torch import Tensor
 from .averaging import Averages
 from .draws import Draws
 from .edge_rows import EdgeRows
+from .group import draws_of
 from .rounds import Classifier, Group, Monitor, Output, Schedule, Supervision
 from .sampling import FANOUT, Batch, Sampler
 
@@ -67,7 +68,7 @@ class Sampled:
             assert isinstance(edges, EdgeRows)
             self.watcher = Sampler(x, edges, fanouts, draws.seed, after_reading)
         self.device = data.labels.device
-        self._seen: list[Tensor] = []  # the losses of the epoch's steps
+        self._trained: Tensor | None = None  # the loss of the epoch's steps, of all processes
         self._share = 1.0
         self._coming: Iterator[Batch] = iter(())
         self._next: Batch | None = None  # of those that come, if it was drawn before it is needed
@@ -93,9 +94,8 @@ class Sampled:
     def look(self) -> tuple[Tensor, float]:
         self.model.eval()
         with torch.no_grad():
-            if self._seen:
-                value = torch.stack(self._seen).mean()
-            else:
+            value = self._trained
+            if value is None:
                 nodes = self.data.nodes[: self.size].cpu()
                 value = self._judged(self._output(self.sampler.around(nodes, WATCHED - 1)), torch.arange(len(nodes)))
             parts = list(torch.split(self.monitor.nodes.cpu(), max(self.size, 1)))
@@ -107,19 +107,15 @@ class Sampled:
                 outputs = [gathered[number % size][number // size] for number in range(len(parts))]
             with self.draws:
                 watched = self.monitor.value(_joined(outputs))
-        self._seen = []
-        return self._agreed(value, watched)
+        # As the first one has it: they may be machines that round differently, and must not stop at different epochs.
+        return value, self._of_all(watched)[0].item()
 
-    def _agreed(self, value: Tensor, watched: float) -> tuple[Tensor, float]:
-        """The mean of the losses of all processes, and the monitor's value as the first one has it.
-
-        They may be machines that round differently, and must not stop at different epochs.
-        """
-        if self.group is None or self.group.size == 1:
-            return value, watched
-        told = self.group.gather([torch.tensor([value.item(), watched], dtype=torch.float64)])
-        rows = torch.stack([part for (part,) in told if isinstance(part, Tensor)])
-        return rows[:, 0].mean(), rows[0, 1].item()
+    def _of_all(self, value: float) -> Tensor:
+        """A number as each process has it, in their order."""
+        own = torch.tensor([value], dtype=torch.float64)
+        if self.group is None:
+            return own
+        return torch.cat([part for (part,) in self.group.gather([own]) if isinstance(part, Tensor)])
 
     @property
     def steps(self) -> int:
@@ -135,16 +131,20 @@ class Sampled:
         own = [part[rank::size] if len(part) >= size else part for part in chosen]
         nodes = self.data.nodes.cpu()
         first = self.steps_done
+        if rank:  # the same weights, but another dropout; which one does not hang on when others stopped and went on
+            self.draws.restore(draws_of(str(self.device), self.draws.seed, rank, first))
+        seen: list[Tensor] = []
         batches = ((nodes[part], first + number) for number, part in enumerate(own))
         self._coming = self.sampler.ahead(batches)
         for number in range(len(numbers)):
             batch, self._next = self._next or next(self._coming), None
             self._share = 1 / size if len(chosen[number]) < size else len(own[number]) / len(chosen[number])
             value = self._judged(self._output(batch), own[number])
-            self._seen.append(value.detach())
+            seen.append(value.detach())
             self.steps_done = first + number + 1
             yield value
         self._coming = iter(())  # nothing waits while others are looked at
+        self._trained = self._of_all(torch.stack(seen).mean().item()).mean()
 
     def share(self) -> None:
         if self.group is None or self.group.size == 1:
@@ -161,10 +161,10 @@ class Sampled:
         self._next = next(self._coming, None)
 
     def state(self) -> dict[str, Any]:
-        return {"steps_done": self.steps_done, "losses": list(self._seen), "averages": list(self._averages.values)}
+        return {"steps_done": self.steps_done, "trained": self._trained, "averages": list(self._averages.values)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self.steps_done, self._seen = state["steps_done"], list(state["losses"])
+        self.steps_done, self._trained = state["steps_done"], state["trained"]
         self._averages.restore(state["averages"])
 
     def _order(self, passes: int) -> Tensor:

@@ -122,8 +122,8 @@ def train(
         except (LookupError, RuntimeError, TypeError, ValueError, AttributeError) as error:
             reason = " ".join(str(error).split())
             raise TrainingError(
-                f"what was kept of this training is not of it ({reason:.100}): remove the folder of its checkpoints, "
-                "and fit again"
+                f"what was kept of this training is not of it ({reason:.100}): remove the folder of its checkpoints "
+                "(checkpoints, in that of the model), and fit again"
             ) from None
     with Progress(schedule.epochs, max(0, len(curve) - 1), description, progress) as shown:
         for epoch in range(len(curve), 0 if ended else schedule.epochs + 1):
@@ -152,11 +152,11 @@ def train(
                 shown.step(number, steps)
             if keeper is not None:
                 keeper.save(state, ended)
+    if best_state is None:
+        raise TrainingError(f"the monitor was never a number in {len(curve)} epochs: lower lr (now {schedule.lr})")
     if keeper is not None and not ended:
         ended = True
         keeper.save(state, ended)
-    if best_state is None:
-        raise TrainingError(f"the monitor was never a number in {len(curve)} epochs: lower lr (now {schedule.lr})")
     model.load_state_dict(best_state)
     model.eval()
     return curve

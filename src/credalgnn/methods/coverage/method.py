@@ -223,9 +223,6 @@ class CredalCoverage(OnModel):
         widths = f"widest interval {low:.2f} / {middle:.2f} / {high:.2f} (10, 50, 90 % of unlabelled nodes)"
         return f"{message}: {self.coverage_.diagnosis}; {widths}"
 
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        return self._predictor(graph)(nodes)
-
     def _predict_held_out(self, graph: Graph, nodes: Tensor) -> Prediction:
         return self._by(self._held_out, graph)(nodes)
 
