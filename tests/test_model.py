@@ -288,7 +288,7 @@ def test_what_does_not_fit_the_model_is_refused_by_name(
         model.predict(rows.drop_columns(["w3"]), tables[1])
     shuffled = rows.select(["kind", "w4", "w3", "w2", "w1", "id"])
     assert torch.equal(model.predict(shuffled, tables[1]).probabilities, model.predict().probabilities)
-    with pytest.raises(GraphError, match="fitted on a Graph"):
+    with pytest.raises(GraphError, match="fitted on a graph and not on tables"):
         quick(graph_of()).predict(*tables)
     with pytest.raises(MethodError, match="a loaded model does not have the graph"):
         load_model(vanilla[1]).predict()
