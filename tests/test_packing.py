@@ -11,6 +11,8 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -395,6 +397,20 @@ def test_a_hub_that_the_memory_cannot_hold_is_told(tmp_path: Path) -> None:
     assert content(tmp_path / "again.cg") == content(tmp_path / "graph.cg")
 
 
+@contextmanager
+def few_files(count: int) -> Iterator[None]:
+    """This process can open so many more."""
+    free = [os.open(os.curdir, os.O_RDONLY) for _ in range(count)]
+    for each in free:
+        os.close(each)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(free) + 1, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
 def stopping(place: tuple[str, int]) -> Any:
     def progress(stage: str, done: int, total: int) -> None:
         if (stage, done) == place:
@@ -743,14 +759,11 @@ def test_a_graph_that_cannot_be_opened_now_is_neither_damaged_nor_packed_again(t
     write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
     arguments = (tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg")
     pack(*arguments)
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    os.close(free := os.open(tmp_path, os.O_RDONLY))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 3, before[1]))
-    try:
-        with pytest.raises(GraphError, match=r"cannot be opened \(Too many open files\); close other files, or allow"):
-            pack(*arguments)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    with (
+        few_files(3),
+        pytest.raises(GraphError, match=r"cannot be opened \(Too many open files\); close other files, or allow"),
+    ):
+        pack(*arguments)
     assert pack(*arguments).seconds == {}
 
 
@@ -837,19 +850,12 @@ def test_buckets_are_no_more_than_files_may_be(tmp_path: Path, monkeypatch: pyte
         pack(*arguments, memory="1MiB", progress=lambda stage, done, total: totals.update({stage: total}))
     assert 32 <= totals["sort"] < 64
     shutil.rmtree(arguments[2])
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    os.close(free := os.open(tmp_path, os.O_RDONLY))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 16, before[1]))
-    try:
-        with (
-            pytest.warns(GraphWarning, match="too little"),
-            pytest.raises(
-                GraphError, match=r"\(Too many open files\); close other files, or allow more .*: ulimit -n$"
-            ),
-        ):
-            pack(*arguments, memory="1MiB")
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    with (
+        few_files(16),
+        pytest.warns(GraphWarning, match="too little"),
+        pytest.raises(GraphError, match=r"\(Too many open files\); close other files, or allow more .*: ulimit -n$"),
+    ):
+        pack(*arguments, memory="1MiB")
 
 
 def test_what_a_killed_process_of_the_same_number_has_left_is_in_nobodys_way(tmp_path: Path) -> None:

@@ -296,7 +296,8 @@ class Method(Hooks):
         return method
 
     def __post_init__(self) -> None:
-        self._check_overridden()
+        if missing := self.not_overridden():
+            raise TypeError(f"{type(self).__name__} does not override {', '.join(missing)}")
         self._check_types()
         self._examined, self._warned = None, False
         self._calibrated, self.calibration_ = None, None

@@ -73,10 +73,11 @@ class Hooks(Declarations, ABC):
     def _adopt(self, parts: Mapping[str, Method]) -> None:
         """The inverse of ``_parts``."""
 
-    def _check_overridden(self) -> None:
-        kind = type(self)
-        if kind._predict is Hooks._predict and kind._predictor is Hooks._predictor:
-            raise TypeError(f"{kind.__name__} predicts nothing: override _predict, or _predictor")
+    @classmethod
+    def not_overridden(cls) -> list[str]:
+        """What it has to override and does not."""
+        predicts = cls._predict is not Hooks._predict or cls._predictor is not Hooks._predictor
+        return sorted({*cls.__abstractmethods__, *([] if predicts else ["_predict"])})
 
     def outputs(self, graph: Graph | None = None) -> Outputs:
         """Logits and latents of all nodes, on the CPU; of methods that have them (``has_outputs``).

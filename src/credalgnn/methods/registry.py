@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import sys
 from functools import cache
@@ -142,9 +141,8 @@ def check_declared(kind: object, path: str) -> type[Method]:
     """
     if not isinstance(kind, type) or not issubclass(kind, Method):
         raise MethodError(f"{path} is no class derived from credalgnn.Method")
-    if inspect.isabstract(kind):
-        missing = ", ".join(sorted(kind.__abstractmethods__))
-        raise MethodError(f"{path} does not override {missing}; docs/extend.md shows a whole method")
+    if missing := kind.not_overridden():
+        raise MethodError(f"{path} does not override {', '.join(missing)}; docs/extend.md shows a whole method")
     name, scores = getattr(kind, "name", None), getattr(kind, "score_names", None)
     if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name) or name == "all":
         raise MethodError(f"{path} needs a name of letters, digits, '.', '_' and '-', as in name = \"mine\"")
