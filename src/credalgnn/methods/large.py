@@ -256,6 +256,9 @@ class StoredOutputs:
         """
         consecutive = len(nodes) > 0 and int(nodes[-1] - nodes[0]) == len(nodes) - 1
         parts = [self._head(part) for part in torch.split(nodes, PIECE if consecutive else SCATTERED)]
+        if not consecutive:  # what lies around them is mapped, too, and what comes next may be something else
+            self._scratch.release()
+            self._release()
         if isinstance(parts[0], Tensor):
             return torch.cat([part for part in parts if isinstance(part, Tensor)])
         return tuple(torch.cat(columns) for columns in zip(*parts, strict=True))
