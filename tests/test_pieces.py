@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -26,7 +27,7 @@ from credalgnn.methods import scratch as storing
 from credalgnn.methods.coverage import descriptions, learners
 from credalgnn.methods.coverage.descriptions import STATISTICS, Describer, labelled_shares
 from credalgnn.methods.feature_range import FeatureRange, InputWarning
-from credalgnn.methods.inputs import inputs_by_rows
+from credalgnn.methods.inputs import inputs, inputs_by_rows
 from credalgnn.methods.jobs import Threads
 from credalgnn.methods.large import StoredOutputs
 from credalgnn.methods.prediction_table import write_pieces
@@ -471,3 +472,26 @@ def test_the_command_writes_many_nodes_in_pieces(tmp_path: Path, monkeypatch: py
     assert sum(asked) == 360
     assert one.replace("a.parquet", "b.parquet") == other
     assert pq.read_table(tmp_path / "a.parquet").equals(pq.read_table(tmp_path / "b.parquet"))
+
+
+def mapped() -> int:
+    """Bytes of files that are mapped into this process and in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[2]) * resource.getpagesize()
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc")
+def test_latents_around_nodes_that_lie_apart_do_not_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where this process has taken little so far."""
+    monkeypatch.setattr("credalgnn.methods.large.resident_memory", lambda: 0)
+    count = 40_000
+    x = torch.randn(count, 4, generator=torch.Generator().manual_seed(0))
+    graph = Graph(x, torch.arange(count).expand(2, -1), torch.arange(count) % 3)
+    method = Vanilla(hidden=64, epochs=1).fit(graph)
+    stored = StoredOutputs(method.module_, graph, 401 << 20)  # hardly more than programs take: latents are files
+    apart = torch.arange(0, count, 37)
+    stored.at(apart[:5])
+    stored._scratch.release()  # what was mapped as it was written
+    before = mapped()
+    found = stored.at(apart)
+    assert mapped() - before < 2 << 20  # of 20 MB
+    torch.testing.assert_close(found, method.module_.eval()(*inputs(graph, "cpu"))[apart], rtol=0, atol=1e-5)
