@@ -1,7 +1,7 @@
 """What the network costs: one model trained and one graph predicted by two machines, on networks of several speeds.
 
     python benchmarks/network.py                       # as root, with iproute2: ip and tc
-    python benchmarks/network.py --epoch 9 --latents 84 --answers 144    # and a table of papers100M, see below
+    python benchmarks/network.py --epoch 4 --latents 36 --answers 70      # and a table of papers100M, see below
 
 The machines are two nodes of a Ray cluster, pinned to one processor each, in a network namespace whose loopback has a
 token bucket (``tc ... tbf``): all that they say to each other goes through it, and is counted there. Each rate is a
