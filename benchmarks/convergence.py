@@ -35,12 +35,12 @@ import torch
 from scale import CLASSES, SIZES, peak
 
 from credalgnn import Graph, Task, Vanilla, load_task
-from credalgnn._files import atomic, write
 from credalgnn.methods.inputs import inputs, inputs_by_rows
-from credalgnn.nn import Draws, Schedule, train
+from credalgnn.nn import RngScope, Schedule, train
+from credalgnn.nn.chunks import Scratch, latents_by_chunks
 from credalgnn.nn.group import Processes
-from credalgnn.nn.pieces import Scratch, latents_by_pieces
 from credalgnn.nn.rounds import Classifier, Epoch, Group, Monitor, Supervision
+from credalgnn.runtime.files import atomic, write
 
 WITHIN = 0.01
 ABOVE = (0.1, 0.05, 0.03, 0.02, 0.015, 0.01)  # losses of the second table, as shares above the best one
@@ -95,7 +95,7 @@ def curve(
     train_nodes, val_nodes = (torch.from_numpy(parts[name]) for name in ("train", "val"))
     labels = torch.from_numpy(parts["labels"])
     template, classes = Vanilla(), int(labels.max()) + 1
-    draws = Draws(0)
+    draws = RngScope(0)
     with draws:
         module: Classifier = template._build(graph.num_features, classes)
     loss = torch.nn.functional.cross_entropy
@@ -108,7 +108,7 @@ def curve(
     def exact() -> float:
         with everything():
             module.eval()
-            z = latents_by_pieces(module.backbone, x, edges, Scratch(ROOM), release=graph.release)[-1]
+            z = latents_by_chunks(module.backbone, x, edges, Scratch(ROOM), release=graph.release)[-1]
             with torch.no_grad():
                 return loss(module.head(z[val_nodes]), labels[val_nodes]).item()
 

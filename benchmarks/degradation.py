@@ -54,7 +54,7 @@ def run(task: cg.Task, seed: int) -> Outcome:
 
 
 def shifted(task: cg.Task, labels: float, strangers: float, seed: int) -> cg.Task:
-    task = task if strangers == 1.0 else task.fewer_strangers(strangers, seed)
+    task = task if strangers == 1.0 else task.fewer_ood(strangers, seed)
     return task if labels == 1.0 else task.fewer_labels(labels, seed)
 
 

@@ -151,7 +151,7 @@ class Sealed(NamedTuple):
     stop: Tensor
     calibration: Tensor
     known: Tensor
-    strangers: Tensor
+    ood: Tensor
 
 
 def sealed(task: cg.Task, seed: int) -> Sealed:
@@ -185,9 +185,7 @@ def caught(graphs: list[str], seeds: range) -> None:
         prediction = fitted(parts, seed).predict()
         for score in SCORES:
             values = prediction.scores[score]
-            known, strangers = (
-                rate(values[parts.calibration], values[each]) for each in (parts.known, parts.strangers)
-            )
+            known, strangers = (rate(values[parts.calibration], values[each]) for each in (parts.known, parts.ood))
             found.setdefault((name, score), []).append([strangers, known, len(parts.calibration)])
     rows = []
     for (name, score), runs in found.items():
@@ -250,7 +248,7 @@ def grown(task: cg.Task, seed: int) -> dict[str, Outcome]:
     held_out = model.calibration_.fitted.scores  # of stored models, each by those that were not told about the node
     anew = model.predict(whole).score
     stored = model.set_params(reestimate=False).predict(whole).score
-    others = (parts.known, parts.strangers)
+    others = (parts.known, parts.ood)
     return {
         "grows: coverage anew, all scored in the grown graph": outcome(
             anew[parts.calibration], *(anew[part] for part in others), seed

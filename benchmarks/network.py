@@ -66,7 +66,7 @@ def stage(folder: Path, epochs: int, batch: int) -> None:
         found |= {f"epoch{workers}": (end - begin) / (epochs - 1), f"bytes{workers}": (after - before) / (epochs - 1)}
     method._stored = None  # what fit has found of this graph is to be found again
     begin, before = time.perf_counter(), sent()
-    for _ in method.predict_pieces(workers=2):
+    for _ in method.predict_chunks(workers=2):
         pass
     found |= {"predict": time.perf_counter() - begin, "predict_bytes": sent() - before}
     found["parameters"] = sum(each.numel() for each in method.module_.parameters())

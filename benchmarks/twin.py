@@ -64,7 +64,7 @@ def stage(name: str, folder: Path, memory: str, out: Path) -> None:
     import torch
 
     import credalgnn as cg
-    from credalgnn.methods.prediction_table import write_pieces
+    from credalgnn.methods.prediction_table import write_chunks
 
     torch.set_num_threads(2)
     begin = time.perf_counter()
@@ -79,7 +79,7 @@ def stage(name: str, folder: Path, memory: str, out: Path) -> None:
         graph, memory=memory, progress=False, on_epoch=lambda line: epochs.append(time.perf_counter())
     )
     trained = time.perf_counter()
-    write_pieces(fitted.predict_pieces(), out, total=graph.num_nodes)
+    write_chunks(fitted.predict_chunks(), out, total=graph.num_nodes)
     parts = {
         "an epoch": epochs[1] - epochs[0],
         "latents of all nodes" if name == "credal-lj" else "latents and coverage of all nodes": trained - epochs[-1],

@@ -5,14 +5,11 @@ Each stands between ``<!-- NAME: made by docs/tables.py -->`` and ``<!-- end of 
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeAlias, get_args
 
-import credalgnn
 from credalgnn.bench.records import About, FailedRecord, Record, fields_of
 from credalgnn.metrics import MARKS, METRICS
 from credalgnn.tuning.published import CHOICES
@@ -20,7 +17,6 @@ from credalgnn.tuning.published import CHOICES
 Rows: TypeAlias = Iterable[tuple[str, ...]]
 
 DOCS = Path(__file__).parent
-SOURCE = Path(credalgnn.__file__).parent
 BETTER = {1: "larger", -1: "smaller", 0: "neither"}
 
 
@@ -59,21 +55,9 @@ def _type(kind: Any) -> str:
     return "None" if kind is NoneType else str(kind).replace("typing.", "") if get_args(kind) else kind.__name__
 
 
-def modules(package: str) -> Iterator[tuple[str, ...]]:
-    """The modules of a package, each with the first paragraph of its docstring."""
-    yield "module", "holds"
-    for path in sorted(SOURCE.joinpath(package).rglob("*.py")):
-        if path.name != "__init__.py":
-            docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
-            summary = docstring.partition("\n\n")[0].replace("\n", " ").replace("``", "`")
-            yield f"`{path.relative_to(SOURCE / package)}`", summary
-
-
-PACKAGES = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
 TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
     "benchmark.md": {"metrics": metrics, "marks": marks, "record": record},
     "results/forensics.md": {"choices": choices},
-    "architecture.md": {f"modules of {package}": partial(modules, package) for package in PACKAGES},
 }
 
 

@@ -77,11 +77,11 @@ def write(folder: Path) -> None:
 
 def read(folder: Path) -> dict[str, list[Any]]:
     """For each its size on disk, the seconds that it took to read, the growth of memory in MiB and what was said."""
-    from credalgnn import _reading
     from credalgnn.bench.records import read_record
     from credalgnn.graphs import Columns, Graph, read_source, read_tables
+    from credalgnn.runtime import reading
 
-    _reading.ALWAYS = ALWAYS
+    reading.ALWAYS = ALWAYS
     Graph.load(folder / "graph.npz")  # what is imported on the way is not theirs
     readers: dict[str, Callable[[Path], object]] = {
         "deep.json": read_record,

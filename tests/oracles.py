@@ -421,14 +421,14 @@ def _zero_lower(rng: np.random.Generator, soft: int, direct: int, c: int) -> tup
 def _duplicated(rng: np.random.Generator, soft: int, direct: int, c: int) -> tuple[Bounds, Bounds]:
     """Several classes share one interval: a palette of about C / 2 intervals, dealt at random."""
     palette = max(1, c // 2)
-    deal = rng.integers(palette, size=(soft, c))
-    logits = np.take_along_axis(_logits(rng, soft, palette), deal, axis=1)
-    half = np.take_along_axis(rng.uniform(0, 1.5, (soft, palette)), deal, axis=1)
-    deal = rng.integers(palette, size=(direct, c))
-    p = np.take_along_axis(rng.exponential(size=(direct, palette)), deal, axis=1)
+    stratified_split = rng.integers(palette, size=(soft, c))
+    logits = np.take_along_axis(_logits(rng, soft, palette), stratified_split, axis=1)
+    half = np.take_along_axis(rng.uniform(0, 1.5, (soft, palette)), stratified_split, axis=1)
+    stratified_split = rng.integers(palette, size=(direct, c))
+    p = np.take_along_axis(rng.exponential(size=(direct, palette)), stratified_split, axis=1)
     p /= p.sum(axis=1, keepdims=True)
-    below = np.take_along_axis(rng.uniform(0, 0.3, (direct, palette)), deal, axis=1)
-    above = np.take_along_axis(rng.uniform(0, 0.3, (direct, palette)), deal, axis=1)
+    below = np.take_along_axis(rng.uniform(0, 0.3, (direct, palette)), stratified_split, axis=1)
+    above = np.take_along_axis(rng.uniform(0, 0.3, (direct, palette)), stratified_split, axis=1)
     return _soft(logits, half), (np.maximum(p - below, 0.0), np.minimum(p + above, 1.0))
 
 

@@ -40,9 +40,9 @@ class Losses:
     Attributes:
         command: What was killed.
         kills: How often, while it was at work.
-        finished: Pieces of work that were finished in the end: runs, trials, models, batches.
-        lost: Finished pieces that were gone, or changed, after a kill or at the end.
-        repeated: Finished pieces that were done again.
+        finished: Chunks of work that were finished in the end: runs, trials, models, batches.
+        lost: Finished chunks that were gone, or changed, after a kill or at the end.
+        repeated: Finished chunks that were done again.
         damaged: Files under their final names that could not be read.
         wrong: Final results that differ from those of a command that nobody killed.
     """
@@ -114,7 +114,7 @@ def crash(
     losses: Losses,
     kills: int,
     argv: Callable[[Path], list[str]],
-    pieces: Callable[[Path, Losses], dict[str, Any]],
+    chunks: Callable[[Path, Losses], dict[str, Any]],
     place: Path,
     seed: int,
     prepare: Callable[[Path], None] = lambda folder: None,
@@ -123,7 +123,7 @@ def crash(
     order, log = random.Random(seed), place / f"{losses.command}.log"
     prepare(place / "whole")
     seconds = whole(argv(place / "whole"), log)
-    expected = pieces(place / "whole", losses)
+    expected = chunks(place / "whole", losses)
     number = 0
     while losses.kills < kills:
         number += 1
@@ -134,12 +134,12 @@ def crash(
         while going and losses.kills < kills:
             going = killed(argv(folder), said, order.uniform(0.0, seconds), order)
             losses.kills += going
-            after = pieces(folder, losses)
+            after = chunks(folder, losses)
             losses.lost += sum(after.get(name) != value for name, value in before.items())
             before = after
         if going:
             whole(argv(folder), said)
-        found = pieces(folder, losses)
+        found = chunks(folder, losses)
         losses.lost += sum(found.get(name) != value for name, value in before.items())
         losses.finished += len(found)
         losses.wrong += found != expected
@@ -240,10 +240,10 @@ def main(place: Path, seed: int, counts: dict[str, int]) -> None:
         "watch": (lambda folder: ["watch", str(folder), *watch], batches),
     }
     for name, count in counts.items():
-        argv, pieces = todo[name]
+        argv, chunks = todo[name]
         losses, begin = Losses(name), time.monotonic()
         more = {"prepare": lambda folder: shutil.copytree("model", folder)} if name == "watch" else {}
-        crash(losses, count, argv, pieces, place / name, seed, **more)
+        crash(losses, count, argv, chunks, place / name, seed, **more)
         print(json.dumps({**asdict(losses), "seconds": round(time.monotonic() - begin)}), flush=True)
 
 

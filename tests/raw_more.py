@@ -32,7 +32,7 @@ def labels_of(seed: int, classes: int) -> np.ndarray:
     return np.random.default_rng(seed).permutation(np.arange(NODES) % classes)
 
 
-def deal(seed: int, splits: int, parts: int = 3) -> list[np.ndarray]:
+def stratified_split(seed: int, splits: int, parts: int = 3) -> list[np.ndarray]:
     """Disjoint masks of equal size."""
     rng = np.random.default_rng(seed)
     dealt = np.stack([rng.permutation(np.arange(NODES) % parts) for _ in range(splits)])
@@ -46,7 +46,7 @@ def both(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 def write_heterophilous(root: Path, stem: str, classes: int = 5) -> Expected:
     rng = np.random.default_rng(3)
     features, labels = rng.normal(size=(NODES, 6)).astype(np.float32), labels_of(4, classes)
-    pairs, (train, val, test) = pairs_of(5), deal(6, 10)
+    pairs, (train, val, test) = pairs_of(5), stratified_split(6, 10)
     path = root / stem / "raw" / f"{stem}.npz"
     path.parent.mkdir(parents=True)
     masks = {"train_masks": train, "val_masks": val, "test_masks": test}
@@ -60,7 +60,7 @@ def write_geom_gcn(root: Path, folder: str, stem: str, listed: bool = False, shu
     features = (rng.random((NODES, 9)) < 0.3).astype(np.float32)
     features[:, 0], features[3, 8] = 1, 1  # nobody is without any, and the last one is in use
     labels, pairs = labels_of(8, 5), pairs_of(9)
-    masks = deal(10, 10)
+    masks = stratified_split(10, 10)
     raw = root / folder / "raw"
     raw.mkdir(parents=True)
     lines = ["node_id\tfeature\tlabel"]

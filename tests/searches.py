@@ -20,12 +20,12 @@ import optuna
 import torch
 from optuna.trial import FrozenTrial
 
-from credalgnn._files import to_json
 from credalgnn.bench.engines import Engine, Result, Unit
 from credalgnn.bench.plan import Run
 from credalgnn.graphs import Split, Task, csbm
 from credalgnn.methods import METHODS
 from credalgnn.methods.search_space import Space, Uniform
+from credalgnn.runtime.files import to_json
 from credalgnn.tuning.best import write_best
 from credalgnn.tuning.run import run_searches
 from credalgnn.tuning.storage import Owners, open_storage

@@ -10,9 +10,9 @@ import torch
 
 from credalgnn.graphs import csbm
 from credalgnn.methods.inputs import inputs_by_rows
-from credalgnn.nn import SAGE, Classifier, Draws, Monitor, Schedule, Supervision, train
+from credalgnn.nn import SAGE, Classifier, Monitor, RngScope, Schedule, Supervision, train
 from credalgnn.nn.averaging import Averages
-from credalgnn.nn.batches import Sampled
+from credalgnn.nn.batches import MiniBatch
 from credalgnn.nn.edge_rows import EdgeRows
 from credalgnn.nn.sampling import ALL
 
@@ -61,7 +61,7 @@ def reached(epochs: int, lr: float = 0.05) -> float:
     nodes, labels = torch.arange(600), graph.labels
     x, edges = inputs_by_rows(graph)
     loss = torch.nn.functional.cross_entropy
-    draws = Draws(0)
+    draws = RngScope(0)
     with draws:
         model = Classifier(SAGE(8, 8, 1), torch.nn.Linear(8, 3), 1)
     found: list[float] = []
@@ -92,7 +92,7 @@ def test_a_training_that_has_gone_astray_goes_on_from_the_best_weights(monkeypat
     nodes, labels = torch.arange(600), graph.labels
     x, edges = inputs_by_rows(graph)
     loss = torch.nn.functional.cross_entropy
-    with Draws(0) as draws:
+    with RngScope(0) as draws:
         model = Classifier(SAGE(8, 8, 1), torch.nn.Linear(8, 3), 1)
     exact: list[float] = []
 
@@ -125,14 +125,14 @@ def test_the_learning_rate_falls_after_400_steps_or_a_few_more(nodes: int, epoch
     data = Supervision(x, edges, torch.arange(nodes), torch.zeros(nodes, dtype=torch.long))
     monitor = Monitor(torch.arange(1), lambda output: 0.0)
     loss = torch.nn.functional.cross_entropy
-    rounds = Sampled(model, data, loss, monitor, Schedule(0.01, 0.0, 1, 1000, 1), Draws(0))
+    rounds = MiniBatch(model, data, loss, monitor, Schedule(0.01, 0.0, 1, 1000, 1), RngScope(0))
     assert rounds.plateau == epochs
 
 
 def test_the_learning_rate_falls_before_training_stops() -> None:
     """Eight batches are all training nodes: 400 steps would be as many epochs as the patience has."""
     x, edges = torch.zeros(8, 1), EdgeRows(torch.zeros(9, dtype=torch.long), torch.zeros(0).long())
-    with Draws(0) as draws:
+    with RngScope(0) as draws:
         model = Classifier(SAGE(1, 1, 1), torch.nn.Linear(1, 2), 1)
     rates: list[float] = []
     optimiser: list[torch.optim.Optimizer] = []

@@ -30,7 +30,6 @@ from sklearn.metrics import roc_auc_score
 
 import credalgnn.api as api
 from credalgnn import Graph, Prediction, Task, load_task
-from credalgnn._files import to_json
 from credalgnn.bench import node_tables
 from credalgnn.bench.engines import Processes, Result, Source, Unit
 from credalgnn.bench.folder import Folder
@@ -40,6 +39,7 @@ from credalgnn.bench.plan import Run, plan
 from credalgnn.cli import main
 from credalgnn.methods import ClassicalEnsemble, CredalEnsemble, CredalLJ, Degree, Energy, FeatureSum, Method, Vanilla
 from credalgnn.metrics.marks import MARKS
+from credalgnn.runtime.files import to_json
 from inline import Inline
 
 Record = dict[str, Any]
@@ -386,23 +386,23 @@ def test_reasons_are_kept_with_the_predictions_of_a_method_that_gives_them(
     task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Telling(Degree):
-        def why(self, nodes: torch.Tensor, graph: Graph | None = None) -> list[str]:
+        def reasons(self, nodes: torch.Tensor, graph: Graph | None = None) -> list[str]:
             return [f"it is {node}" if node % 2 else "" for node in nodes.tolist()]
 
     silent, telling = Degree().fit(task), Telling().fit(task)
     found = silent.predict()
-    assert silent.why(found.nodes) is None
-    assert "why" not in columns(found, task, silent)
+    assert silent.reasons(found.nodes) is None
+    assert "reasons" not in columns(found, task, silent)
     table = columns(found, task, telling)
-    assert table["why"] == [f"it is {node}" if node % 2 else "" for node in table["node"]]
+    assert table["reasons"] == [f"it is {node}" if node % 2 else "" for node in table["node"]]
     folder = Folder(tmp_path)
     path = folder.predictions("digits", "degree", 0)
     folder.write_nodes(path, table)
     kept = pq.read_table(path)
-    assert pa.types.is_string(kept.schema.field("why").type)
-    assert kept["why"].to_pylist() == table["why"]
+    assert pa.types.is_string(kept.schema.field("reasons").type)
+    assert kept["reasons"].to_pylist() == table["reasons"]
     monkeypatch.setattr(node_tables, "REASONS", len(table["node"]) - 1)
-    assert "why" not in columns(found, task, telling)  # of large graphs they would take too long
+    assert "reasons" not in columns(found, task, telling)  # of large graphs they would take too long
 
 
 def test_facts_of_the_graph(finished: Path, task: Task) -> None:

@@ -16,7 +16,7 @@ from sklearn.model_selection import ParameterGrid
 from torch import Tensor
 
 import credalgnn as cg
-from credalgnn.graphs import GraphError, deal
+from credalgnn.graphs import GraphError, stratified_split
 from credalgnn.methods import Method, MethodError, Prediction, load_method
 from credalgnn.methods.calibration import calibration_nodes_for
 from credalgnn.methods.known_nodes import KnownNodes, numbers_of
@@ -57,7 +57,7 @@ def covered(tmp_path_factory: pytest.TempPathFactory) -> tuple[cg.CredalCoverage
 
 def test_a_deal_is_stratified_and_takes_every_labelled_node_once() -> None:
     labels = torch.tensor([0] * 500 + [1] * 100 + [2] * 20 + [-1] * 50)
-    parts = deal(labels, {}, seed=3)
+    parts = stratified_split(labels, {}, seed=3)
     every = torch.cat(list(parts.values()))
     assert sorted(every.tolist()) == list(range(620))
     for name, share in (("train", 0.6), ("val", 0.2), ("calibration", 0.2)):
@@ -70,7 +70,7 @@ def test_every_node_has_the_same_chance_to_calibrate() -> None:
     rounds = 4000
     hits = torch.zeros(len(labels))
     for seed in range(rounds):
-        hits[deal(labels, {}, seed)["calibration"]] += 1
+        hits[stratified_split(labels, {}, seed)["calibration"]] += 1
     error = (0.2 * 0.8 / rounds) ** 0.5
     known = labels >= 0
     assert (hits[known] / rounds - 0.2).abs().max() < 5 * error
@@ -80,26 +80,26 @@ def test_every_node_has_the_same_chance_to_calibrate() -> None:
 def test_given_parts_stay_and_the_rest_is_shared_in_proportion() -> None:
     labels = torch.arange(400) % 4
     given = {"val": torch.arange(0, 40), "test": torch.arange(40, 80)}
-    parts = deal(labels, given, 0)
+    parts = stratified_split(labels, given, 0)
     assert parts["val"] is given["val"]
     assert parts["test"] is given["test"]
     assert sorted(torch.cat([parts["train"], parts["calibration"]]).tolist()) == list(range(80, 400))
     assert abs(len(parts["train"]) - 240) <= 2  # 0.6 of 0.8
     whole = {**parts, "val": given["val"]}
-    assert deal(labels, whole, 5) == whole  # nothing left to deal
+    assert stratified_split(labels, whole, 5) == whole  # nothing left to deal
 
 
 def test_a_class_of_one_node_is_trained_on() -> None:
     labels = torch.tensor([0] * 30 + [1])
     for seed in range(40):
-        assert 30 in deal(labels, {}, seed)["train"]
+        assert 30 in stratified_split(labels, {}, seed)["train"]
 
 
 def test_fit_without_masks_deals_and_says_of_whom() -> None:
     graph = graph_of()
     method = make("vanilla").fit(graph)
     assert method.calibration_ is not None
-    held, expected = method.calibration_.known.nodes, deal(graph.labels, {}, 0)
+    held, expected = method.calibration_.known.nodes, stratified_split(graph.labels, {}, 0)
     assert torch.equal(held, expected["calibration"])
     assert torch.equal(method.predict().train_nodes, expected["train"])
     with_two = make("vanilla").fit(graph, train=expected["train"], val=expected["val"])
@@ -108,7 +108,7 @@ def test_fit_without_masks_deals_and_says_of_whom() -> None:
 
 def test_what_breaks_the_promise_is_refused() -> None:
     graph = graph_of()
-    parts = deal(graph.labels, {}, 0)
+    parts = stratified_split(graph.labels, {}, 0)
     masks = {name: torch.zeros(300, dtype=torch.bool).index_fill(0, nodes, True) for name, nodes in parts.items()}
     make("vanilla").fit(graph, **masks)  # masks and numbers do alike
     for name in ("train", "val"):
@@ -144,14 +144,14 @@ def test_p_values_count_calibration_nodes_that_are_as_strange(name: str) -> None
     assert prediction.p_values.tolist() == naive_p(scores, prediction.score)
     for rate in (0.05, 0.1, 0.2):
         expected = [p <= rate for p in naive_p(scores, prediction.score)]
-        assert prediction.strangers(false_alarms=rate).tolist() == expected
+        assert prediction.flag_unfamiliar(false_alarms=rate).tolist() == expected
 
 
 def test_flags_by_class_compare_nodes_of_one_predicted_class(vanilla: Prediction) -> None:
     calibration = vanilla.calibration
     assert calibration is not None
     assert calibration.classes is not None
-    flagged = vanilla.strangers(0.2, by_class=True)
+    flagged = vanilla.flag_unfamiliar(0.2, by_class=True)
     for row, (score, predicted) in enumerate(zip(vanilla.score, vanilla.classes, strict=True)):
         (p,) = naive_p(calibration.scores[calibration.classes == predicted], score[None])
         assert bool(flagged[row]) == (p <= 0.2)
@@ -163,7 +163,7 @@ def test_fdr_is_benjamini_and_hochberg(covered: tuple[cg.CredalCoverage, Path]) 
     ordered = sorted(p)
     passing = [k for k in range(1, len(p) + 1) if ordered[k - 1] <= 0.3 * k / len(p) * (1 + 1e-12)]
     expected = [value <= ordered[passing[-1] - 1] for value in p] if passing else [False] * len(p)
-    assert prediction.strangers(fdr=0.3).tolist() == expected
+    assert prediction.flag_unfamiliar(fdr=0.3).tolist() == expected
     assert any(expected)
 
 
@@ -171,7 +171,7 @@ def test_sets_keep_what_fits_as_well_as_calibration_nodes_true_classes(vanilla: 
     graph = graph_of()
     calibration = vanilla.calibration
     assert calibration is not None
-    held = deal(graph.labels, {}, 0)["calibration"]
+    held = stratified_split(graph.labels, {}, 0)["calibration"]
     misfit = vanilla.nonconformity()
     true = sorted(misfit[held].gather(1, graph.labels[held][:, None]).squeeze(1).tolist())
     assert sorted(calibration.nonconformity.tolist()) == true
@@ -193,20 +193,20 @@ def test_wider_credal_sets_keep_more_classes(covered: tuple[cg.CredalCoverage, P
 def test_what_cannot_be_promised_is_refused_in_a_line(vanilla: Prediction) -> None:
     count = len(vanilla.calibration.scores)
     for call, words in (
-        (lambda: vanilla.strangers(), "say how many false alarms may be"),
-        (lambda: vanilla.strangers(0.05, fdr=0.1), "say how many false alarms may be"),
-        (lambda: vanilla.strangers(fdr=0.1, by_class=True), "by_class is for false_alarms"),
-        (lambda: vanilla.strangers(0.0), "between 0 and 1, not 0.0"),
-        (lambda: vanilla.strangers(1.0), "between 0 and 1"),
-        (lambda: vanilla.strangers(-0.1), "between 0 and 1"),
-        (lambda: vanilla.strangers(float("nan")), "between 0 and 1, not nan"),
-        (lambda: vanilla.strangers(0.001), f"needs 999 calibration nodes to be told, and there are {count}"),
-        (lambda: vanilla.strangers(fdr=0.001), f"needs 999 calibration nodes to be told, and there are {count}"),
+        (lambda: vanilla.flag_unfamiliar(), "say how many false alarms may be"),
+        (lambda: vanilla.flag_unfamiliar(0.05, fdr=0.1), "say how many false alarms may be"),
+        (lambda: vanilla.flag_unfamiliar(fdr=0.1, by_class=True), "by_class is for false_alarms"),
+        (lambda: vanilla.flag_unfamiliar(0.0), "between 0 and 1, not 0.0"),
+        (lambda: vanilla.flag_unfamiliar(1.0), "between 0 and 1"),
+        (lambda: vanilla.flag_unfamiliar(-0.1), "between 0 and 1"),
+        (lambda: vanilla.flag_unfamiliar(float("nan")), "between 0 and 1, not nan"),
+        (lambda: vanilla.flag_unfamiliar(0.001), f"needs 999 calibration nodes to be told, and there are {count}"),
+        (lambda: vanilla.flag_unfamiliar(fdr=0.001), f"needs 999 calibration nodes to be told, and there are {count}"),
         (lambda: vanilla.sets(0.999), f"coverage=0.999 needs 999 calibration nodes to be told, and there are {count}"),
         (lambda: vanilla.sets(1.0), "coverage must be between 0 and 1"),
         (lambda: make("degree").fit(graph_of()).predict().sets(0.5), "predicts no classes"),
-        (lambda: make("degree").fit(graph_of()).predict().strangers(0.2, by_class=True), "predicts no classes"),
-        (lambda: replace(vanilla, calibration=None).strangers(0.1), "needs calibration nodes"),
+        (lambda: make("degree").fit(graph_of()).predict().flag_unfamiliar(0.2, by_class=True), "predicts no classes"),
+        (lambda: replace(vanilla, calibration=None).flag_unfamiliar(0.1), "needs calibration nodes"),
         (lambda: replace(vanilla, calibration=None).p_values, "needs calibration nodes"),
         (lambda: replace(vanilla, calibration=None).sets(), "needs calibration nodes"),
     ):
@@ -220,7 +220,7 @@ def test_what_cannot_be_promised_is_refused_in_a_line(vanilla: Prediction) -> No
 def test_the_rate_that_a_refusal_names_is_one_that_can_be_promised(vanilla: Prediction, count: int) -> None:
     calibration = replace(vanilla.calibration, scores=torch.rand(count), nonconformity=torch.rand(count))
     small = replace(vanilla, calibration=calibration)
-    for ask, name in ((small.strangers, "least"), (small.sets, "most")):
+    for ask, name in ((small.flag_unfamiliar, "least"), (small.sets, "most")):
         with pytest.raises(MethodError) as caught:
             ask(1e-6 if name == "least" else 1.0 - 1e-6)
         rate = float(str(caught.value).rpartition(f"at {name} ")[2])
@@ -243,7 +243,7 @@ def test_how_many_calibration_nodes_a_promise_needs() -> None:
 @pytest.mark.parametrize("name", ["vanilla", "credal-lj", "energy", "credal-coverage"])
 def test_labels_of_calibration_nodes_change_no_score(name: str) -> None:
     graph = graph_of(seed=2)
-    parts = deal(graph.labels, {}, 0)
+    parts = stratified_split(graph.labels, {}, 0)
     held = parts["calibration"]
     labels = graph.labels.clone()
     labels[held] = (labels[held] + 1) % 3
@@ -340,7 +340,7 @@ def test_ids_of_a_packed_graph_are_looked_up_without_being_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Python's memory while nodes are known again, and while they are asked for, is that of a few of the ids."""
-    monkeypatch.setattr("credalgnn.methods.known_nodes.PIECE", 500)
+    monkeypatch.setattr("credalgnn.methods.known_nodes.CHUNK", 500)
     count, few = 60_000, torch.tensor([59_999, 3, 40_000])
     ids = np.array([f"a rather long name, number {k}" for k in range(count)])
     packed = cg.Graph(torch.arange(count)[:, None], torch.tensor([[0], [1]]), None, ids).pack(tmp_path / "graph.cg")
@@ -444,7 +444,7 @@ def test_scikit_learn_clones_parameters_and_nothing_fitted(covered: tuple[cg.Cre
 
 def test_a_search_by_id_nodes_leaves_calibration_alone() -> None:
     graph = graph_of()
-    parts = deal(graph.labels, {}, 0)
+    parts = stratified_split(graph.labels, {}, 0)
     truth = graph.labels[parts["val"]]
     losses = {}
     for point in ParameterGrid({"hidden": [8, 32], "lr": [0.001, 0.05]}):
@@ -454,7 +454,7 @@ def test_a_search_by_id_nodes_leaves_calibration_alone() -> None:
     best = dict(zip(("hidden", "lr"), min(losses, key=losses.__getitem__), strict=True))
     assert best["lr"] == 0.05  # 15 epochs of 0.001 learn next to nothing
     final = cg.Vanilla(epochs=EPOCHS, **best).fit(graph, **parts)
-    assert final.predict().strangers(0.1).any()
+    assert final.predict().flag_unfamiliar(0.1).any()
 
 
 # ---- tables of predictions
@@ -465,7 +465,7 @@ def test_the_table_of_a_credal_method(covered: tuple[cg.CredalCoverage, Path]) -
     table = prediction.to_table(0.1, 0.8)
     names = [f"{side}_{name}" for side in ("lower", "upper") for name in CLASSES]
     assert table.column_names == ["id", "class", "probability", *names, "EU", "AU", "TU", "coverage", "p_value",
-                                  "stranger", "classes", "why"]  # fmt: skip
+                                  "unfamiliar", "classes", "reasons"]  # fmt: skip
     kinds = Counter(str(kind) for kind in table.schema.types)
     assert kinds == {"string": 4, "double": 12, "bool": 1}
     assert table.schema.metadata == {
@@ -486,32 +486,34 @@ def test_the_table_of_a_credal_method(covered: tuple[cg.CredalCoverage, Path]) -
         chosen = row["classes"].split("|")
         assert {CLASSES.index(name) for name in chosen} == set(kept[node].nonzero().squeeze(-1).tolist())
         assert chosen == sorted(chosen, key=lambda name: -probabilities[name])
-    flagged = [row for row in table.to_pylist() if row["stranger"]]
+    flagged = [row for row in table.to_pylist() if row["unfamiliar"]]
     assert flagged
-    assert all(row["why"] and row["p_value"] <= 0.1 for row in flagged)
-    assert all(row["why"] == "" for row in table.to_pylist() if not row["stranger"])
-    assert set(prediction.to_table(why=False).column_names) == set(table.column_names) - {"why"}
+    assert all(row["reasons"] and row["p_value"] <= 0.1 for row in flagged)
+    assert all(row["reasons"] == "" for row in table.to_pylist() if not row["unfamiliar"])
+    assert set(prediction.to_table(reasons=False).column_names) == set(table.column_names) - {"reasons"}
 
 
 def test_tables_of_other_methods() -> None:
     graph = graph_of()
     columns = {
-        "degree": ["id", "score", "p_value", "stranger", "why"],
-        "vanilla": ["id", "class", "probability", "p_a", "p_b", "p_c", "msp", "entropy", "p_value", "stranger",
-                    "classes", "why"],
+        "degree": ["id", "score", "p_value", "unfamiliar", "reasons"],
+        "vanilla": ["id", "class", "probability", "p_a", "p_b", "p_c", "msp", "entropy", "p_value", "unfamiliar",
+                    "classes", "reasons"],
     }  # fmt: skip
     for name, expected in columns.items():
         method = make(name).fit(graph)
         table = method.predict().to_table()
         assert table.column_names == expected
         assert table["id"].to_pylist() == list(range(300))  # the graph has no ids
-        assert set(table["why"].to_pylist()) == {""}  # neither says why
-        bare = method.predict().to_table(None, None, why=False)
-        assert bare.column_names == [column for column in expected if column not in ("stranger", "classes", "why")]
+        assert set(table["reasons"].to_pylist()) == {""}  # neither says why
+        bare = method.predict().to_table(None, None, reasons=False)
+        assert bare.column_names == [
+            column for column in expected if column not in ("unfamiliar", "classes", "reasons")
+        ]
         assert b"credalgnn.false_alarms" not in bare.schema.metadata
-        parts = deal(graph.labels, {}, 0)
+        parts = stratified_split(graph.labels, {}, 0)
         alone = make(name).fit(graph, train=parts["train"], val=parts["val"]).predict().to_table()
-        assert not {"p_value", "stranger", "classes"} & set(alone.column_names)
+        assert not {"p_value", "unfamiliar", "classes"} & set(alone.column_names)
 
 
 def test_class_names_that_a_table_cannot_hold_are_refused() -> None:

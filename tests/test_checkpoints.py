@@ -18,12 +18,12 @@ import pytest
 import torch
 
 import credalgnn as cg
-from credalgnn._checksums import sealed_with
 from credalgnn.cli import main
 from credalgnn.graphs import Graph, csbm
 from credalgnn.methods import ClassicalEnsemble, CredalLJ, Energy, Method, Vanilla, checkpoints
 from credalgnn.methods.checkpoints import Checkpoint, CheckpointWarning, packed, unpacked
 from credalgnn.nn import GCN, TrainingError
+from credalgnn.runtime.checksums import sealed_with
 
 SHORT: dict[str, Any] = {"hidden": 8, "epochs": 12, "patience": 12, "dropout": 0.3}
 

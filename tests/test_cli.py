@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from credalgnn._names import suggestion
 from credalgnn.bench.engines import Engine, Processes, Result, Source, Unit
 from credalgnn.bench.model_cache import ModelCache
 from credalgnn.cli import main
+from credalgnn.runtime.names import suggestion
 from searches import SET, Instant, command, kill, until
 
 # Networks that are trained for a few epochs have credal sets that say nothing, and warn of it, as they should.

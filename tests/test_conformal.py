@@ -223,7 +223,7 @@ class NaiveTest:
 
 @pytest.mark.parametrize("ties", [False, True])
 def test_the_test_over_time_against_its_definition(ties: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("credalgnn.conformal.martingale.PIECE", 4)  # of a batch at a time
+    monkeypatch.setattr("credalgnn.conformal.martingale.CHUNK", 4)  # of a batch at a time
     random = np.random.default_rng(3)
 
     def draw(size: int) -> np.ndarray:

@@ -19,9 +19,9 @@ import pytest
 import torch
 
 from credalgnn import HullSet, IntervalSet, Task, load_task
-from credalgnn._files import to_json
 from credalgnn.graphs import csbm
 from credalgnn.methods import METHODS, MethodError, Prediction, Vanilla, load_method
+from credalgnn.runtime.files import to_json
 from credalgnn.testing import check_method, check_prediction
 
 SHORT: dict[str, Any] = {"hidden": 16, "epochs": 6, "patience": 6}

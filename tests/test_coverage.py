@@ -28,8 +28,6 @@ from sklearn.preprocessing import normalize
 from torch import Tensor
 
 import references as ref
-from credalgnn._checksums import checksum
-from credalgnn._files import to_json
 from credalgnn.graphs import Graph, Split, Task, csbm, load_task
 from credalgnn.methods import (
     METHODS,
@@ -49,6 +47,8 @@ from credalgnn.methods.coverage.learners import Forest, Logistic, arrays_of, lea
 from credalgnn.methods.coverage.model import estimate
 from credalgnn.methods.coverage.strangeness import Strangeness
 from credalgnn.nn import SparseMatrix
+from credalgnn.runtime.checksums import checksum
+from credalgnn.runtime.files import to_json
 
 pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
 
@@ -145,7 +145,7 @@ def test_the_first_trees_are_a_forest() -> None:
     assert len(whole.logits(rows[:0])) == 0
 
 
-def test_many_rows_go_through_the_trees_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_go_through_the_trees_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, y = noisy_rows()
     forest = Forest.fit(rows, y, 0)
     whole = forest.logits(rows)
@@ -465,12 +465,12 @@ def test_classes_that_nothing_tells_leave_it_to_the_entropy() -> None:
     assert Strangeness.fit(rows, labels, rows[:5], np.ones(5), 0) is None
 
 
-def test_many_nodes_are_compared_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_nodes_are_compared_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, labels = described(4, 3.0, 6.0)
     fitted = strangeness_of(rows, labels)
     assert fitted is not None
     whole = fitted(rows, np.linspace(0.0, 1.0, len(rows)))
-    monkeypatch.setattr(strangeness, "PIECE", 37)
+    monkeypatch.setattr(strangeness, "CHUNK", 37)
     np.testing.assert_allclose(fitted(rows, np.linspace(0.0, 1.0, len(rows))), whole, rtol=0, atol=1e-12)
 
 
@@ -973,7 +973,7 @@ def test_few_labels(count: int, tmp_path: Path) -> None:
     found = fitted.predict()
     assert float(found.score.min()) > 10 / (10 + count / 2) - 1e-6
     assert bool(fitted.predict(small_task().graph).score.isfinite().all())
-    assert fitted.why(torch.tensor([0, 5])) == ["", ""]
+    assert fitted.reasons(torch.tensor([0, 5])) == ["", ""]
     assert "trusted by 0%" in str(fitted.explain(5))
     fitted.save(tmp_path / "few")
     assert torch.equal(load_method(tmp_path / "few").predict(graph).score, found.score)
@@ -1039,7 +1039,7 @@ def test_bad_nodes_and_graphs() -> None:
         with pytest.raises(MethodError, match=r"no node .*0\.\.299"):
             fitted.explain(node)
         with pytest.raises(MethodError, match="nodes"):
-            fitted.why(torch.tensor([0, node]))
+            fitted.reasons(torch.tensor([0, node]))
     with pytest.raises(MethodError, match=r"0\.\.199"):
         fitted.explain(250, other_graph())
     wider = csbm(nodes=60, features=9)
@@ -1087,14 +1087,14 @@ def test_the_reason_is_what_strangers_differ_in() -> None:
         assert found.width > 0.9
         assert found.coverage < 0.25
         assert "feature sum 20 (labelled nodes: 5 to 5)" in str(found)
-        assert fitted.why(torch.tensor([node]))[0].startswith("feature sum 20")
+        assert fitted.reasons(torch.tensor([node]))[0].startswith("feature sum 20")
         effects = [one.effect for one in found.reasons]
         assert effects == sorted(effects)
     known = fitted.predict(nodes=fitted.train_.nodes).credal.width.amax(-1)  # type: ignore[union-attr]
     assert float(known.median()) < 0.9
     mask = torch.zeros(400, dtype=torch.bool)
     mask[[1, 3]] = True
-    assert fitted.why(mask) == fitted.why(torch.tensor([1, 3]))
+    assert fitted.reasons(mask) == fitted.reasons(torch.tensor([1, 3]))
 
 
 def test_the_numbers_of_an_explanation_by_hand() -> None:
@@ -1143,7 +1143,7 @@ def test_it_is_registered() -> None:
     assert CredalCoverage.score_names[0] == "EU"
 
 
-def test_splits_of_ones_own_with_strangers_in_the_middle() -> None:
+def test_splits_of_ones_own_with_ood_nodes_in_the_middle() -> None:
     """A task whose numbers are not sorted by part: coverage belongs to the nodes it is said of."""
     graph = other_graph()
     order = torch.randperm(200, generator=torch.Generator().manual_seed(1))

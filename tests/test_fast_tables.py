@@ -37,7 +37,7 @@ def naive(ids: list[Any], edges: list[tuple[Any, Any]], undirected: bool) -> lis
     return list(dict.fromkeys(links + [(t, s) for s, t in links])) if undirected else links
 
 
-def write(folder: Path, kind: str, ids: list[Any], edges: list[tuple[Any, Any]], pieces: int) -> tuple[Path, Path]:
+def write(folder: Path, kind: str, ids: list[Any], edges: list[tuple[Any, Any]], chunks: int) -> tuple[Path, Path]:
     nodes = pa.table({"id": ids, "label": [row % 2 for row in range(len(ids))], "x": np.arange(len(ids)) / 3 + 1})
     links = pa.table({"source": [s for s, _ in edges], "target": [t for _, t in edges]})
     paths = folder / f"nodes.{kind}", folder / f"edges.{kind}"
@@ -45,7 +45,7 @@ def write(folder: Path, kind: str, ids: list[Any], edges: list[tuple[Any, Any]],
         if kind == "csv":
             pyarrow.csv.write_csv(table, path)
         else:
-            pyarrow.parquet.write_table(table, path, row_group_size=-(-len(table) // pieces))
+            pyarrow.parquet.write_table(table, path, row_group_size=-(-len(table) // chunks))
     return paths
 
 
@@ -57,11 +57,11 @@ def test_edges_are_those_of_a_plain_loop(name: str, kind: str, undirected: bool,
     ends = rng.integers(len(ids), size=(150, 2))  # with loops, edges twice, and edges both ways
     ends = np.concatenate([ends, ends[:20], ends[:30, ::-1]])
     edges = [(ids[s], ids[t]) for s, t in ends.tolist()]
-    read = read_tables(*write(tmp_path, kind, ids, edges, pieces=3), Columns(), undirected=undirected).graph
+    read = read_tables(*write(tmp_path, kind, ids, edges, chunks=3), Columns(), undirected=undirected).graph
     assert read.edge_index.T.tolist() == [list(edge) for edge in naive(ids, edges, undirected)]
     assert read.node_ids is not None
     assert read.node_ids.tolist() == ids
-    plain = Graph.from_tables(*write(tmp_path, kind, ids, edges, pieces=1))
+    plain = Graph.from_tables(*write(tmp_path, kind, ids, edges, chunks=1))
     assert plain.edge_index.T.tolist() == [list(edge) for edge in naive(ids, edges, False)]
 
 
@@ -99,7 +99,7 @@ def test_the_first_unknown_end_is_named(unknown: int, tmp_path: Path) -> None:
     for kind, shown in (("csv", f"'{unknown}'"), ("parquet", unknown)):
         message = rf"edges.{kind}, row 1: target {shown} is not the id of a node in .*nodes.{kind}; nodes that were"
         with pytest.raises(GraphError, match=message):
-            Graph.from_tables(*write(tmp_path, kind, ids, edges, pieces=1))
+            Graph.from_tables(*write(tmp_path, kind, ids, edges, chunks=1))
 
 
 @pytest.mark.parametrize("name", list(IDS))
@@ -107,7 +107,7 @@ def test_ids_that_stand_twice_are_named(name: str, tmp_path: Path) -> None:
     ids = list(IDS[name])
     ids[31] = ids[4]
     with pytest.raises(GraphError, match=r"stands twice, in rows 4 and 31: ids must be unique"):
-        Graph.from_tables(*write(tmp_path, "parquet", ids, [(ids[0], ids[1])], pieces=1))
+        Graph.from_tables(*write(tmp_path, "parquet", ids, [(ids[0], ids[1])], chunks=1))
 
 
 def test_large_features_whose_sum_overflows_are_finite() -> None:

@@ -224,7 +224,7 @@ def test_gpn_gives_outputs_that_others_can_stand_on(task: Task) -> None:
     assert GRASP(model=method).fit(task).predict().score.isfinite().all()
 
 
-def test_gpn_never_works_by_pieces_or_on_batches(task: Task) -> None:
+def test_gpn_never_works_by_chunks_or_on_batches(task: Task) -> None:
     """A graph that fits, with less memory than all of its latents would take."""
     method = GPN(**BRIEF).fit(task)
     whole, held = method.predict(), held_bytes(task.graph)
@@ -393,7 +393,7 @@ def test_random_set_refuses_what_cannot_work() -> None:
 # ---------------------------------------------------------------------------------------------
 
 
-def strangers(kind: str) -> Task:
+def task_with_ood_nodes(kind: str) -> Task:
     """A class that training never saw, far from all others, or with features that say nothing."""
     graph = csbm(nodes=300, classes=4, features=8, seed=1)
     strange = (graph.labels == 3)[:, None]
@@ -415,6 +415,6 @@ def strangers(kind: str) -> Task:
     ids=lambda value: getattr(value, "name", value),
 )
 def test_strangers_score_higher(method: Method, kind: str) -> None:
-    task = strangers(kind)
+    task = task_with_ood_nodes(kind)
     found = method.clone().fit(task).predict(nodes=task.test.nodes)
     assert found.score[task.test.is_ood].median() > found.score[~task.test.is_ood].quantile(0.75)

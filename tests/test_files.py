@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from credalgnn._files import Lock, atomic, locked, to_json, write
+from credalgnn.runtime.files import Lock, atomic, locked, to_json, write
 
 
 def test_a_file_is_there_whole_and_alone(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_json_refuses_what_no_other_program_reads() -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from credalgnn._files import Lock
+from credalgnn.runtime.files import Lock
 assert Lock.take(lock := Lock(Path(sys.argv[1])), shared=len(sys.argv) > 2)
 print("held", flush=True)
 time.sleep(60)

@@ -65,8 +65,12 @@ def made(
         table |= {f"p_{name}": p[:, k] for k, name in enumerate(names)} | {"entropy": random.random(size)}
     if calibrated:
         kept = [[k for k in np.argsort(-row) if k == row.argmax() or row[k] > 0.3] for row in p]
-        table |= {"p_value": p_value, "stranger": flagged, "classes": ["|".join(names[k] for k in one) for one in kept]}
-    table["why"] = ["unlike labelled nodes, in some ways" if one else "" for one in flagged]
+        table |= {
+            "p_value": p_value,
+            "unfamiliar": flagged,
+            "classes": ["|".join(names[k] for k in one) for one in kept],
+        }
+    table["reasons"] = ["unlike labelled nodes, in some ways" if one else "" for one in flagged]
     labels = np.where(random.random(size) < 0.5, random.integers(classes + 1, size=size), -1)  # the last one is new
     edges = random.integers(size - 5, size=(2, 3 * size))  # the last five have none
     order = random.permutation(np.flatnonzero((labels >= 0) & (labels < classes)))
@@ -211,7 +215,7 @@ def test_opens_without_errors_and_without_network(browser: Page, tmp_path: Path,
 def test_the_lead_and_the_facts_say_what_the_table_says(page: Page, given: GraphPage) -> None:
     rows = rows_of(given)
     new = [row for row in rows if row["part"] is None]
-    flagged = [row for row in new if row["stranger"]]
+    flagged = [row for row in new if row["unfamiliar"]]
     lead = page.one("#lead").text
     for text in ("300 nodes", f"not learnt from {len(new)} of them", f"{len(flagged)} nodes look like nothing"):
         assert text in lead
@@ -225,7 +229,7 @@ def test_the_lead_and_the_facts_say_what_the_table_says(page: Page, given: Graph
     cells = [line.split("\t") for line in page.run("return document.querySelector('#classes').innerText").split("\n")]
     for name, line in zip(NAMES, cells[1:], strict=False):
         mine = [row for row in new if row["class"] == name]
-        numbers = [sum(row["label"] == name for row in rows), len(mine), sum(row["stranger"] for row in mine)]
+        numbers = [sum(row["label"] == name for row in rows), len(mine), sum(row["unfamiliar"] for row in mine)]
         assert line == [name, *map(str, numbers)]
     assert cells[4][0] == "other (the model does not know it)"
     alarms = page.texts("#alarms tbody td:last-child")
@@ -238,8 +242,8 @@ def test_the_lead_and_the_facts_say_what_the_table_says(page: Page, given: Graph
 def test_typical_nodes_come_first(page: Page, given: GraphPage) -> None:
     rows = [row for row in rows_of(given) if row["part"] is None]
     kinds = {
-        "ood": lambda row: row["stranger"],
-        "id": lambda row: not row["stranger"] and row["classes"] == row["class"],
+        "ood": lambda row: row["unfamiliar"],
+        "id": lambda row: not row["unfamiliar"] and row["classes"] == row["class"],
     }
     for kind, fits in kinds.items():
         mine = sorted((row for row in rows if fits(row)), key=lambda row: row["EU"])
@@ -278,9 +282,9 @@ def test_nodes_are_found_by_id_and_by_class(page: Page, given: GraphPage) -> Non
 
 FILTERS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "all": lambda row: True,
-    "flagged": lambda row: row["stranger"],
-    "doubt": lambda row: not row["stranger"] and row["classes"] != row["class"],
-    "known": lambda row: not row["stranger"] and row["classes"] == row["class"],
+    "flagged": lambda row: row["unfamiliar"],
+    "doubt": lambda row: not row["unfamiliar"] and row["classes"] != row["class"],
+    "known": lambda row: not row["unfamiliar"] and row["classes"] == row["class"],
     "wrong": lambda row: row["label"] is not None and row["label"] != row["class"],
 }
 
@@ -304,7 +308,7 @@ def test_filters_and_sorting(page: Page, given: GraphPage) -> None:
 
 
 def test_the_strangers_are_listed_the_strangest_first(page: Page, given: GraphPage) -> None:
-    mine = sorted((row for row in rows_of(given) if row["stranger"]), key=lambda row: row["p_value"])
+    mine = sorted((row for row in rows_of(given) if row["unfamiliar"]), key=lambda row: row["p_value"])
     assert shown(page, "#strangers-table") == [row["id"] for row in mine][:10]
     assert page.header("#strangers-table", "p-value")[1]() == "ascending"
     assert f"{len(mine)} nodes flagged at 5 % false alarms" in page.one("#strangers-note").text
@@ -316,7 +320,7 @@ def test_the_strangers_are_listed_the_strangest_first(page: Page, given: GraphPa
 
 def test_a_panel_says_what_is_known_of_a_node(page: Page, given: GraphPage) -> None:
     rows = rows_of(given)
-    row = next(row for row in rows if row["stranger"] and len(row["beside"]) >= 3 and row["part"] == "train")
+    row = next(row for row in rows if row["unfamiliar"] and len(row["beside"]) >= 3 and row["part"] == "train")
     find(page, row["id"])
     page.click("#nodes-table tbody td:nth-child(3)")  # anywhere in the row
     opened(page, row["id"])
@@ -333,7 +337,7 @@ def test_a_panel_says_what_is_known_of_a_node(page: Page, given: GraphPage) -> N
         assert text in facts
     assert f"{row['p_value']:.2f}: about {100 * row['p_value']:.3g} %" in facts
     assert f"In question\n{row['classes'].replace('|', ', ')}" in facts
-    assert page.one("#panel .why").text == row["why"]
+    assert page.one("#panel .why").text == row["reasons"]
     lists = page.run(
         "return [...document.querySelectorAll('#panel .neighbours')].map(u => [...u.querySelectorAll('a')].map("
         "a => [decodeURIComponent(a.hash.slice(6)), a.textContent.replace('flagged: ', '')]))"
@@ -468,7 +472,7 @@ def test_by_keyboard_alone(page: Page, given: GraphPage) -> None:
     page.press(Keys.TAB, Keys.ENTER)  # to the nodes
     to("a.dataset.filter === 'flagged'")
     page.press(Keys.SPACE)
-    mine = [row for row in rows if row["stranger"] and row["beside"]]
+    mine = [row for row in rows if row["unfamiliar"] and row["beside"]]
     to("a.id === 'find'")
     page.press(mine[0]["id"])
     assert shown(page) == [mine[0]["id"]]
@@ -488,7 +492,7 @@ def test_by_keyboard_alone(page: Page, given: GraphPage) -> None:
 def test_hostile_text_is_only_text(browser: Page, tmp_path: Path) -> None:
     ids = [f'{HOSTILE}{k},\n"{k}' for k in range(60)]
     given = made(60, (HOSTILE, "ok", "'; alert(3); //"), ids)
-    table = given.table.set_column(given.table.column_names.index("why"), "why", pa.array([HOSTILE] * 60))
+    table = given.table.set_column(given.table.column_names.index("reasons"), "reasons", pa.array([HOSTILE] * 60))
     summary = {**given.summary, "method": HOSTILE, "warnings": [HOSTILE], "diagnosis": {HOSTILE: 0.5}}
     write_graph_page(replace(given, title=HOSTILE, table=table, summary=summary), tmp_path / "x.html")
     browser.open(tmp_path / "x.html")
@@ -593,7 +597,7 @@ def test_a_large_graph_is_sampled_and_the_page_says_so(browser: Page, tmp_path: 
     nodes, rows = embedded(tmp_path / "x.html")["nodes"], rows_of(given)
     held = [int(name) for name in nodes["id"][: nodes["held"]]]
     assert len(held) == len(set(held)) == 60
-    by_p = [row["node"] for row in sorted(rows, key=lambda row: row["p_value"]) if row["stranger"]]
+    by_p = [row["node"] for row in sorted(rows, key=lambda row: row["p_value"]) if row["unfamiliar"]]
     assert set(by_p[:30]) <= set(held)  # half of the page
     train = set(given.parts["train"].tolist())
     assert given.nearest is not None
@@ -653,7 +657,7 @@ def test_the_figures_are_of_all_nodes(browser: Page, tmp_path: Path) -> None:
     for kind, flagged in (("flagged", True), ("others", False)):
         bars = [0] * 20
         for row in new:
-            if row["stranger"] == flagged:
+            if row["unfamiliar"] == flagged:
                 bars[(round(100 * row["p_value"]) - 1) // 5] += 1
         assert figures["p_values"][kind] == bars
     browser.open(tmp_path / "x.html")

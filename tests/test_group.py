@@ -54,7 +54,7 @@ torch.set_num_threads(1)
 distributed.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=int(sys.argv[1]), world_size=2)
 group = Processes()
 
-class Keeper:
+class CheckpointStore:
     def __init__(self, state):
         self.state, self.kept = state, []
     def load(self):
@@ -63,7 +63,7 @@ class Keeper:
         self.kept.append(packed(state()))
 
 def trained(state):
-    method, keeper = Vanilla(hidden=8, epochs=6, patience=6, dropout=0.5, batch_size=32), Keeper(state)
+    method, keeper = Vanilla(hidden=8, epochs=6, patience=6, dropout=0.5, batch_size=32), CheckpointStore(state)
     given = given_of(csbm(200, 3, seed=2), None, None, None, "sealed")
     method._fit(given._replace(progress=False, share=Share(group, keeper)))
     return [method.history_, [each.tolist() for each in method.module_.state_dict().values()]], keeper.kept

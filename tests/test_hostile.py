@@ -22,14 +22,14 @@ import torch
 import credalgnn as cg
 import fuzzing
 from bombs import npy, zipped
-from credalgnn._files import to_json
-from credalgnn._reading import Unreadable, parse_json, read_npz, read_parquet
-from credalgnn._texts import markdown, printable, without_credentials
 from credalgnn.bench.engines import EngineError
 from credalgnn.bench.records import RecordError
 from credalgnn.cli import main
 from credalgnn.graphs import GraphError
 from credalgnn.methods import MethodError
+from credalgnn.runtime.files import to_json
+from credalgnn.runtime.reading import Unreadable, parse_json, read_npz, read_parquet
+from credalgnn.runtime.texts import markdown, printable, without_credentials
 from credalgnn.tuning.storage import open_storage
 from own_graphs import graph_of, write_tables
 from searches import Instant, finish, search, small_task
@@ -247,11 +247,11 @@ def test_no_file_takes_more_than_its_size_justifies(bombs: dict[str, list[Any]],
 @pytest.mark.parametrize("long", [False, True])
 def test_texts_of_large_tables_are_read_in_parts(long: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a text might stand in every row: all of them if they do not, and no more than allowed if they do."""
-    monkeypatch.setattr("credalgnn._reading.ALWAYS", 1 << 16)
+    monkeypatch.setattr("credalgnn.runtime.reading.ALWAYS", 1 << 16)
     ids = [f"node-{number}" for number in np.random.default_rng(0).permutation(20_000)]
     texts = ids + ["x" * 500] * 500_000 * long
     pq.write_table(pa.table({"id": texts}), tmp_path / "t.parquet", row_group_size=20_000)
-    monkeypatch.setattr("credalgnn._reading.RATIO", 1000)
+    monkeypatch.setattr("credalgnn.runtime.reading.RATIO", 1000)
     asked = []
     real = pq.ParquetFile.iter_batches
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *words, **more: asked.append(1) or real(*words, **more))

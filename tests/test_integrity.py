@@ -16,8 +16,6 @@ import pytest
 
 import credalgnn as cg
 from credalgnn import api
-from credalgnn._checksums import BLANK, seal, sealed_with
-from credalgnn._files import to_json
 from credalgnn.bench.engines import EngineError
 from credalgnn.bench.folder import read_nodes
 from credalgnn.bench.records import RecordError, read_json, read_record
@@ -27,6 +25,8 @@ from credalgnn.graphs.storage import read_arrays
 from credalgnn.integrity import Check
 from credalgnn.methods import MethodError, load_method
 from credalgnn.model.watching import watch
+from credalgnn.runtime.checksums import BLANK, seal, sealed_with
+from credalgnn.runtime.files import to_json
 from credalgnn.tuning.best import read_best
 from credalgnn.tuning.storage import open_storage
 from inline import Inline
@@ -215,8 +215,8 @@ def test_a_record_that_a_person_changes_is_refused_and_can_be_marked(
     assert 'replace its checksum by "edited": "why"' in error
     assert len(error.splitlines()) == 1
     del record["checksum"]
-    for why in ("", 7):
-        path.write_text(json.dumps({**record, "edited": why}))
+    for reasons in ("", 7):
+        path.write_text(json.dumps({**record, "edited": reasons}))
         assert main(["report", str(copy / "results")]) == 2
         assert "edited is missing or wrong" in capsys.readouterr().err
     path.write_text(json.dumps({**record, "edited": "the label of node 7 was wrong"}, indent=4))

@@ -1,4 +1,4 @@
-"""Graphs that do not fit in memory: sampled training, and predictions by pieces that equal the whole."""
+"""Graphs that do not fit in memory: sampled training, and predictions by chunks that equal the whole."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from credalgnn.nn import (
     GIN,
     SAGE,
     Classifier,
-    Draws,
     EdgeRows,
     Monitor,
+    RngScope,
     Schedule,
     Supervision,
+    chunks,
     edge_rows,
-    pieces,
     train,
 )
-from credalgnn.nn.pieces import Scratch, latents_by_pieces
+from credalgnn.nn.chunks import Scratch, latents_by_chunks
 from credalgnn.nn.sampling import ALL, Sampler
 
 SHORT: dict[str, Any] = {"hidden": 12, "epochs": 8, "patience": 8}
@@ -93,16 +93,16 @@ def test_rows_of_operators_are_those_of_the_whole_graph(options: dict[str, bool]
 @pytest.mark.parametrize("options", KINDS, ids=str)
 @pytest.mark.parametrize("kind", [GCN, GIN, SAGE])
 @pytest.mark.parametrize("memory", [0, 20_000, 10**9])
-def test_latents_by_pieces_are_those_of_the_whole_graph(
+def test_latents_by_chunks_are_those_of_the_whole_graph(
     options: dict[str, bool], kind: type, memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces, "ROWS", 37)
+    monkeypatch.setattr(chunks, "ROWS", 37)
     monkeypatch.setattr(edge_rows, "BLOCK", 211)
     graph = graph_of(**options)
     torch.manual_seed(0)
     backbone = kind(14, 9, 3).eval()
     x, rows = inputs_by_rows(graph)
-    found = latents_by_pieces(backbone, x, rows, Scratch(memory))
+    found = latents_by_chunks(backbone, x, rows, Scratch(memory))
     with torch.no_grad():
         expected = backbone(*inputs(graph))
     for ours, whole in zip(found, expected, strict=True):
@@ -196,24 +196,24 @@ def test_an_edge_from_nowhere_is_refused() -> None:
     ids=["vanilla", "credal-lj", "credal-final"],
 )
 @pytest.mark.filterwarnings("ignore::credalgnn.methods.diagnostics.CredalWarning")
-def test_a_small_budget_trains_on_batches_and_predicts_by_pieces(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("credalgnn.methods.large.PIECE", 64)
+def test_a_small_budget_trains_on_batches_and_predicts_by_chunks(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("credalgnn.methods.large.CHUNK", 64)
     task = task_of()
     with pytest.warns(MemoryWarning, match=r"whole graph at once takes about .*MiB.*mini-batches of 1,024 nodes"):
         small = made().fit(task, memory="100MiB")
-    by_pieces = small.predict()
+    by_chunks = small.predict()
     outputs = small.outputs()
     whole = made(batch_size=1024).fit(task)
     expected = whole.predict()
-    torch.testing.assert_close(by_pieces.probabilities, expected.probabilities, rtol=0, atol=1e-5)
-    torch.testing.assert_close(by_pieces.score, expected.score, rtol=0, atol=1e-5)
+    torch.testing.assert_close(by_chunks.probabilities, expected.probabilities, rtol=0, atol=1e-5)
+    torch.testing.assert_close(by_chunks.score, expected.score, rtol=0, atol=1e-5)
     torch.testing.assert_close(outputs.logits, whole.outputs().logits, rtol=0, atol=1e-5)
     nodes = torch.tensor([5, 399, 0])
-    torch.testing.assert_close(small.predict(nodes=nodes).score, by_pieces.score[nodes], rtol=0, atol=1e-6)
+    torch.testing.assert_close(small.predict(nodes=nodes).score, by_chunks.score[nodes], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("made", [Energy, GNNSafe, Mahalanobis])
-def test_post_hoc_methods_by_pieces(made: Any) -> None:
+def test_post_hoc_methods_by_chunks(made: Any) -> None:
     task = task_of()
     whole = made(model=Vanilla(batch_size=64, **SHORT)).fit(task).predict()
     small = made(model=Vanilla(batch_size=64, **SHORT)).fit(task, memory="100MiB").predict()
@@ -224,11 +224,11 @@ def test_answers_that_do_not_fit_are_refused_before_they_are_made() -> None:
     graph = csbm(nodes=8_000, classes=4, degree=3, features=5, seed=1)
     method = Vanilla(batch_size=1024, epochs=1, hidden=4).fit(graph)
     with pytest.raises(
-        MethodError, match=r"8,000 nodes at once takes about 1\.5 MiB, and 1\.0 MiB may .*predict_pieces"
+        MethodError, match=r"8,000 nodes at once takes about 1\.5 MiB, and 1\.0 MiB may .*predict_chunks"
     ):
         method.predict(memory="1MiB")
-    pieces = list(method.predict_pieces(memory="1MiB", size=3_000))
-    assert [len(piece.nodes) for piece in pieces] == [2_730, 2_730, 2_540]  # half of what may be used
+    chunks = list(method.predict_chunks(memory="1MiB", size=3_000))
+    assert [len(chunk.nodes) for chunk in chunks] == [2_730, 2_730, 2_540]  # half of what may be used
     assert len(method.predict(nodes=torch.arange(5_000)).nodes) == 5_000
     assert len(cg.Degree().fit(graph).predict(memory="1MiB").nodes) == 8_000  # which has no classes
 
@@ -264,7 +264,7 @@ def never(line: Any) -> None:
 
 
 @pytest.mark.parametrize("backbone", ["gat", "gpr"])
-def test_what_cannot_be_predicted_by_pieces_is_refused_before_it_is_trained(backbone: str) -> None:
+def test_what_cannot_be_predicted_by_chunks_is_refused_before_it_is_trained(backbone: str) -> None:
     """Mini-batches could train it, and nothing could be done with it then."""
     with pytest.raises(MethodError, match="needs all of it at once: choose backbone='sage'"):
         Vanilla(backbone=backbone, batch_size=64, **SHORT).fit(task_of(), memory="100MiB", on_epoch=never)
@@ -305,7 +305,7 @@ def test_temporary_files_that_cannot_be_written_are_one_line(monkeypatch: pytest
     def full(*shape: Any) -> Any:
         raise OSError(28, "No space left on device: make room, or set TMPDIR to another folder")
 
-    monkeypatch.setattr("credalgnn.nn.pieces.on_disk", full)
+    monkeypatch.setattr("credalgnn.nn.chunks.on_disk", full)
     with pytest.raises(MethodError, match="set TMPDIR to another folder"):
         method.predict()
     with pytest.raises(MethodError, match="set TMPDIR to another folder"):
@@ -361,7 +361,7 @@ def test_a_smaller_budget_holds_for_latents_that_were_kept(monkeypatch: pytest.M
     torch.testing.assert_close(small.score, whole.score, rtol=0, atol=1e-6)
 
 
-def test_logits_by_pieces_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logits_by_chunks_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     method = Vanilla(batch_size=64, **SHORT).fit(task_of(), memory="100MiB")
     first = method.outputs().logits
     assert method.outputs().logits.data_ptr() == first.data_ptr()
@@ -377,7 +377,7 @@ def test_sparse_rows_of_a_file_are_given_back_too() -> None:
 @pytest.mark.parametrize(
     ("name", "place", "value"), [("feature_columns", 5, 10**6), ("sources", 7, 10**6), ("starts", 3, 10**6)]
 )
-def test_a_packed_graph_that_has_changed_is_one_line_whole_and_by_pieces(
+def test_a_packed_graph_that_has_changed_is_one_line_whole_and_by_chunks(
     tmp_path: Path, name: str, place: int, value: int
 ) -> None:
     graph_of(sparse=True).pack(tmp_path / "graph.cg")
@@ -455,7 +455,7 @@ def test_training_goes_on_where_it_was_stopped_with_the_same_bits(
     graph = graph_of()
 
     def fit(keeper: Any) -> tuple[Any, Any]:
-        draws = Draws(4)
+        draws = RngScope(4)
         with draws:
             module = Classifier(SAGE(14, 8, 2, dropout=0.3), torch.nn.Linear(8, 4), 2)
         x, edges = inputs_by_rows(graph) if sampled else inputs(graph)

@@ -270,7 +270,7 @@ def test_a_damaged_file_of_runs_is_refused(tmp_path: Path, change: Any, message:
 
 
 def test_a_file_of_runs_takes_no_more_than_its_size_justifies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("credalgnn._reading.ALWAYS", 1 << 20)
+    monkeypatch.setattr("credalgnn.runtime.reading.ALWAYS", 1 << 20)
     path = tmp_path / ARCHIVE
     path.write_bytes(gzip.compress(bytes(64 << 20)))  # some 60 KB that hold a thousand times as much
     with pytest.raises(RecordError, match="unpacks to far more than its size"):

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from credalgnn import _compiling
+from credalgnn.runtime import compiling
 
 SOURCE = """
-from credalgnn._compiling import kernel
+from credalgnn.runtime.compiling import kernel
 
 @kernel()
 def twice(x):
@@ -28,8 +28,8 @@ def twice(x):
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a kernel, in a process that has said nothing yet and whose user has no other cache."""
     (tmp_path / "twice.py").write_text(SOURCE)
-    monkeypatch.setattr(_compiling, "_said", False)
-    monkeypatch.setattr(_compiling, "_refused", [])
+    monkeypatch.setattr(compiling, "_said", False)
+    monkeypatch.setattr(compiling, "_refused", [])
     for name in ("HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, "/dev/null/nobody")
     return tmp_path
@@ -122,7 +122,7 @@ def test_what_others_may_write_is_not_read(
         if ROOT:
             os.chown(target, 0, 65534)
         target.chmod(target.stat().st_mode | (0o020 if who == "group" else 0o002))
-    if who == "group" and not _compiling._others_write(target.stat()):
+    if who == "group" and not compiling._others_write(target.stat()):
         pytest.skip("the group is this user alone")
     assert made(inner)(4) == 8
     assert not (place / "exploded").exists()
@@ -148,7 +148,7 @@ def test_a_read_only_installation_without_a_home(tmp_path: Path) -> None:
     """As another user, or by root without the right to pass over modes."""
     package = tmp_path / "site"
     shutil.copytree(
-        Path(_compiling.__file__).parent, package / "credalgnn", ignore=shutil.ignore_patterns("__pycache__")
+        Path(compiling.__file__).parents[1], package / "credalgnn", ignore=shutil.ignore_patterns("__pycache__")
     )
     table = tmp_path / "bounds.csv"
     table.write_text("id,lower_a,lower_b,upper_a,upper_b\n1,0.1,0.2,0.8,0.9\n")

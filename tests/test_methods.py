@@ -580,7 +580,7 @@ def test_credal_methods_equal_the_reference_from_weights(method: type, shape: di
 # ---------------------------------------------------------------------------------------------
 
 
-def with_strangers(graph: Graph) -> Graph:
+def with_ood_nodes(graph: Graph) -> Graph:
     """The graph and four isolated nodes more: no features, and one node's features once, 30 and -30 times."""
     dense = graph.features.to_dense()
     extra = torch.stack([torch.zeros_like(dense[0]), dense[0], 30 * dense[0], -30 * dense[0]])
@@ -593,7 +593,7 @@ def with_strangers(graph: Graph) -> Graph:
 def test_a_far_node_is_more_uncertain(method: type) -> None:
     task, vanilla = small_task(), small_vanilla()
     fitted = method(model=vanilla).fit(task)
-    found = fitted.predict(with_strangers(task.graph)).score
+    found = fitted.predict(with_ood_nodes(task.graph)).score
     assert float(found[-2:].max()) > 3 * float(found[:-4].max())
 
 
@@ -609,7 +609,7 @@ def test_a_wide_interval_is_more_uncertain(method: type) -> None:
         head.weight[3:, -SHORT["hidden"] :] = 1.0
         head.bias.zero_()
         head.bias[3:] = -4.0
-    graph = with_strangers(task.graph)
+    graph = with_ood_nodes(task.graph)
     state = {name: value.detach().numpy() for name, value in fitted.module_.backbone.state_dict().items()}
     nothing = np.zeros((1, SHORT["hidden"])), np.zeros(1)
     naive = ref.Network.from_weights("sage", state, *nothing, graph.edge_index.numpy(), graph.num_nodes)
@@ -667,7 +667,7 @@ def test_a_node_of_large_logits_is_less_uncertain(method: type) -> None:
         vanilla.module_.head.weight.zero_()
         vanilla.module_.head.weight[0] = 1.0
         vanilla.module_.head.bias.zero_()
-    graph = with_strangers(task.graph)
+    graph = with_ood_nodes(task.graph)
     logits = network(vanilla, graph).logits(dense_features(graph))[:, 0]
     loud = 162 + int(logits[162:].argmax())
     assert logits[loud] > logits[160] + 1.0

@@ -12,8 +12,8 @@ from credalgnn.methods import CredalDual, CredalFinal, Evidential, RandomSet, Va
 from credalgnn.methods.given import given_of
 from credalgnn.methods.inputs import inputs, inputs_by_rows
 from credalgnn.methods.network import Network
-from credalgnn.nn import Draws, Monitor, Schedule
-from credalgnn.nn.batches import Sampled
+from credalgnn.nn import Monitor, RngScope, Schedule
+from credalgnn.nn.batches import MiniBatch
 from credalgnn.nn.sampling import ALL
 from credalgnn.nn.training import at
 
@@ -52,7 +52,7 @@ def test_mini_batches_train_what_full_batches_train(method: Network, workers: in
     if isinstance(method, RandomSet):  # which has a family of sets by then
         method.fit(task)
     given = given_of(task, None, None, None, "sealed")
-    draws = Draws(0)
+    draws = RngScope(0)
     with draws:
         module = method._build(task.graph.num_features, 3)
     for parameter in module.parameters():
@@ -72,7 +72,7 @@ def test_mini_batches_train_what_full_batches_train(method: Network, workers: in
     for rank in range(workers):
         group = None if workers == 1 else Processes(rank)
         monitor = Monitor(rows.nodes, lambda _: 0.0)
-        rounds = Sampled(module, rows, method._training_loss, monitor, schedule, draws, group)
+        rounds = MiniBatch(module, rows, method._training_loss, monitor, schedule, draws, group)
         for number, loss in enumerate(rounds.losses()):
             loss.backward()
             rounds.share()

@@ -25,7 +25,6 @@ import torch
 from safetensors.torch import load as load_tensors
 
 import credalgnn as cg
-from credalgnn._files import to_json
 from credalgnn.graphs import Graph, GraphError, csbm
 from credalgnn.methods import MethodError
 from credalgnn.model import Model, fit, load_model
@@ -36,6 +35,7 @@ from credalgnn.model.predicting import predict_to
 from credalgnn.model.watching import PICTURE, STATE, watch
 from credalgnn.model.watching import _content as content_of
 from credalgnn.model.watching import _entries as entries_of
+from credalgnn.runtime.files import to_json
 from own_graphs import CLASSES, FAST, blobs, graph_of, write_tables
 
 pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
@@ -109,7 +109,7 @@ def test_what_is_said_of_tables_is_refused_of_a_graph(tables: tuple[Path, Path])
     with pytest.raises(GraphError, match="a whole graph, and features is for tables"):
         quick(graph, features=["w1"])
     model = quick(graph)
-    for asked in (model.predict, model.evaluate, model.predict_pieces):
+    for asked in (model.predict, model.evaluate, model.predict_chunks):
         with pytest.raises(GraphError, match="a whole graph, and context is for tables"):
             asked(graph, context=tables)
         with pytest.raises(GraphError, match="leave out edges"):
@@ -320,11 +320,11 @@ def test_evaluation_leaves_out_what_was_learnt_and_finds_strangers(
     seen = {int(node) for known in model.parts.values() for node in known.nodes}
     judged = [node for node in range(300) if node not in seen]
     stranger = np.array([rows[node] == "d" for node in judged])
-    assert (result.nodes, result.strangers, result.left_out) == (len(judged), stranger.sum(), len(seen))
+    assert (result.nodes, result.unfamiliar, result.left_out) == (len(judged), stranger.sum(), len(seen))
     prediction = model.predict()
-    flagged = prediction.strangers(0.05)[judged].numpy()
+    flagged = prediction.flag_unfamiliar(0.05)[judged].numpy()
     assert result.flagged_known == flagged[~stranger].mean()
-    assert result.flagged_strangers == flagged[stranger].mean()
+    assert result.flagged_ood == flagged[stranger].mean()
     known = [node for node, other in zip(judged, stranger, strict=True) if not other]
     kept = prediction.sets(0.95)
     hits = [bool(kept[node, CLASSES.index(rows[node])]) for node in known]
@@ -386,24 +386,24 @@ def test_nodes_learnt_from_are_known_where_one_more_makes_numbers_texts() -> Non
     assert (result.nodes, result.left_out, result.told) == (1, int((graph.labels >= 0).sum()), True)
 
 
-def test_a_model_predicts_within_a_budget_and_in_pieces(tables: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_model_predicts_within_a_budget_and_in_chunks(tables: tuple[Path, Path], tmp_path: Path) -> None:
     graph = graph_of(ids=range(300))
     model = quick(graph)
     whole = model.predict()
     packed = graph.pack(tmp_path / "graph.cg")
     for asked in ({}, {"data": packed}):
-        pieces = list(model.predict_pieces(**asked, size=70, memory="100MiB"))
-        assert [len(piece.nodes) for piece in pieces] == [70, 70, 70, 70, 20]
-        found = torch.cat([piece.probabilities for piece in pieces])
+        chunks = list(model.predict_chunks(**asked, size=70, memory="100MiB"))
+        assert [len(chunk.nodes) for chunk in chunks] == [70, 70, 70, 70, 20]
+        found = torch.cat([chunk.probabilities for chunk in chunks])
         torch.testing.assert_close(found, whole.probabilities, rtol=0, atol=1e-5)
         small = model.predict(**asked, memory="100MiB")
         torch.testing.assert_close(small.probabilities, whole.probabilities, rtol=0, atol=1e-5)
-    (some,) = model.predict_pieces(packed, ids=[7, 3])
+    (some,) = model.predict_chunks(packed, ids=[7, 3])
     assert some.node_ids.tolist() == [7, 3]
     with pytest.raises(MethodError, match="memory: 'much'"):
         model.predict(memory="much")
     of_tables = quick(*tables)
-    (only,) = of_tables.predict_pieces(*tables)
+    (only,) = of_tables.predict_chunks(*tables)
     assert torch.equal(only.probabilities, of_tables.predict(*tables).probabilities)
 
 
@@ -434,10 +434,10 @@ def test_a_large_graph_is_judged_by_nodes_drawn_by_chance(monkeypatch: pytest.Mo
     assert asked[1:] == [150, 20, 20]
     assert (whole.nodes, whole.of, some.nodes, some.of) == (150, 150, 20, 150)
     assert str(whole).startswith("150 labelled nodes judged")
-    assert str(some).startswith(f"20 of 150 labelled nodes judged, {some.strangers} of them")
+    assert str(some).startswith(f"20 of 150 labelled nodes judged, {some.unfamiliar} of them")
     assert some.left_out == whole.left_out == 150
     assert some.evaluation == again.evaluation
-    assert 0 < some.strangers < 20  # neither the first nor the last ones
+    assert 0 < some.unfamiliar < 20  # neither the first nor the last ones
 
 
 def test_answers_for_many_classes_are_made_within_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -661,7 +661,7 @@ def test_a_delimiter_that_was_given_is_kept(tables: tuple[Path, Path], tmp_path:
 
 def batch(folder: Path, number: int, count: int = 60, shift: float = 0.0) -> tuple[Path, Path]:
     """Nodes of known classes, with edges among themselves; shifted ones look like nothing that was learnt."""
-    nodes, edges = write_tables(folder / str(number), count, 100 + number, f"b{number}-{{}}".format, strangers=False)
+    nodes, edges = write_tables(folder / str(number), count, 100 + number, f"b{number}-{{}}".format, unfamiliar=False)
     if shift:
         header, *lines = nodes.read_text().splitlines()
         moved = []
@@ -678,7 +678,7 @@ def batch(folder: Path, number: int, count: int = 60, shift: float = 0.0) -> tup
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of a graph without strangers, of the same kind as the batches."""
     folder = tmp_path_factory.mktemp("watched")
-    nodes, edges = write_tables(folder, strangers=False)
+    nodes, edges = write_tables(folder, unfamiliar=False)
     quick(nodes, edges, out=folder / "model")
     return folder / "model"
 
@@ -763,10 +763,10 @@ def test_sparse_and_dense_features_are_watched_alike(tmp_path: Path) -> None:
 def test_the_hash_of_a_batch_is_that_of_all_of_it_at_once(
     names: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What pieces are hashed to is what the arrays are, with indices of 64 bits."""
-    monkeypatch.setattr("credalgnn.model.watching.NUMBERS", 100)  # 25 nodes a piece
+    """What chunks are hashed to is what the arrays are, with indices of 64 bits."""
+    monkeypatch.setattr("credalgnn.model.watching.NUMBERS", 100)  # 25 nodes a chunk
     monkeypatch.setattr(
-        "credalgnn.graphs.in_edges.InEdges.pieces", lambda edges: ((k, k + 50) for k in range(0, 300, 50))
+        "credalgnn.graphs.in_edges.InEdges.chunks", lambda edges: ((k, k + 50) for k in range(0, 300, 50))
     )
     graph = graph_of(ids=None if names is None else [names(k) for k in range(300)])
     rows = np.arange(20, 290)

@@ -53,7 +53,7 @@ def test_recall_is_what_is_stated(kind: str, width: int) -> None:
 
 
 def test_how_widely_is_searched_hangs_on_training_nodes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A query's distance is the same whoever is asked for with it, in however many pieces; nothing is tuned again."""
+    """A query's distance is the same whoever is asked for with it, in however many chunks; nothing is tuned again."""
     train, queries = latents(5000, 16, "relu", 0), latents(400, 16, "relu", 1)
     bank = NeighbourBank(train)
     bank.prepare(5)
@@ -83,8 +83,8 @@ def test_a_fitted_method_states_its_recall_and_is_saved_with_it(
     monkeypatch.setattr(neighbours._Index, "tune", None)
     loaded = load_method(tmp_path)
     for asked in (method, loaded):
-        pieces = torch.cat([piece.score for piece in asked.predict_pieces(graph, size=70)])
-        assert torch.equal(pieces, whole.score)
+        chunks = torch.cat([chunk.score for chunk in asked.predict_chunks(graph, size=70)])
+        assert torch.equal(chunks, whole.score)
         assert asked.recall == recall
     monkeypatch.setattr(neighbours, "EXACT_UP_TO", 1000)
     assert template.clone().fit(graph).recall is None

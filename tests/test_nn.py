@@ -29,11 +29,11 @@ from credalgnn.nn import (
     Adjacency,
     Classifier,
     CredalHead,
-    Draws,
     EdgeRows,
     GATv2,
     Monitor,
     PyGBackbone,
+    RngScope,
     Schedule,
     SparseMatrix,
     Supervision,
@@ -675,7 +675,7 @@ def trained(
     monitor = Monitor(torch.arange(30, 40), value, on)
     loss = torch.nn.functional.cross_entropy
     data = Supervision(x, edges, torch.arange(30), target[:30])
-    return model, train(model, data, loss, monitor, schedule, Draws(0), progress=False)
+    return model, train(model, data, loss, monitor, schedule, RngScope(0), progress=False)
 
 
 @pytest.mark.parametrize("batch_size", [None, 7])

@@ -15,10 +15,10 @@ import pytest
 import torch
 
 import credalgnn as cg
-from credalgnn._files import to_json
 from credalgnn.cli import main
 from credalgnn.graphs import csbm
 from credalgnn.methods import MethodError, load_method
+from credalgnn.runtime.files import to_json
 from mymodels import Mine
 
 GRAPHS = """

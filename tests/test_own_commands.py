@@ -118,7 +118,7 @@ def test_predictions_are_the_same_as_text_and_as_parquet(typed: Typed, here: Pat
             text = row[name]
             same = float(text) == value if isinstance(value, float) else text == str(value)
             assert same or (isinstance(value, bool) and text == str(value).lower()), (name, text, value)
-    flagged = sum(row["stranger"] == "true" for row in rows)
+    flagged = sum(row["unfamiliar"] == "true" for row in rows)
     assert f"\n{flagged} of them ({2 * flagged:.1f} %) look like nothing that was labelled" in f"\n{out}"
 
 
@@ -374,10 +374,10 @@ def test_few_labels_give_p_values_and_no_flags(typed: Typed, here: Path) -> None
     assert "No node is flagged" in out
     header = Path("p.csv").read_text().splitlines()[0]
     assert '"p_value"' in header
-    assert '"stranger"' not in header
+    assert '"unfamiliar"' not in header
     refuses(typed, f"predict few/model {NEW} --out p.csv --false-alarms 0.05", "needs 19 calibration nodes")
     assert typed(f"predict few/model {NEW} --out p.csv --false-alarms 0.5 --coverage 0.5")[0] == 0
-    assert '"stranger"' in Path("p.csv").read_text().splitlines()[0]
+    assert '"unfamiliar"' in Path("p.csv").read_text().splitlines()[0]
 
 
 def test_what_is_said_of_tables_is_refused_where_a_whole_graph_is_given(typed: Typed, here: Path) -> None:

@@ -156,7 +156,7 @@ def test_who_waits_for_the_compiler_is_told(
     pytest.importorskip("numba")
     from numba import njit
 
-    from credalgnn._compiling import announce
+    from credalgnn.runtime.compiling import announce
 
     for terminal in (True, False):
 

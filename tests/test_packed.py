@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 import torch
 
-from credalgnn._files import to_json
-from credalgnn._memory import available_memory, in_units, parse_memory, temporary_folder
 from credalgnn.cli import main
 from credalgnn.graphs import Graph, GraphError, Split, Task, TrainingView, load_graph, local_homophily, read_source
 from credalgnn.graphs.in_edges import MANY, InEdges
 from credalgnn.graphs.packed import PackedGraph
+from credalgnn.runtime.files import to_json
+from credalgnn.runtime.memory import available_memory, in_units, parse_memory, temporary_folder
 
 COUNT, LINKS = 300, 2000
 
@@ -325,7 +325,7 @@ def test_many_edges_are_sorted_as_few_are() -> None:
     assert torch.equal(by_counting.weights, weights[order])
     assert torch.equal(by_counting.targets(0, 5000), edges[1][order])
     assert torch.equal(InEdges.of(edges, 5000).sources, by_counting.sources)
-    ranges = list(by_counting.pieces(999))
+    ranges = list(by_counting.chunks(999))
     assert ranges[0][0] == 0
     assert ranges[-1][1] == 5000
     assert all(a[1] == b[0] for a, b in pairwise(ranges))

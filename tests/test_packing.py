@@ -23,12 +23,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from credalgnn._files import Lock
 from credalgnn.cli import main
 from credalgnn.graphs import Graph, GraphError, GraphWarning, pack, read_tables
 from credalgnn.graphs.packed import PackedGraph
 from credalgnn.graphs.tables import Columns
 from credalgnn.model import fit
+from credalgnn.runtime.files import Lock
 
 NODES, EDGES = 200, 1500
 

@@ -16,7 +16,6 @@ from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from credalgnn import CredalLJ, IntervalSet, Task
 from credalgnn import benchmark as benchmark_runs
-from credalgnn._files import to_json, write
 from credalgnn.bench.folder import Folder
 from credalgnn.bench.records import FORMAT
 from credalgnn.graphs import csbm
@@ -24,6 +23,7 @@ from credalgnn.metrics.marks import MARKS
 from credalgnn.report.page import write_page
 from credalgnn.report.summary import make_rows
 from credalgnn.report.ternary import _corners
+from credalgnn.runtime.files import to_json, write
 
 pytest.importorskip("selenium.webdriver", reason="the page is tested in a browser by selenium")
 from selenium.webdriver.common.by import By
@@ -93,7 +93,7 @@ def predict(method: str, label: np.ndarray, classes: int, seed: int) -> dict[str
         columns |= {f"lower_{k}": (p - spread)[:, k] for k in range(classes)}
         columns |= {f"upper_{k}": (p + spread)[:, k] for k in range(classes)}
     if method == "credal-coverage":  # what the method says of its reasons; nothing for some
-        columns["why"] = np.array([f"in-degree {k}" if k % 3 else "" for k in range(len(label))])
+        columns["reasons"] = np.array([f"in-degree {k}" if k % 3 else "" for k in range(len(label))])
     return columns
 
 
@@ -519,7 +519,7 @@ def test_hostile_text_is_only_text(browser: Page, tmp_path: Path) -> None:
     methods = ["credal-coverage", "vanilla"]
     records = benchmark(tmp_path, "<b onclick=alert(4)>bold", names, [f"8{HOSTILE}"], methods, 1, 60)
     reasons = tmp_path / "nodes" / "<b onclick=alert(4)>bold" / "credal-coverage" / "seed-000.parquet"
-    replace_predictions(reasons, pq.read_table(reasons).to_pydict() | {"why": [HOSTILE] * 60})
+    replace_predictions(reasons, pq.read_table(reasons).to_pydict() | {"reasons": [HOSTILE] * 60})
     records[0]["diagnosis"] = {HOSTILE: 0.5}
     bare = benchmark(tmp_path, HOSTILE, names, ["x"], ["vanilla"], 1, 60, predictions=False)
     failed = {**about("d", "odin", 0), "status": "failed", "error": f"{HOSTILE}\u2029{{{{script}}}}"}
@@ -594,8 +594,8 @@ def test_a_stranger_and_a_known_node_come_first(browser: Page, flagship: Path) -
                 assert reasons == []
             else:
                 assert reasons[0].text == (
-                    f"Unlike labelled nodes: {row['why']}."
-                    if row["why"]
+                    f"Unlike labelled nodes: {row['reasons']}."
+                    if row["reasons"]
                     else "Nothing about it is unlike labelled nodes."
                 )
         rule = browser.one("#meet-rule").text
@@ -615,7 +615,9 @@ def test_a_node_that_was_met_opens_and_says_why(browser: Page, flagship: Path) -
     node = browser.attributes("#meet .card.ood", "data-node")[0]
     assert browser.one("#panel h2").text == f"Node {node}"
     row = next(row for row in table_of(flagship, "traffic", "credal-coverage") if row["node"] == int(node))
-    expected = f"Unlike labelled nodes: {row['why']}." if row["why"] else "Nothing about it is unlike labelled nodes."
+    expected = (
+        f"Unlike labelled nodes: {row['reasons']}." if row["reasons"] else "Nothing about it is unlike labelled nodes."
+    )
     assert browser.texts("#panel .why") == [expected]
     assert re.search(r"coverage -?[\d.]+", browser.one("#panel .facts").text)
     browser.press(Keys.ESCAPE)

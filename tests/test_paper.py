@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from credalgnn._checksums import seal_text
-from credalgnn._files import to_json
 from credalgnn.bench.records import FORMAT, read_record
 from credalgnn.methods import METHODS
 from credalgnn.report.paper import Pair, beside_paper, pairs, paper_results, write_beside
 from credalgnn.report.summary import make_rows, read_runs
+from credalgnn.runtime.checksums import seal_text
+from credalgnn.runtime.files import to_json
 from searches import cells
 
 PAPER = Path(__file__).parents[2] / "shared" / "paper"

@@ -75,14 +75,14 @@ def test_a_true_distance_is_epistemic(answers: Mapping[tuple[str, str], float]) 
     assert answers["distance-eu", "removed"] > 0.9
     assert answers["distance-eu", "noise-1"] > 0.9
     assert answers["distance-eu", "noise-8"] == 1.0
-    assert answers["distance-eu", "strangers"] > 0.3
+    assert answers["distance-eu", "ood"] > 0.3
     assert answers["distance-eu", "rewired"] == pytest.approx(0.0, abs=0.25), "features know nothing of edges"
 
 
 def test_a_share_of_contradictions_is_aleatoric(answers: Mapping[tuple[str, str], float]) -> None:
     assert answers["disagreement-au", "label-noise"] > 0.5
     assert answers["disagreement-au", "labels"] < 0.0, "AU moves where EU should, and EU never does"
-    for test in (*DETECTIONS, TESTS["strangers"]):
+    for test in (*DETECTIONS, TESTS["ood"]):
         assert answers["disagreement-au", test.name] == 0.0, "a constant EU tells nobody"
 
 
@@ -207,7 +207,7 @@ def test_bins_of_local_homophily_hold_all_nodes_with_neighbours() -> None:
         if len(labels):
             share = float((labels == task.graph.labels[node]).double().mean())
             counts[min(int(share * 5 + 1e-9), 4), int(stranger)] += 1
-    assert (result["known"], result["strangers"]) == (counts[:, 0].tolist(), counts[:, 1].tolist())
+    assert (result["known"], result["ood"]) == (counts[:, 0].tolist(), counts[:, 1].tolist())
     assert result["accuracy"] == [None] * 5
 
 
@@ -291,7 +291,7 @@ def test_report_makes_tables_and_page_again(folder: Path, tmp_path: Path) -> Non
         assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
     assert (tmp_path / "probe.png").read_bytes()[:4] == b"\x89PNG"
     text = (tmp_path / "probe.md").read_text()
-    assert all(QUESTIONS[name].label in text for name in ("labels", "noise-8", "strangers"))
+    assert all(QUESTIONS[name].label in text for name in ("labels", "noise-8", "ood"))
     assert "| distance-eu |" in text
 
 
@@ -401,9 +401,9 @@ def test_answers_are_those_of_the_strongest_level_seed_by_seed() -> None:
     assert (found["labels"].value.mean, found["labels"].value.n) == (1.0, 2)
     assert found["label-noise"].value.mean == 0.0, "right for one seed, wrong for the other"
     assert found["label-noise"].value.std == pytest.approx(np.sqrt(2.0))
-    assert found["strangers"].value.mean == pytest.approx(0.8)
-    assert found["strangers"].aleatoric is not None
-    assert found["strangers"].aleatoric.mean == pytest.approx(0.4)
+    assert found["ood"].value.mean == pytest.approx(0.8)
+    assert found["ood"].aleatoric is not None
+    assert found["ood"].aleatoric.mean == pytest.approx(0.4)
     line = curve(results, "cora", "mine", TESTS["labels"])
     assert line is not None
     assert (line.levels, line.epistemic, line.aleatoric) == ([1.0, 0.5, 0.05], [1.0, 3.0, 21.0], [1.0] * 3)

@@ -25,13 +25,13 @@ from credalgnn.bench.records import RecordError
 from credalgnn.cli import main
 from credalgnn.graphs import csbm
 from credalgnn.methods import KNN, METHODS, Energy, Method, find_method, method_path, scores
-from credalgnn.nn import Draws
+from credalgnn.nn import RngScope
 from credalgnn.report import leaderboard, report
 from credalgnn.report.paper import paper_results, write_beside
 from credalgnn.sets import HullSet, IntervalSet
 from credalgnn.tuning.published import CHOICES, PREFIX, PUBLISHED, TOLD, AsPublished, chosen, with_rows_of_sum_one
 from credalgnn.tuning.published.choices import concerning, has_random_split
-from credalgnn.tuning.published.methods import PublishedVanilla, PublishedVanillaByStrangers
+from credalgnn.tuning.published.methods import PublishedVanilla, PublishedVanillaByOOD
 from credalgnn.tuning.published.sets import box, greedy_lower_entropy, midpoint_softmax, saturated
 from credalgnn.tuning.reproduce import Budget, Reproduction
 from credalgnn.tuning.run import search_all
@@ -140,7 +140,7 @@ def test_midpoint_softmax(classes: int) -> None:
 def test_sigmoids_cap_the_upper_probability(classes: int, cap: float) -> None:
     """e^2 / (e^2 + C - 1), whatever the weights are: far from 1 however sure a network could be."""
     network = PUBLISHED["credal-final"](choices=["sigmoid-head", "midpoint-softmax"], hidden=4)
-    with Draws(0):
+    with RngScope(0):
         head = network._head([6], classes)  # type: ignore[attr-defined]
         for weight in head.parameters():
             torch.nn.init.normal_(weight, std=40.0)
@@ -255,7 +255,7 @@ def test_last_epoch() -> None:
     method = fitted("vanilla", "last-epoch", epochs=7, patience=100, lr=0.1)
     view = task.training
     reference = Vanilla(hidden=8, lr=0.1)
-    with Draws(0):
+    with RngScope(0):
         module = reference._build(view.graph.num_features, view.num_classes)
     from credalgnn.methods.inputs import inputs
 
@@ -283,7 +283,7 @@ def test_strangers_stop_and_rank_vanilla_gnns() -> None:
     method = fitted("vanilla", "ood-stopping")
     assert method.get_params()["monitor"] == "ood_auroc"
     assert all(-1.0 <= line.monitor <= 0.0 for line in method.history_)
-    assert PublishedVanillaByStrangers.objective("paper") == "auroc"
+    assert PublishedVanillaByOOD.objective("paper") == "auroc"
     with pytest.raises(MethodError, match="sealed"):
         PUBLISHED["vanilla"](choices=["ood-stopping"], epochs=2).fit(small_task())
 
@@ -343,7 +343,7 @@ def test_the_experiment_as_published(tmp_path: Path) -> None:
         assert [run.config for run in runs if run.method == PREFIX + name] == [run.config for run in best]
     backbones = [{**run.components[0], "seed": 0} for run in runs if run.method == PREFIX + "energy"]
     assert len({json.dumps(one, sort_keys=True) for one in backbones}) == 5, "each on another one of the best"
-    assert method_path(PublishedVanillaByStrangers) in {unit.run.path for unit in engine.units}
+    assert method_path(PublishedVanillaByOOD) in {unit.run.path for unit in engine.units}
 
 
 def test_a_choice_leaves_alone_what_it_does_not_concern(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from credalgnn._ray import _check_port
 from credalgnn.bench.engines import EngineError, Ray, Source, Unit
 from credalgnn.bench.plan import plan
 from credalgnn.graphs import Task, csbm
+from credalgnn.runtime.ray import _check_port
 from ray_cluster import Machine
 
 WORK = ["-d", "digits", "--set", "epochs=12", "hidden=16", "classical-ensemble.size=3"]
@@ -186,6 +186,6 @@ def test_runs_of_both_settings_get_their_own_task(tmp_path: Path) -> None:
 
 
 def test_without_ray_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("credalgnn._ray.find_spec", lambda name: None)
+    monkeypatch.setattr("credalgnn.runtime.ray.find_spec", lambda name: None)
     with pytest.raises(EngineError, match=r"pip install 'credalgnn\[ray\]'"):
         Ray(None, Source(), tmp_path)

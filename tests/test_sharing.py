@@ -52,7 +52,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of temporary files of a machine that does not see the packed graph."""
     folder = tmp_path / "temporary"
     folder.mkdir()
-    monkeypatch.setattr("credalgnn._memory.temporary_folder", lambda: folder)
+    monkeypatch.setattr("credalgnn.runtime.memory.temporary_folder", lambda: folder)
     return folder
 
 
@@ -68,14 +68,14 @@ def reader(folder: Path, asked: list[str] | None = None) -> Fetch:
 
 
 def test_a_copy_that_cannot_be_made_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("credalgnn._memory.temporary_folder", lambda: tmp_path / "missing")
+    monkeypatch.setattr("credalgnn.runtime.memory.temporary_folder", lambda: tmp_path / "missing")
     csbm(60, 3).pack(tmp_path / "graph.cg")
     parcel = parcel_of(Graph.open(tmp_path / "graph.cg"))._replace(path=Path("/nowhere/graph.cg"))
     with pytest.raises(GraphError, match=r"/nowhere/graph.cg is not on .*, and cannot be copied to .*: free"):
-        unpacked(parcel, lambda *piece: b"")
+        unpacked(parcel, lambda *chunk: b"")
     (tmp_path / "missing").mkdir()
     with pytest.raises(GraphError, match="has become shorter while it was copied"):
-        unpacked(parcel, lambda *piece: b"")
+        unpacked(parcel, lambda *chunk: b"")
     with pytest.raises(GraphError, match="no such folder"):
         unpacked(parcel)
 

@@ -75,7 +75,7 @@ def test_fewer_strangers_leave_the_graph_those_of_the_test_part_last() -> None:
     )
     split = Split(torch.tensor([1, 2, 5]), torch.tensor([3, 4, 6]), torch.tensor([0, 7, 8, 9]))
     task = Task.leave_out(graph, [0], split)
-    fewer = task.fewer_strangers(0.5)  # of 0, 5, 6 and 7; 0 and 7 are in the test part
+    fewer = task.fewer_ood(0.5)  # of 0, 5, 6 and 7; 0 and 7 are in the test part
     assert fewer.graph.features.squeeze(1).tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 8.0, 9.0, 10.0]
     assert fewer.split.train.tolist() == [1, 2]
     assert fewer.split.val.tolist() == [3, 4]
@@ -84,10 +84,10 @@ def test_fewer_strangers_leave_the_graph_those_of_the_test_part_last() -> None:
     assert fewer.graph.edge_index.tolist() == [[0, 1, 2, 3, 6, 7], [1, 2, 3, 4, 7, 0]]
     assert torch.equal(fewer.train_labels, task.train_labels)
     assert fewer.fingerprint != task.fingerprint
-    one = task.fewer_strangers(0.25)
+    one = task.fewer_ood(0.25)
     assert int(one.test.is_ood.sum()) == 1
     assert one.graph.num_nodes == 7
-    raises(lambda: task.fewer_strangers(0.0), "above 0")
+    raises(lambda: task.fewer_ood(0.0), "above 0")
 
 
 def test_fewer_labels_keeps_a_share_and_every_class() -> None:

@@ -47,7 +47,7 @@ def test_false_alarms_and_coverage_are_as_promised(name: str) -> None:
             for rate, found in alarms.items():
                 if calibration_nodes_for(false_alarms=rate) > int(held.sum()):
                     continue  # csbm has too few nodes for one in a hundred
-                found.append(float(divided.strangers(rate)[~held].double().mean()))
+                found.append(float(divided.flag_unfamiliar(rate)[~held].double().mean()))
             for coverage, found in hits.items():
                 kept = divided.sets(coverage).gather(1, labels[rest][:, None]).squeeze(1)
                 found.append(float(kept[~held].double().mean()))

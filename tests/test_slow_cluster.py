@@ -45,8 +45,8 @@ except MethodError as error:
 """
 PREDICT = """
 import time
-method, pieces = CredalLJ(hidden=64, layers=3, epochs=2).fit(csbm(6000, 4)), []
-alone = torch.cat([piece.probabilities for piece in method.predict_pieces(size=200)])
+method, chunks = CredalLJ(hidden=64, layers=3, epochs=2).fit(csbm(6000, 4)), []
+alone = torch.cat([chunk.probabilities for chunk in method.predict_chunks(size=200)])
 once = tasks._alone
 def slowly(*arguments):  # the tasks of this program: a worker that is to be killed is at work
     time.sleep(0.5)
@@ -54,11 +54,11 @@ def slowly(*arguments):  # the tasks of this program: a worker that is to be kil
 slowly.__name__ = "slowly"
 tasks._alone = slowly
 try:
-    for piece in method.predict_pieces(size=200, workers=int(sys.argv[2]), address=address):
-        pieces.append(piece.probabilities)
-        if len(pieces) == 3:
+    for chunk in method.predict_chunks(size=200, workers=int(sys.argv[2]), address=address):
+        chunks.append(chunk.probabilities)
+        if len(chunks) == 3:
             now()
-    tell(apart=float((torch.cat(pieces) - alone).abs().max()))
+    tell(apart=float((torch.cat(chunks) - alone).abs().max()))
 except MethodError as error:
     tell(refused=str(error))
 """
@@ -125,7 +125,7 @@ folder = {str(tmp_path / "kept")!r}
     assert found["epochs"] == 301
 
 
-@pytest.mark.parametrize("title", ["ray::Desk", "ray::TrainController"])
+@pytest.mark.parametrize("title", ["ray::Coordinator", "ray::TrainController"])
 def test_a_training_ends_with_who_leads_it_or_keeps_its_state(title: str, machine: Machine) -> None:
     refused = told(machine, FIT, lambda: machine.kill_a_process(title))["refused"]
     assert refused.startswith(f"a process of Ray on {os.uname().nodename} that leads the work or keeps what was done")

@@ -19,12 +19,12 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credalgnn._files import to_json
 from credalgnn.bench.records import FORMAT, RecordError
 from credalgnn.methods import METHODS
 from credalgnn.metrics.marks import MARKS, disqualifies
 from credalgnn.report.summary import Row, Summary, TaskKey, make_rows, read_runs, summarise
 from credalgnn.report.tables import in_words, latex, legend, markdown, terminal, tidy, write_tables
+from credalgnn.runtime.files import to_json
 
 Record = dict[str, Any]
 SCORES = {"vanilla": ["msp", "entropy"], "credal-lj": ["EU", "AU", "TU"], "degree": ["score"], "feature-sum": ["score"]}

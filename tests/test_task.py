@@ -153,7 +153,7 @@ def test_a_task_without_left_out_classes(inductive: bool) -> None:
     assert len(task.training.train) == 120
     assert task.fingerprint != Task.leave_out(toy(), 0, inductive=inductive).fingerprint
     assert len(task.fewer_labels(0.5).split.train) == 60
-    raises(lambda: task.fewer_strangers(0.5), "no class is left out")
+    raises(lambda: task.fewer_ood(0.5), "no class is left out")
 
 
 def test_the_source_is_told_and_not_part_of_the_task() -> None:

@@ -22,7 +22,7 @@ from credalgnn.methods.inputs import inputs
 from credalgnn.methods.jobs import Threads
 from credalgnn.methods.tasks import Tasks, _stretches
 from credalgnn.nn.backbones import Stack, make_backbone
-from credalgnn.nn.pieces import Scratch
+from credalgnn.nn.chunks import Scratch
 from ray_cluster import Machine
 
 BEGIN = """
@@ -34,11 +34,11 @@ from credalgnn.methods import ClassicalEnsemble, CredalCoverage, CredalDual, Cre
 from credalgnn.methods import Energy, MethodError, Vanilla
 address = sys.argv[1]
 small = {"hidden": 16, "epochs": 5}
-def joined(pieces):
-    pieces = list(pieces)
-    scores = {name: torch.cat([piece.scores[name] for piece in pieces]) for name in pieces[0].scores}
-    return {"nodes": torch.cat([piece.nodes for piece in pieces]).double(),
-            "probabilities": torch.cat([piece.probabilities for piece in pieces]), **scores}
+def joined(chunks):
+    chunks = list(chunks)
+    scores = {name: torch.cat([chunk.scores[name] for chunk in chunks]) for name in chunks[0].scores}
+    return {"nodes": torch.cat([chunk.nodes for chunk in chunks]).double(),
+            "probabilities": torch.cat([chunk.probabilities for chunk in chunks]), **scores}
 def apart(ours, theirs):
     assert ours.keys() == theirs.keys()
     return max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
@@ -84,8 +84,8 @@ graph = Graph.open("/proc/self/cwd/graph.cg")
 result = {{}}
 for method in ({methods},):
     method.fit(graph)
-    alone = joined(method.predict_pieces(size=250))
-    result[method.name] = apart(joined(method.predict_pieces(size=250, workers=2, address=address)), alone)
+    alone = joined(method.predict_chunks(size=250))
+    result[method.name] = apart(joined(method.predict_chunks(size=250, workers=2, address=address)), alone)
     assert method._cluster is None
 print(json.dumps(result))
 """,
@@ -103,7 +103,7 @@ def test_more_tasks_than_processors_are_refused_before_any_work(machine: Machine
         """
 method = CredalLJ(**small).fit(csbm(60, 3))
 try:
-    method.predict_pieces(workers=9, address=address)
+    method.predict_chunks(workers=9, address=address)
 except MethodError as error:
     print(json.dumps({"refused": str(error)}))
 """,
@@ -127,7 +127,7 @@ alone = CredalCoverage(model=model).fit(graph)
 other = graph.replace(features=graph.features + 0.01)
 print(json.dumps({
     "fitted": float((ours.coverage() - alone.coverage()).abs().max()),
-    "anew": apart(joined(alone.predict_pieces(other, workers=2, address=address)), joined(ours.predict_pieces(other))),
+    "anew": apart(joined(alone.predict_chunks(other, workers=2, address=address)), joined(ours.predict_chunks(other))),
 }))
 """,
         tmp_path,
@@ -171,7 +171,7 @@ from credalgnn.methods import tasks
 moment = sys.argv[2]
 graph = csbm(6000, 4)
 method = CredalLJ(hidden=64, layers=3, epochs=2).fit(graph)
-alone = joined(method.predict_pieces(size=200))
+alone = joined(method.predict_chunks(size=200))
 def pause():
     print("now", flush=True)
     sys.stdin.readline()
@@ -183,12 +183,12 @@ if moment == "latents":
             pause()
         return value(self, reference)
     tasks.Tasks.value = slowly
-pieces = []
-for piece in method.predict_pieces(size=200, workers=2, address=address):
-    pieces.append(piece)
-    if moment == "answers" and len(pieces) == 3:
+chunks = []
+for chunk in method.predict_chunks(size=200, workers=2, address=address):
+    chunks.append(chunk)
+    if moment == "answers" and len(chunks) == 3:
         pause()
-print(json.dumps({"apart": apart(joined(pieces), alone), "pieces": len(pieces)}))
+print(json.dumps({"apart": apart(joined(chunks), alone), "chunks": len(chunks)}))
 """
     )
     try:
@@ -202,7 +202,7 @@ print(json.dumps({"apart": apart(joined(pieces), alone), "pieces": len(pieces)})
     finally:
         mortal.stop()
     found = json.loads(output.splitlines()[-1])
-    assert found["pieces"] == 30
+    assert found["chunks"] == 30
     assert found["apart"] < 1e-4
 
 
@@ -232,7 +232,7 @@ def test_the_command_predicts_with_workers(machine: Machine, tmp_path: Path) -> 
 def test_what_cannot_be_is_refused_at_once(options: dict[str, Any], message: str) -> None:
     method = Energy(model=Vanilla(epochs=1)).fit(csbm(60, 3))
     with pytest.raises(MethodError, match=message):
-        method.predict_pieces(**options)
+        method.predict_chunks(**options)
 
 
 def test_stretches_have_all_nodes_once_and_about_the_same_work() -> None:

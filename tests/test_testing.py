@@ -224,7 +224,7 @@ class DependsOnNodes(Base):
 
 @fields
 class GlobalSeed(Base):
-    """Draws from torch's global generator."""
+    """RngScope from torch's global generator."""
 
     def _fit(self, given: Given) -> None:
         super()._fit(given)
@@ -233,7 +233,7 @@ class GlobalSeed(Base):
 
 @fields
 class GlobalNumpySeed(Base):
-    """Draws from NumPy's global generator."""
+    """RngScope from NumPy's global generator."""
 
     def _fit(self, given: Given) -> None:
         super()._fit(given)

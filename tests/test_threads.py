@@ -16,7 +16,7 @@ from credalgnn import Task, Vanilla
 from credalgnn.graphs import csbm
 from credalgnn.methods.coverage.one_thread import one_thread
 from credalgnn.methods.neighbours import NeighbourBank
-from credalgnn.nn import Draws
+from credalgnn.nn import RngScope
 from credalgnn.testing import check_method
 
 X = torch.linspace(0.1, 0.9, 12).reshape(3, 4)
@@ -48,7 +48,7 @@ def test_draws_are_those_of_the_seed_and_of_nobody_else(name: str) -> None:
         torch.manual_seed(7)
         expected = [RANDOM[name]() for _ in range(2)]
         torch.manual_seed(1)
-        state, found, draws = torch.get_rng_state(), [], Draws(7)
+        state, found, draws = torch.get_rng_state(), [], RngScope(7)
         for _ in range(2):
             with draws:
                 found.append(RANDOM[name]())
@@ -63,7 +63,7 @@ def test_draws_are_of_one_thread_alone() -> None:
     inside, done, drawn = threading.Event(), threading.Event(), []
 
     def other() -> None:
-        with Draws(3):
+        with RngScope(3):
             inside.set()
             done.wait(10)
             drawn.append(torch.rand(2))
@@ -78,7 +78,7 @@ def test_draws_are_of_one_thread_alone() -> None:
         assert torch.equal(torch.rand(2), expected)
         done.set()
         thread.join()
-    with Draws(3):
+    with RngScope(3):
         assert torch.equal(torch.rand(2), drawn[0])
 
 

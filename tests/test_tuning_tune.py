@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from credalgnn._files import to_json
 from credalgnn.bench.plan import Run, plan
 from credalgnn.graphs import Task
 from credalgnn.methods import MethodError
+from credalgnn.runtime.files import to_json
 from credalgnn.tuning.best import Best
 from credalgnn.tuning.reproduce import Budget, Reproduction
 from credalgnn.tuning.run import Progress, search_all

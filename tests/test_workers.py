@@ -15,7 +15,7 @@ import pytest
 from credalgnn.cli import main
 from credalgnn.graphs import csbm
 from credalgnn.methods import GPN, ClassicalEnsemble, Degree, Energy, Method, MethodError, Vanilla, workers
-from credalgnn.nn.group import draws_of
+from credalgnn.nn.group import rng_of
 from credalgnn.nn.sparse import damaged
 from ray_cluster import Machine
 
@@ -343,6 +343,6 @@ def test_what_a_worker_refuses_is_refused_here_in_its_words(error: Exception, mo
 
 
 def test_processes_draw_what_no_other_draws() -> None:
-    states = [draws_of("cpu", seed, rank)["cpu"].numpy().tobytes() for seed in range(3) for rank in range(1, 4)]
+    states = [rng_of("cpu", seed, rank)["cpu"].numpy().tobytes() for seed in range(3) for rank in range(1, 4)]
     assert len(set(states)) == 9
-    assert draws_of("cpu", 1, 2)["cpu"].equal(draws_of("cpu", 1, 2)["cpu"])
+    assert rng_of("cpu", 1, 2)["cpu"].equal(rng_of("cpu", 1, 2)["cpu"])

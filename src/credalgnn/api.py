@@ -27,7 +27,7 @@ from .bench.work import (
 )
 from .graphs import Task
 from .methods import MethodError
-from .methods.given import Protocol
+from .methods.given import EvalProtocol
 from .progress import Bar
 from .report.results import Results
 from .report.summary import read_runs
@@ -60,7 +60,7 @@ def benchmark(
     *,
     seeds: int = 10,
     out: Place | None = None,
-    protocol: Protocol = "sealed",
+    protocol: EvalProtocol = "sealed",
     setting: Setting = "transductive",
     ood_classes: Sequence[int | str] | None = None,
     split_seed: int = 0,
@@ -147,7 +147,7 @@ def tune(
     *,
     out: Place,
     trials: int = 30,
-    protocol: Protocol = "sealed",
+    protocol: EvalProtocol = "sealed",
     setting: Setting = "transductive",
     scale: Scale = "log",
     ood_classes: Sequence[int | str] | None = None,
@@ -224,7 +224,7 @@ def reproduce(
     tasks: str | Sequence[str],
     *,
     out: Place,
-    protocol: Protocol = "paper",
+    protocol: EvalProtocol = "paper",
     scale: Scale = "uniform",
     quick: bool = False,
     as_published: str | Sequence[str] | None = None,
@@ -295,7 +295,7 @@ def _runs(
     chosen: Sequence[Choice],
     tasks: Mapping[tuple[str, int], Task],
     seeds: int,
-    protocol: Protocol,
+    protocol: EvalProtocol,
     split_seed: int,
     vary_split: bool,
     folder: Place | None,

@@ -11,8 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ._checksums import sealed_with
-from ._files import Lock, make_folder, sync_folder, write
 from .bench.engines import EngineError
 from .bench.folder import DAMAGED, EXPERIMENT, Folder, read_nodes
 from .bench.folder import PAGE as RESULTS_PAGE
@@ -35,6 +33,8 @@ from .probing.page import VALUES as PROBE_VALUES
 from .report.archive import ARCHIVE, read_archive
 from .report.leaderboard_page import PAGE as BOARD_PAGE
 from .report.leaderboard_page import TABLES as BOARD_TABLES
+from .runtime.checksums import sealed_with
+from .runtime.files import Lock, make_folder, sync_folder, write
 from .tuning.best import BEST, read_best
 from .tuning.storage import JOURNAL, OWNERS
 

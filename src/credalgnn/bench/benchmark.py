@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .._files import Lock
 from ..graphs import Task
+from ..runtime.files import Lock
 from .engines import Engine, Unit
 from .execute import about, execute
 from .folder import EXPERIMENT, Folder

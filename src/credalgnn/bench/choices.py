@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from .._names import suggestion
 from ..methods import METHODS, Method, MethodError, check_declared, find_method, method_path
+from ..runtime.names import suggestion
 from .plan import options
 
 MethodLike: TypeAlias = str | type[Method] | Method

@@ -27,11 +27,11 @@ from typing import Any, NamedTuple
 import torch
 from tqdm import tqdm
 
-from .._memory import own_folder
-from .._ray import NoCluster, connect
 from .._version import __version__
 from ..graphs import GraphError, Task
 from ..methods import CredalWarning
+from ..runtime.memory import own_folder
+from ..runtime.ray import NoCluster, connect
 from .model_cache import ModelCache
 from .plan import Run
 from .tasks import Source

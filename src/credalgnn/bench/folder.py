@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._checksums import BLANK, seal, sealed_with
-from .._files import Lock, find_link, locked, to_json, write
-from .._reading import Unreadable, read_bytes
 from .._version import __version__
+from ..runtime.checksums import BLANK, seal, sealed_with
+from ..runtime.files import Lock, find_link, locked, to_json, write
+from ..runtime.reading import Unreadable, read_bytes
 from .node_tables import Columns
 from .plan import Run
 from .records import FORMAT, REMEDY, RecordError, read_json, read_record
@@ -131,7 +131,7 @@ class Folder:
         import pyarrow.parquet as pq
 
         buffer = io.BytesIO()
-        types = {"prediction": pa.int64(), "homophily": pa.float64(), "why": pa.string()}
+        types = {"prediction": pa.int64(), "homophily": pa.float64(), "reasons": pa.string()}
         table = pa.table({key: pa.array(values, types.get(key)) for key, values in nodes.items()})
         table = table.replace_schema_metadata({"checksum": BLANK})
         pq.write_table(table, buffer, compression="zstd")

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._files import locked, to_json, write
 from .._version import __version__
 from ..graphs import Task
 from ..methods import Method, MethodError, load_method
-from ..methods.given import Protocol
+from ..methods.given import EvalProtocol
+from ..runtime.files import locked, to_json, write
 from .plan import Run
 from .records import read_json
 
@@ -50,7 +50,7 @@ class ModelCache:
         return [ready[number] for number in range(len(run.components))]
 
     def _get(
-        self, kind: type[Method], config: Mapping[str, Any], protocol: Protocol, task: Task, wait: bool
+        self, kind: type[Method], config: Mapping[str, Any], protocol: EvalProtocol, task: Task, wait: bool
     ) -> Fitted | None:
         what = json.dumps([kind.name, config, protocol, task.fingerprint, __version__], sort_keys=True)
         path = self.folder / hashlib.blake2b(what.encode(), digest_size=12).hexdigest()

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._reading import Unreadable, check_regular, read_parquet
 from ..graphs import Task, local_homophily
 from ..methods import Method, Prediction
 from ..metrics.evaluation import rows_of_part
+from ..runtime.reading import Unreadable, check_regular, read_parquet
 from .records import RecordError
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ def columns(prediction: Prediction, task: Task, method: Method | None = None) ->
         for side in ("lower", "upper"):
             each = getattr(prediction.credal, side)[rows].double().unbind(-1)
             table.update({f"{side}_{k}": bound.numpy() for k, bound in enumerate(each)})
-    if method is not None and len(nodes) <= REASONS and (reasons := method.why(nodes)) is not None:
-        table["why"] = list(reasons)
+    if method is not None and len(nodes) <= REASONS and (reasons := method.reasons(nodes)) is not None:
+        table["reasons"] = list(reasons)
     return table
 
 
@@ -81,10 +81,10 @@ _TYPES = {
     "integer": ("node", "label", "prediction", "degree"),
     "floating": ("score", "p", "lower", "upper", "homophily"),
     "boolean": ("ood",),
-    "string": ("split", "class", "why"),
+    "string": ("split", "class", "reasons"),
 }
 _LISTS = {"neighbours": "integer", "neighbour_classes": "string"}
-_NULLABLE = ("prediction", "homophily", "why")
+_NULLABLE = ("prediction", "homophily", "reasons")
 
 
 def column_names(path: Path) -> list[str]:

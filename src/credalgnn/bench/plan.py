@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
-from .._names import suggestion
 from ..methods import Method, MethodError, find_method, method_path
-from ..methods.given import Protocol
+from ..methods.given import EvalProtocol
 from ..methods.parameters import IF_SET
+from ..runtime.names import suggestion
 
 SETTINGS = ("transductive", "inductive")
 
@@ -34,7 +34,7 @@ class Run:
     dataset: str
     method: str
     seed: int
-    protocol: Protocol
+    protocol: EvalProtocol
     split_seed: int = 0
     config: dict[str, Any] = field(default_factory=dict)
     components: tuple[dict[str, Any], ...] = ()
@@ -70,7 +70,7 @@ def plan(
     dataset: str,
     method: str,
     seed: int,
-    protocol: Protocol = "sealed",
+    protocol: EvalProtocol = "sealed",
     split_seed: int = 0,
     settings: Mapping[str, Any] | None = None,
     components: Sequence[Mapping[str, Any]] = ({},),
@@ -138,7 +138,7 @@ def options(kind: type[Method]) -> dict[str, Any]:
     return defaults
 
 
-def complete(kind: type[Method], settings: Mapping[str, Any], protocol: Protocol) -> dict[str, Any]:
+def complete(kind: type[Method], settings: Mapping[str, Any], protocol: EvalProtocol) -> dict[str, Any]:
     """All hyper-parameters of a method: what is set, and else the protocol's defaults; checked.
 
     Args:

@@ -11,13 +11,13 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict, get_args, get_origin, get_type_hints
 
-from .._checksums import sealed_with
-from .._files import to_json
-from .._reading import parse_json, read_bytes
-from ..methods.given import Protocol
+from ..methods.given import EvalProtocol
 from ..metrics import METRICS
 from ..metrics.evaluation import BINS, REJECTION_STEPS, ROC_GRID
 from ..metrics.registry import ROUNDING
+from ..runtime.checksums import sealed_with
+from ..runtime.files import to_json
+from ..runtime.reading import parse_json, read_bytes
 from .plan import SETTINGS
 
 FORMAT = 3
@@ -136,7 +136,8 @@ class About(TypedDict):
     seed: Annotated[int, Field("of the run", _is_count)]
     split_seed: Annotated[int, Field("public split, or seed of a random one", _is_count)]
     protocol: Annotated[
-        str, Field("what was allowed to be looked at: `sealed` or `paper`", lambda value: value in get_args(Protocol))
+        str,
+        Field("what might be looked at: `sealed` or `paper`", lambda value: value in get_args(EvalProtocol)),
     ]
     setting: Annotated[str, Field("`transductive` or `inductive`", lambda value: value in SETTINGS)]
     fingerprint: Annotated[str, Field("hash of the task: graph, classes left out, split, labels, shifts")]
@@ -147,7 +148,10 @@ class About(TypedDict):
     edited: NotRequired[
         Annotated[
             str,
-            Field("why a person has changed the record, which then has no `checksum`", lambda why: bool(why.strip())),
+            Field(
+                "why a person has changed the record, which then has no `checksum`",
+                lambda text: bool(text.strip()),
+            ),
         ]
     ]
     source: NotRequired[

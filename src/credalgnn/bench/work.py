@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from .._memory import processors
 from ..graphs import Task
 from ..methods import Method
+from ..runtime.memory import processors
 from .engines import Engine, Processes, Ray
 from .tasks import Source
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from .._files import check_locks
-from .._names import suggestion
-from .._texts import one_line
 from .._version import __version__
+from ..runtime.files import check_locks
+from ..runtime.names import suggestion
+from ..runtime.texts import one_line
 from . import bench, check, data, own, pack, probe, search, sets
 from .errors import UserError
 from .streams import steady_streams

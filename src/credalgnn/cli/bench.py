@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._texts import printable
+from ..runtime.texts import printable
 from .common import (
     KEPT,
     add_work_options,

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .._memory import parse_memory
+from ..runtime.memory import parse_memory
 from .errors import UserError, WorkLost
 
 LONGEST = 1_000  # characters of a hyper-parameter: what is longer is no value, and parsers are slow at it

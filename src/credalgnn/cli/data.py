@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .._memory import in_units
-from .._texts import one_line, printable
+from ..runtime.memory import in_units
+from ..runtime.texts import one_line, printable
 from .common import user_errors
 from .errors import UserError
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._texts import one_line, printable
+from ..runtime.texts import one_line, printable
 from .common import AGAIN, KEPT, add_engine_options, add_memory, count, need, settings_of, user_errors
 from .errors import UserError
 
@@ -46,7 +46,7 @@ def add_commands(commands: Any) -> None:
     predict.add_argument("--out", type=Path, required=True, metavar="FILE", help="a .csv or .parquet file")
     _add_promises(predict)
     add_memory(predict)
-    _add_workers(predict, "tasks of the Ray cluster that predict pieces of the graph at a time")
+    _add_workers(predict, "tasks of the Ray cluster that predict chunks of the graph at a time")
     predict.add_argument("--ids", nargs="+", metavar="ID", help="only these nodes")
     predict.set_defaults(run=_predict, stopped=NOTHING)
     evaluate = _add(

@@ -8,8 +8,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from .._memory import in_units
-from .._texts import one_line
+from ..runtime.memory import in_units
+from ..runtime.texts import one_line
 from .common import add_memory, need
 from .errors import UserError
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from .._texts import printable
+from ..runtime.texts import printable
 from .common import KEPT, add_data_options, add_place_options, classes_of, count, settings_of, user_errors, work_options
 
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .._texts import printable
+from ..runtime.texts import printable
 from .common import (
     KEPT,
     add_place_options,

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._files import write
-from .._reading import Unreadable, read_npz
+from ..runtime.files import write
+from ..runtime.reading import Unreadable, read_npz
 from .errors import UserError
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from torch import Tensor
 Array: TypeAlias = NDArray[np.float64]
 BETS = ((1.0, 0.6), (1.0, 0.8), (1.0, 0.92), (0.3, 0.4), (0.3, 0.2), (0.1, 0.2), (0.1, 0.1), (0.03, 0.1))  # (w, e)
 STAKES, EXPONENTS = np.array(BETS).T
-PIECE = 100_000  # nodes of a batch whose gains are held at a time
+CHUNK = 100_000  # nodes of a batch whose gains are held at a time
 FORMAT = 1  # of the stored state
 
 
@@ -101,8 +101,8 @@ class ExchangeabilityTest:
         self.batches += 1
         entering = -math.log(self.batches * (self.batches + 1.0))
         self._log_capital = np.logaddexp(self._log_capital, entering)
-        for first in range(0, max(1, len(p)), PIECE):
-            some = p[first : first + PIECE, None]
+        for first in range(0, max(1, len(p)), CHUNK):
+            some = p[first : first + CHUNK, None]
             gains = np.log1p(STAKES * (EXPONENTS * some ** (EXPONENTS - 1.0) - 1.0))
             path = self._log_capital + np.vstack([np.zeros_like(self._log_capital), gains.cumsum(0)])
             self._log_capital = path[-1]

@@ -26,7 +26,7 @@ from .errors import GraphError, GraphWarning, OwnTaskError
 from .graph import Graph
 from .packing import Packed, pack
 from .sources import GraphParts, TablePaths, read_source
-from .split import Split, deal
+from .split import Split, stratified_split
 from .tables import Columns, TableGraph, read_tables
 from .task import Part, Task, TrainingView
 
@@ -59,7 +59,6 @@ __all__ = [
     "csbm_posterior",
     "dataset_name",
     "dataset_names",
-    "deal",
     "digits",
     "find_dataset",
     "load_graph",
@@ -70,4 +69,5 @@ __all__ = [
     "paper_table",
     "read_source",
     "read_tables",
+    "stratified_split",
 ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._compiling import INNER, kernel
+from ..runtime.compiling import INNER, kernel
 
 BLOCK = 256  # texts that are put into a table or looked up there at a time
 SHORT = 24  # edges into a node that are sorted by insertion

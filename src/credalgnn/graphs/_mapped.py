@@ -1,4 +1,4 @@
-"""Arrays in files of their own, in numpy's format: written piece by piece, opened without reading them."""
+"""Arrays in files of their own, in numpy's format: written chunk by chunk, opened without reading them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._reading import Unreadable, open_file
+from ..runtime.reading import Unreadable, open_file
 
 HEADER = 128  # bytes before the numbers, whatever they are, so that what is written last can say how many there are
 BLOCK = 8 << 20  # bytes that are hashed at a time
@@ -126,8 +126,8 @@ class Writer:
             self.abandon()
 
 
-class Pieces:
-    """An array of one dimension in a file that is read, and changed, piece by piece, and never mapped.
+class Chunks:
+    """An array of one dimension in a file that is read, and changed, chunk by chunk, and never mapped.
 
     Args:
         path: The file, of a ``Writer``.
@@ -174,7 +174,7 @@ class Pieces:
         self._file.flush()
         os.fsync(self._file.fileno())
 
-    def __enter__(self) -> Pieces:
+    def __enter__(self) -> Chunks:
         return self
 
     def __exit__(self, *_: object) -> None:

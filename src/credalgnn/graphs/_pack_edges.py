@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._memory import in_units
-from .._reading import Unreadable
+from ..runtime.memory import in_units
+from ..runtime.reading import Unreadable
 from ._edge_kernels import by_target, fill_table, hash_texts, look_up
-from ._mapped import Pieces, Writer
+from ._mapped import Chunks, Writer
 from ._pack_nodes import NodeState, Wanted, place_of
 from ._shards import Batch, Shard, batches, column_types
 from ._table_columns import as_numbers, ids_of, numbers_of
@@ -186,7 +186,7 @@ def number_ends(
     size = 1 << max(4, int(2 * nodes.rows / partitions * 1.2)).bit_length()
     for partition in range(partitions):
         table, numbers = np.empty(size, np.int64), np.full(size, -1, kind)
-        with Pieces(work / nodes.keys, np.int64, nodes.rows) as keys:
+        with Chunks(work / nodes.keys, np.int64, nodes.rows) as keys:
             for first in range(0, nodes.rows, CHUNK):
                 both = fill_table(keys.read(first, CHUNK), first, partition, partitions, table, numbers)
                 if both[0] >= 0:
@@ -194,13 +194,13 @@ def number_ends(
         for end in ENDS:
             path = work / f"{end}_numbers.npy"
             with (
-                Pieces(work / f"{end}_keys.npy", np.int64, edges) as given,
-                Pieces(path, kind, edges, make=not partition) as found,
+                Chunks(work / f"{end}_keys.npy", np.int64, edges) as given,
+                Chunks(path, kind, edges, make=not partition) as found,
             ):
                 for first in range(0, edges, CHUNK):
-                    piece = found.read(first, CHUNK)
-                    look_up(given.read(first, CHUNK), partition, partitions, table, numbers, piece)
-                    found.write(first, piece)
+                    chunk = found.read(first, CHUNK)
+                    look_up(given.read(first, CHUNK), partition, partitions, table, numbers, chunk)
+                    found.write(first, chunk)
                 found.flush()
         tell(partition + 1, partitions)
 
@@ -229,8 +229,8 @@ def ends_in_chunks(
     """
     name, kind = ("keys", np.int64) if nodes.in_order else ("numbers", np.int32 if nodes.rows <= INT32 else np.int64)
     with ExitStack() as stack:
-        files = [stack.enter_context(Pieces(work / f"{end}_{name}.npy", kind, edges.rows)) for end in ENDS]
-        files += [stack.enter_context(Pieces(work / "edge_weights.npy", np.float32, edges.rows))] if weighted else []
+        files = [stack.enter_context(Chunks(work / f"{end}_{name}.npy", kind, edges.rows)) for end in ENDS]
+        files += [stack.enter_context(Chunks(work / "edge_weights.npy", np.float32, edges.rows))] if weighted else []
         for first in range(0, edges.rows, CHUNK):
             yield first, [file.read(first, CHUNK) for file in files]
 

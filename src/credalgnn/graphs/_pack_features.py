@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._checks import sparse_is_smaller
-from ._mapped import Pieces, Writer
+from ._mapped import Chunks, Writer
 from .in_edges import INT32
 
 SAMPLE = 64  # first rows that decide
@@ -92,13 +92,13 @@ def finish_features(folder: Path, work: Path, rows: int, stored: int) -> None:
         stored: How many numbers.
     """
     kind = np.dtype(np.int32 if stored <= INT32 else np.int64)
-    with Writer(folder / "feature_starts.npy", kind) as file, Pieces(work / "feature_ends.npy", np.int64, rows) as ends:
+    with Writer(folder / "feature_starts.npy", kind) as file, Chunks(work / "feature_ends.npy", np.int64, rows) as ends:
         file.add(np.zeros(1))
         for first in range(0, rows, CHUNK):
             file.add(ends.read(first, CHUNK))
     columns, wide = folder / "feature_columns.npy", work / "feature_columns.npy"
     if np.load(columns, mmap_mode="r").dtype != kind:
-        with Writer(wide, kind) as file, Pieces(columns, np.int32, stored) as given:
+        with Writer(wide, kind) as file, Chunks(columns, np.int32, stored) as given:
             for first in range(0, stored, CHUNK):
                 file.add(given.read(first, CHUNK))
         os.replace(wide, columns)

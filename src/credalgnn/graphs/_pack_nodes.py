@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._edge_kernels import hash_texts
-from ._mapped import Pieces, Writer
+from ._mapped import Chunks, Writer
 from ._pack_features import FeatureWriter, finish_features
 from ._packed_files import PARTS
 from ._shards import Batch, Shard, batches, column_types
@@ -222,7 +222,7 @@ class NodeWriter:
         numbers.close()
         self.state.text = True
         self._keys = Writer(self._work / self.state.keys, np.int64)
-        with Pieces(numbers.path, np.int64, numbers.rows) as known:
+        with Chunks(numbers.path, np.int64, numbers.rows) as known:
             for first in range(0, numbers.rows, CHUNK):
                 self._add_texts(pa.array(known.read(first, CHUNK)).cast(pa.string()))
 
@@ -324,7 +324,7 @@ def finish_nodes(folder: Path, work: Path, state: NodeState) -> list[str]:
     codes, names = labels_of(pa.array(texts, pa.string()), "labels") if texts else (np.zeros(0, np.int64), [])
     table = np.append(codes, -1)
     kind = np.int16 if len(names) < 2**15 else np.int32
-    with Writer(folder / "labels.npy", kind) as file, Pieces(work / "codes.npy", np.int32, state.rows) as given:
+    with Writer(folder / "labels.npy", kind) as file, Chunks(work / "codes.npy", np.int32, state.rows) as given:
         for first in range(0, state.rows, CHUNK):
             file.add(table[given.read(first, CHUNK)])
     if state.stored is not None:
@@ -332,9 +332,9 @@ def finish_nodes(folder: Path, work: Path, state: NodeState) -> list[str]:
     id_kind = f"<U{state.longest}" if state.text else "<i8"
     with ExitStack() as stack:
         file = stack.enter_context(Writer(folder / "node_ids.npy", id_kind))
-        keys = stack.enter_context(Pieces(work / state.keys, np.int64, state.rows))
-        data = stack.enter_context(Pieces(work / "texts.npy", np.uint8, state.bytes))
-        lengths = stack.enter_context(Pieces(work / "lengths.npy", np.int32, state.rows if state.text else 0))
+        keys = stack.enter_context(Chunks(work / state.keys, np.int64, state.rows))
+        data = stack.enter_context(Chunks(work / "texts.npy", np.uint8, state.bytes))
+        lengths = stack.enter_context(Chunks(work / "lengths.npy", np.int32, state.rows if state.text else 0))
         at, step = 0, max(1, min(CHUNK, TEXTS // (8 * state.longest)))
         for first in range(0, state.rows, step):
             if not state.text:

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from .._checksums import sealed_with
-from .._files import Lock, make_folder, sync_folder, to_json, write
-from .._reading import Unreadable, parse_json, read_bytes
+from ..runtime.checksums import sealed_with
+from ..runtime.files import Lock, make_folder, sync_folder, to_json, write
+from ..runtime.reading import Unreadable, parse_json, read_bytes
 from ._mapped import Writer
 from ._pack_edges import (
     EdgeState,

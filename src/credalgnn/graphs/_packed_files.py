@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checksums import sealed_with
-from .._files import sync_folder, to_json, write
-from .._reading import Unreadable, parse_json, read_bytes
+from ..runtime.checksums import sealed_with
+from ..runtime.files import sync_folder, to_json, write
+from ..runtime.reading import Unreadable, parse_json, read_bytes
 from ._mapped import KINDS, Entry, Map, digest
 from .errors import GraphError
 
@@ -45,7 +45,7 @@ CONTENT = ("features", *SPARSE, "starts", "sources", "weights")  # what the hash
 TOO_MANY = (errno.EMFILE, errno.ENFILE)
 MORE_FILES = "close other files, or allow more of them: ulimit -n"
 _REPLACED = re.compile(r"\.(.+)\.[0-9]+\.old")  # what a folder is called while another one takes its place
-PIECE = 32 << 20  # bytes that are looked at at a time
+CHUNK = 32 << 20  # bytes that are looked at at a time
 
 
 class CannotOpenError(GraphError):
@@ -218,7 +218,7 @@ def check_array(file: Path, name: str, entry: Entry, head: Mapping[str, Any]) ->
     if digest(file) != entry.digest:
         raise changed(path, name, "its content has changed")
     more = 1 if name.endswith("starts") else 0
-    step = max(1, PIECE // (found.array[:1].nbytes or 1))
+    step = max(1, CHUNK // (found.array[:1].nbytes or 1))
     for first in range(0, len(found.array), step):
         reason = _reason(name, found.array[first : first + step + more], head)
         if reason:
@@ -226,19 +226,19 @@ def check_array(file: Path, name: str, entry: Entry, head: Mapping[str, Any]) ->
         found.release()
 
 
-def _reason(name: str, piece: NDArray[Any], head: Mapping[str, Any]) -> str:
-    """What is wrong with a piece of an array."""
-    if piece.dtype.kind == "f" and not np.isfinite(piece).all():
+def _reason(name: str, chunk: NDArray[Any], head: Mapping[str, Any]) -> str:
+    """What is wrong with a chunk of an array."""
+    if chunk.dtype.kind == "f" and not np.isfinite(chunk).all():
         return "a number that is not finite"
-    if name.endswith("starts") and (np.diff(piece) < 0).any():
+    if name.endswith("starts") and (np.diff(chunk) < 0).any():
         return "it goes backwards"
-    if name == "split" and not -1 <= piece.min() <= piece.max() < len(PARTS):
+    if name == "split" and not -1 <= chunk.min() <= chunk.max() < len(PARTS):
         return "a part that does not exist"
-    if name == "sources" and not 0 <= piece.min() <= piece.max() < head["nodes"]:
+    if name == "sources" and not 0 <= chunk.min() <= chunk.max() < head["nodes"]:
         return "an edge comes from a node that does not exist"
-    if name == "feature_columns" and not 0 <= piece.min() <= piece.max() < head["features"]:
+    if name == "feature_columns" and not 0 <= chunk.min() <= chunk.max() < head["features"]:
         return "a column that does not exist"
-    return "a negative weight" if name == "weights" and piece.min() < 0 else ""
+    return "a negative weight" if name == "weights" and chunk.min() < 0 else ""
 
 
 def changed(path: Path, name: str, reason: str) -> GraphError:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .in_edges import damaged, row_places
 
-PIECE = 32 << 20  # bytes of features that are looked at at a time
+CHUNK = 32 << 20  # bytes of features that are looked at at a time
 
 
 def rows(matrix: Tensor, nodes: Tensor | slice) -> Tensor:
@@ -39,15 +39,15 @@ def rows(matrix: Tensor, nodes: Tensor | slice) -> Tensor:
     return torch.sparse_csr_tensor(own, columns, values.float(), shape, check_invariants=False)
 
 
-def pieces(matrix: Tensor) -> Iterator[slice]:
+def chunks(matrix: Tensor) -> Iterator[slice]:
     """Slices of rows that go through all of a matrix, each of a bounded size in memory.
 
     Args:
         matrix: Strided or sparse CSR.
     """
     count, width = matrix.shape
-    step = max(1, PIECE // (4 * max(1, width)))
+    step = max(1, CHUNK // (4 * max(1, width)))
     if matrix.layout == torch.sparse_csr:
-        step = max(1, min(count, PIECE * max(1, count) // (8 * max(1, matrix.values().numel()) + 8 * count)))
+        step = max(1, min(count, CHUNK * max(1, count) // (8 * max(1, matrix.values().numel()) + 8 * count)))
     for first in range(0, count, step):
         yield slice(first, min(first + step, count))

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._reading import Unreadable, check_regular
-from .._texts import one_line
+from ..runtime.reading import Unreadable, check_regular
+from ..runtime.texts import one_line
 from ._table_files import PARQUET, TEXT, not_utf8, pyarrow_modules, text_format
 from .errors import GraphError
 

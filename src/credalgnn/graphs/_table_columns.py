@@ -36,7 +36,7 @@ def ids_of(column: Any, name: str, first: int = 0) -> Any:
     raise GraphError(f"{name}: ids must be integers or text, not {array.type}")
 
 
-def id_pieces(column: Any, name: str) -> list[Any]:
+def id_chunks(column: Any, name: str) -> list[Any]:
     """Ids as ``ids_of`` gives them, in one array or, where they are text, in as many as there are: none is copied.
 
     Args:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._reading import Unreadable, check_gzip, check_regular, read_parquet
-from .._texts import one_line
+from ..runtime.reading import Unreadable, check_gzip, check_regular, read_parquet
+from ..runtime.texts import one_line
 from .errors import GraphError
 
 DELIMITERS = ",;|\t"

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ._rows import pieces
+from ._rows import chunks
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -76,7 +76,7 @@ def describe(graph: Graph) -> Description:
     labels, touched = _narrow(graph), np.zeros(count, np.bool_)
     totals, balance = np.zeros(4, np.int64), np.zeros(1, np.uint64)
     smallest, largest = float("inf"), 0.0
-    for first, last in edges.pieces():
+    for first, last in edges.chunks():
         starts = edges.starts[first : last + 1]
         here = slice(int(starts[0]), int(starts[-1]))
         sources = edges.sources[here].clone()  # which is sorted
@@ -87,8 +87,8 @@ def describe(graph: Graph) -> Description:
         graph.release()
     loops, duplicates, known, same = totals.tolist()
     filled = np.zeros(2, np.int64)
-    for piece in pieces(graph.features):
-        rows = graph.rows(piece)
+    for chunk in chunks(graph.features):
+        rows = graph.rows(chunk)
         if rows.layout == torch.sparse_csr:
             filled += _filled(rows)
         else:
@@ -123,7 +123,7 @@ def local_homophily(graph: Graph) -> Tensor:
 
     edges, labels = graph.in_edges, _narrow(graph)
     known, alike = np.zeros(graph.num_nodes, np.int32), np.zeros(graph.num_nodes, np.int32)
-    for first, last in edges.pieces():
+    for first, last in edges.chunks():
         starts = edges.starts[first : last + 1]
         sources = edges.sources[int(starts[0]) : int(starts[-1])]
         count_alike((starts - starts[0]).numpy(), sources.numpy(), first, labels, known, alike)
@@ -143,7 +143,7 @@ def num_pairs(graph: Graph, most: int = 1 << 24) -> int:
     pairs = 0
     for part in range(parts):
         codes = []
-        for first, last in edges.pieces():
+        for first, last in edges.chunks():
             source, target = (
                 edges.sources[int(edges.starts[first]) : int(edges.starts[last])],
                 edges.targets(first, last),

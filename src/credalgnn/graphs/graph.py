@@ -151,7 +151,7 @@ class Graph(GraphSources):
 
     @property
     def in_edges(self) -> InEdges:
-        """The edges by their target, made once: what neighbours are drawn from and pieces of the graph are read by."""
+        """The edges by their target, made once: what neighbours are drawn from and chunks of the graph are read by."""
         if "in edges" not in self.derived:
             self.derived["in edges"] = InEdges.of(self.edge_index, self.num_nodes, self.edge_weight)
         made: InEdges = self.derived["in edges"]

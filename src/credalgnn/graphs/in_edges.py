@@ -12,7 +12,7 @@ from .errors import GraphError
 
 INT32 = 2**31 - 1
 MANY = 1 << 18  # edges from which on they are sorted by counting
-PIECE = 1 << 21  # edges that are looked at at a time
+CHUNK = 1 << 21  # edges that are looked at at a time
 
 
 class InEdges(NamedTuple):
@@ -68,7 +68,7 @@ class InEdges(NamedTuple):
         """
         return torch.repeat_interleave(torch.arange(first, last), self.starts[first : last + 1].diff())
 
-    def pieces(self, most: int = PIECE) -> Iterator[tuple[int, int]]:
+    def chunks(self, most: int = CHUNK) -> Iterator[tuple[int, int]]:
         """Ranges of nodes, first and behind the last, that go through all of them; with so many edges into each.
 
         Each is checked before: compiled loops over its edges need not look where they go.

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .._memory import available_memory, in_units
+from ..runtime.memory import available_memory, in_units
 from ._checks import (
     checked_class_names,
     checked_feature_names,
@@ -28,7 +28,7 @@ from ._packed_files import PARTS, SPARSE, changed, check_array, hash_of, open_ar
 from ._rows import rows
 from .errors import GraphError
 from .graph import Graph
-from .in_edges import INT32, PIECE, InEdges, row_places
+from .in_edges import CHUNK, INT32, InEdges, row_places
 
 
 class PackedGraph(Graph):
@@ -187,7 +187,7 @@ class PackedGraph(Graph):
         first, used = 0, 0
         while first < len(nodes):
             done = int(counts[first - 1]) if first else 0
-            last = max(first + 1, int(torch.searchsorted(counts, done + PIECE, right=True)))
+            last = max(first + 1, int(torch.searchsorted(counts, done + CHUNK, right=True)))
             degrees, places = row_places(edges.starts, nodes[first:last], edges.num_edges)
             source = edges.sources[places].long()
             if bool(((source < 0) | (source >= edges.num_nodes)).any()):

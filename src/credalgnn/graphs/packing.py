@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from .._files import make_folder
-from .._memory import parse_memory
+from ..runtime.files import make_folder
+from ..runtime.memory import parse_memory
 from ._mapped import Writer
 from ._packed_files import cannot_write, check_place, put_in_place, read_header, write_header
-from ._rows import pieces
+from ._rows import chunks
 from .errors import GraphError
 from .graph import Graph
 from .in_edges import INT32
@@ -87,8 +87,8 @@ def _write_arrays(graph: Graph, folder: Path, dtype: str) -> None:
         _write(folder, "feature_columns", graph.features.col_indices().numpy().astype(index))
     name, width = ("feature_values", None) if sparse else ("features", graph.num_features)
     with Writer(folder / f"{name}.npy", dtype, width) as file:
-        for piece in pieces(graph.features):
-            values = graph.rows(piece)
+        for chunk in chunks(graph.features):
+            values = graph.rows(chunk)
             values = values.values() if width is None else values
             with np.errstate(over="ignore"):
                 numbers = values.numpy().astype(dtype)

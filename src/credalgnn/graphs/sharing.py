@@ -14,20 +14,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .._files import locked, sync_folder
-from .._memory import own_folder, temporary_folder
+from ..runtime.files import locked, sync_folder
+from ..runtime.memory import own_folder, temporary_folder
 from ._packed_files import ARRAYS, HEADER
 from .errors import GraphError
 from .graph import Graph
 from .in_edges import InEdges
 from .packed import PackedGraph, _reopened, open_graph
 
-PIECE = 64 << 20  # bytes of a file that are asked for at a time
+CHUNK = 64 << 20  # bytes of a file that are asked for at a time
 
 Fetch = Callable[[str, str, int, int], bytes]
 
 
-class Parcel(NamedTuple):
+class GraphHandle(NamedTuple):
     """A graph for another process.
 
     Attributes:
@@ -49,7 +49,7 @@ class Parcel(NamedTuple):
     files: dict[str, int] = {}  # noqa: RUF012
 
 
-def parcel_of(graph: Graph) -> Parcel:
+def parcel_of(graph: Graph) -> GraphHandle:
     """A graph with the labels that it has; ids of nodes stay behind.
 
     Args:
@@ -62,7 +62,7 @@ def parcel_of(graph: Graph) -> Parcel:
             arrays["weighted"] = torch.ones(1)
         names = [HEADER, *(f"{name}.npy" for name in ARRAYS)]
         files = {name: (graph.path / name).stat().st_size for name in names if (graph.path / name).is_file()}
-        return Parcel(
+        return GraphHandle(
             _numpy(arrays), graph.class_names, graph.feature_names, path=graph.path, content=graph.content, files=files
         )
     x, edges = graph.features, graph.in_edges
@@ -73,15 +73,15 @@ def parcel_of(graph: Graph) -> Parcel:
         arrays |= {"rows": x.crow_indices(), "columns": x.col_indices(), "values": x.values()}
     else:
         arrays["features"] = x
-    return Parcel(_numpy(arrays), graph.class_names, graph.feature_names, tuple(x.shape))
+    return GraphHandle(_numpy(arrays), graph.class_names, graph.feature_names, tuple(x.shape))
 
 
-def unpacked(parcel: Parcel, fetch: Fetch | None = None) -> Graph:
+def unpacked(parcel: GraphHandle, fetch: Fetch | None = None) -> Graph:
     """The graph of a parcel, which is not checked again; nobody may write to its arrays.
 
     Args:
         parcel: What ``parcel_of`` made.
-        fetch: Gives a piece of a file of a packed graph's folder (folder, name, first byte, bytes), for machines on
+        fetch: Gives a chunk of a file of a packed graph's folder (folder, name, first byte, bytes), for machines on
             which another folder is there, or none: they keep a copy among their temporary files.
     """
     arrays = _torch(parcel.arrays)
@@ -113,12 +113,12 @@ def unpacked(parcel: Parcel, fetch: Fetch | None = None) -> Graph:
     return graph
 
 
-def _opened(path: Path, parcel: Parcel) -> PackedGraph:
+def _opened(path: Path, parcel: GraphHandle) -> PackedGraph:
     """The graph in a folder, if it is that of the parcel."""
     return _reopened(path, parcel.content, {}, None, "weighted" in parcel.arrays)
 
 
-def _copied(parcel: Parcel, fetch: Fetch) -> PackedGraph:
+def _copied(parcel: GraphHandle, fetch: Fetch) -> PackedGraph:
     """A copy of a packed graph on this machine, made once, and anew where it is damaged, whoever else wants it."""
     try:
         folder = own_folder("graphs")
@@ -136,7 +136,7 @@ def _copied(parcel: Parcel, fetch: Fetch) -> PackedGraph:
         ) from None
 
 
-def _fetch_all(parcel: Parcel, fetch: Fetch, copy: Path) -> None:
+def _fetch_all(parcel: GraphHandle, fetch: Fetch, copy: Path) -> None:
     half = copy.with_suffix(".half")
     shutil.rmtree(half, ignore_errors=True)
     half.mkdir()
@@ -144,10 +144,10 @@ def _fetch_all(parcel: Parcel, fetch: Fetch, copy: Path) -> None:
         for name, size in parcel.files.items():
             with (half / name).open("wb") as file:
                 while file.tell() < size:
-                    piece = fetch(str(parcel.path), name, file.tell(), min(PIECE, size - file.tell()))
-                    if not piece:
+                    chunk = fetch(str(parcel.path), name, file.tell(), min(CHUNK, size - file.tell()))
+                    if not chunk:
                         raise GraphError(f"{parcel.path}: {name} has become shorter while it was copied")
-                    file.write(piece)
+                    file.write(chunk)
                 file.flush()
                 os.fsync(file.fileno())  # a copy is not read as a whole again: it must be there after a crash, too
         sync_folder(half)

@@ -45,8 +45,8 @@ def label_noise(task: Task, share: float, seed: int) -> Task:
     return task.shifted(f"label_noise({share}, seed={seed})", train_labels=labels)
 
 
-def fewer_strangers(task: Task, share: float, seed: int) -> Task:
-    """See ``Task.fewer_strangers``.
+def fewer_ood(task: Task, share: float, seed: int) -> Task:
+    """See ``Task.fewer_ood``.
 
     Args:
         task: What to change.
@@ -67,7 +67,7 @@ def fewer_strangers(task: Task, share: float, seed: int) -> Task:
     number[chosen] = torch.arange(len(chosen))
     parts = (number[part] for part in (task.split.train, task.split.val, task.split.test))
     split = Split(*(part[part >= 0] for part in parts))
-    shift = f"fewer_strangers({share}, seed={seed})"
+    shift = f"fewer_ood({share}, seed={seed})"
     shifted = number[task.shifted_nodes]
     return task.shifted(shift, graph=task.graph.subgraph(chosen), split=split, shifted_nodes=shifted[shifted >= 0])
 

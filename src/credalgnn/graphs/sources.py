@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .._reading import Unreadable, check_regular, read_tensors
+from ..runtime.reading import Unreadable, check_regular, read_tensors
 from ._checks import check_mask
 from ._packed_files import PARTS, is_packed
 from ._table_files import find_tables

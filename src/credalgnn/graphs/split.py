@@ -98,7 +98,7 @@ def seeded(seed: int) -> torch.Generator:
 SHARES = {"train": 0.6, "val": 0.2, "calibration": 0.2}
 
 
-def deal(labels: Tensor, parts: Mapping[str, Tensor], seed: int = 0) -> dict[str, Tensor]:
+def stratified_split(labels: Tensor, parts: Mapping[str, Tensor], seed: int = 0) -> dict[str, Tensor]:
     """Deal labelled nodes to those of the parts train, val and calibration that are not given.
 
     60, 20 and 20 % of the labelled nodes that no given part has; fewer parts share in the same proportion. Stratified

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._checksums import BLANK, is_sealed_zip, seal_zip
-from .._files import atomic
-from .._reading import open_file, read_npz
+from ..runtime.checksums import BLANK, is_sealed_zip, seal_zip
+from ..runtime.files import atomic
+from ..runtime.reading import open_file, read_npz
 from .errors import GraphError
 from .graph import Graph
 
 FORMAT = 2  # of saved files
-PIECE = 1 << 16  # ids that are hashed at a time
+CHUNK = 1 << 16  # ids that are hashed at a time
 FOREIGN = 1  # of files that other programs make: the same arrays, without a checksum
 
 
@@ -83,7 +83,7 @@ def content(graph: Graph) -> str:
 
 
 def ids_digest(graph: Graph) -> str:
-    """See ``Graph.ids_digest``; ids are read piece by piece.
+    """See ``Graph.ids_digest``; ids are read chunk by chunk.
 
     Args:
         graph: The graph.
@@ -91,8 +91,8 @@ def ids_digest(graph: Graph) -> str:
     if graph.node_ids is None:
         return ""
     digest = hashlib.blake2b(graph.node_ids.dtype.str.encode(), digest_size=16)
-    for first in range(0, graph.num_nodes, PIECE):
-        digest.update(np.ascontiguousarray(graph.node_ids[first : first + PIECE]).view(np.uint8).data)
+    for first in range(0, graph.num_nodes, CHUNK):
+        digest.update(np.ascontiguousarray(graph.node_ids[first : first + CHUNK]).view(np.uint8).data)
     return digest.hexdigest()
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ._checks import check_unique
-from ._table_columns import id_pieces, ids_of, is_number, labels_of, merged_labels, numbers_of, parts_of
+from ._table_columns import id_chunks, ids_of, is_number, labels_of, merged_labels, numbers_of, parts_of
 from ._table_edges import Links, both_ways, warn_of_one_way, without
 from ._table_files import NamedTable, pyarrow_modules, read_table
 from ._table_ids import as_array, as_numbers, positions
@@ -222,15 +222,15 @@ def _joined(
     pa, pc = pyarrow_modules()
     places = [(table, id) for table in tables]
     places += [(named, end) for named, columns in links for end in (columns.source, columns.target)]
-    pieces = _narrowed(
-        [(table, column, id_pieces(table.table[column], _place(table, column))) for table, column in places]
+    chunks = _narrowed(
+        [(table, column, id_chunks(table.table[column], _place(table, column))) for table, column in places]
     )
-    kind = pieces[len(tables) - 1][0].type
-    for place, (piece, *_) in zip(places, pieces, strict=True):
-        if piece.type != kind:
-            kinds = f"{_place(*place)} holds {piece.type}, {_place(tables[-1], id)} {kind}"
+    kind = chunks[len(tables) - 1][0].type
+    for place, (chunk, *_) in zip(places, chunks, strict=True):
+        if chunk.type != kind:
+            kinds = f"{_place(*place)} holds {chunk.type}, {_place(tables[-1], id)} {kind}"
             raise GraphError(f"ids of two types: {kinds}; write them as one, so that 7 and 007 stay apart")
-    known = [each[0] if len(each) == 1 else pa.concat_arrays(each) for each in pieces[: len(tables)]]
+    known = [each[0] if len(each) == 1 else pa.concat_arrays(each) for each in chunks[: len(tables)]]
     ids = [as_array(array) for array in known]
     for table, array in zip(tables, ids, strict=True):
         try:
@@ -247,7 +247,7 @@ def _joined(
             known[0], ids[0] = known[0].filter(kept), ids[0][kept.to_numpy(zero_copy_only=False)]
     if not links:
         return tables, ids, []
-    numbers = positions(known, [piece for each in pieces[len(tables) :] for piece in each])
+    numbers = positions(known, [chunk for each in chunks[len(tables) :] for chunk in each])
     joined, start = [], 0
     for named, columns in links:
         rows = named.table.num_rows
@@ -275,17 +275,17 @@ def _place(named: NamedTable, column: str) -> str:
 def _narrowed(places: list[tuple[NamedTable, str, list[Any]]]) -> list[list[Any]]:
     """Ids of text files were read as text: they become numbers if that loses nothing and all other ids are numbers."""
     pa, _ = pyarrow_modules()
-    given = [pieces for _, _, pieces in places]
+    given = [chunks for _, _, chunks in places]
     narrow = []
-    for named, _, pieces in places:
-        if pa.types.is_integer(pieces[0].type):
-            narrow.append(pieces)
+    for named, _, chunks in places:
+        if pa.types.is_integer(chunks[0].type):
+            narrow.append(chunks)
             continue
         if named.typed:
             return given
         numbers = []
-        for piece in pieces:
-            numbers.append(as_numbers(piece))
+        for chunk in chunks:
+            numbers.append(as_numbers(chunk))
             if numbers[-1] is None:
                 return given
         narrow.append(numbers)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._names import suggestion
+from ..runtime.names import suggestion
 from ._checks import node_numbers
 from .errors import GraphError
 from .graph import Graph
@@ -133,7 +133,7 @@ class Task:
         joined = (
             trains[edges.sources[int(edges.starts[first]) : int(edges.starts[last])].long()]
             & trains[first:last].repeat_interleave(edges.starts[first : last + 1].diff())
-            for first, last in edges.pieces()
+            for first, last in edges.chunks()
         )
         if not any(bool(each.any()) for each in joined):
             raise GraphError(
@@ -276,16 +276,16 @@ class Task:
 
         return fewer_labels(self, share, seed)
 
-    def fewer_strangers(self, share: float, seed: int = 0) -> Task:
+    def fewer_ood(self, share: float, seed: int = 0) -> Task:
         """Keep a share of the nodes of OOD classes in the graph, those of the test part before others.
 
         Args:
             share: The share of OOD nodes that stay.
             seed: Which of them.
         """
-        from .shifts import fewer_strangers
+        from .shifts import fewer_ood
 
-        return fewer_strangers(self, share, seed)
+        return fewer_ood(self, share, seed)
 
     def label_noise(self, share: float, seed: int = 0) -> Task:
         """Give a share of the training nodes another ID label.

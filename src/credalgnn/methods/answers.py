@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor
 
-from .._memory import available_memory
 from ..graphs import Graph, GraphError, node_numbers
 from ..nn import DamagedGraph
+from ..runtime.memory import available_memory
 from .calibration import Calibration, CalibrationNodes
 from .diagnostics import sample
 from .feature_range import InputWarning
@@ -31,7 +31,7 @@ Predictor: TypeAlias = Callable[[Tensor], Prediction]
 
 
 @dataclass(frozen=True, eq=False)
-class InTwoSteps:
+class SplitPredictor:
     """A predictor whose costly step needs nothing but what the first one has read, so that others can do it.
 
     Attributes:
@@ -46,7 +46,7 @@ class InTwoSteps:
         return self.judge(nodes, *self.read(nodes))
 
 
-PIECE = 100_000  # nodes that are predicted at a time
+CHUNK = 100_000  # nodes that are predicted at a time
 NOT_FINITE = "not all outputs are finite numbers; are the features scaled as they were in training?"
 
 
@@ -111,8 +111,8 @@ def chosen_at_once(method: Method, graph: Graph, nodes: Tensor | None, ids: Sequ
     if needed > allowed:
         taken = refusal(needed, allowed)
         raise MethodError(
-            f"{method.name}: a prediction of {len(chosen):,} nodes at once {taken}: predict_pieces() gives them piece "
-            "by piece, and nodes= some of them"
+            f"{method.name}: a prediction of {len(chosen):,} nodes at once {taken}: predict_chunks() gives them chunk "
+            "by chunk, and nodes= some of them"
         )
     return chosen
 
@@ -120,7 +120,7 @@ def chosen_at_once(method: Method, graph: Graph, nodes: Tensor | None, ids: Sequ
 def room_for(method: Method, memory: int | None = None) -> int:
     """Of how many nodes the answers take half of the memory that may be used; at least one.
 
-    The other half is for what is held beside them: of pieces the last one, and of what is available, others may take.
+    The other half is for what is held beside them: of chunks the last one, and of what is available, others may take.
 
     Args:
         method: Which predicts.
@@ -185,13 +185,13 @@ def finite(prediction: Prediction) -> Prediction:
 
 
 def completed(method: Method, graph: Graph) -> Callable[[Prediction], Prediction]:
-    """Adds to predictions what belongs to them; features that are far off are warned of now, and not once a piece.
+    """Adds to predictions what belongs to them; features that are far off are warned of now, and not once a chunk.
 
     Args:
         method: Which predicts.
         graph: What it predicts on.
     """
-    known: dict[str, Any] = {"calibration": method._calibration(graph), "reasons": partial(method.why, graph=graph)}
+    known: dict[str, Any] = {"calibration": method._calibration(graph), "reasons": partial(method.reasons, graph=graph)}
     if method.graph_ is not None and graph.content == method.graph_.content:  # it may have other labels or names
         known["train_nodes"] = method._train_nodes
     elif message := method.feature_range_.complaint_about(graph):
@@ -206,22 +206,22 @@ def completed(method: Method, graph: Graph) -> Callable[[Prediction], Prediction
 
 def answers(
     predict: Predictor,
-    pieces: Iterable[Tensor],
+    chunks: Iterable[Tensor],
     complete: Callable[[Prediction], Prediction],
     cluster: Cluster | None = None,
 ) -> Iterator[Prediction]:
-    """Predictions of nodes, piece by piece.
+    """Predictions of nodes, chunk by chunk.
 
     Args:
         predict: Predicts nodes.
-        pieces: The nodes of each piece.
+        chunks: The nodes of each chunk.
         complete: What ``completed`` gave.
         cluster: Whose machines take costly steps; None: this process.
     """
-    if cluster is not None and isinstance(predict, InTwoSteps):
-        found = cluster.map(predict.judge, ((nodes, *predict.read(nodes)) for nodes in pieces))
+    if cluster is not None and isinstance(predict, SplitPredictor):
+        found = cluster.map(predict.judge, ((nodes, *predict.read(nodes)) for nodes in chunks))
     else:
-        found = map(predict, pieces)
+        found = map(predict, chunks)
     while True:
         with explained():
             prediction = next(found, None)
@@ -231,7 +231,7 @@ def answers(
         yield complete(prediction)
 
 
-def pieces_of(
+def chunks_of(
     method: Method,
     graph: Graph | None,
     nodes: Tensor | None,
@@ -239,16 +239,16 @@ def pieces_of(
     size: int,
     memory: str | int | None,
 ) -> Iterator[Prediction]:
-    """What ``Method.predict_pieces`` gives, by this process and whatever cluster the method may use.
+    """What ``Method.predict_chunks`` gives, by this process and whatever cluster the method may use.
 
-    What is refused is refused here, before the first piece.
+    What is refused is refused here, before the first chunk.
 
     Args:
         method: Which predicts.
-        graph: See ``Method.predict_pieces``, and so the others.
+        graph: See ``Method.predict_chunks``, and so the others.
         nodes: Which nodes.
         ids: The same by what they are called.
-        size: Nodes of a piece, at the most.
+        size: Nodes of a chunk, at the most.
         memory: How much may be used.
     """
     graph = method._graph(graph, memory)
@@ -259,18 +259,18 @@ def pieces_of(
         predict = predictor_of(method, graph)
         if method.is_credal and graph is not method._examined:
             method._warn_of(predict(chosen[sample(len(chosen), chosen[:0])]))
-    pieces = torch.split(chosen, min(size, room_for(method)))
-    return answers(predict, pieces, completed(method, graph), method._cluster)
+    chunks = torch.split(chosen, min(size, room_for(method)))
+    return answers(predict, chunks, completed(method, graph), method._cluster)
 
 
-def pieces_by_tasks(method: Method, workers: int | None, address: str | None, *asked: Any) -> Iterator[Prediction]:
-    """The same with tasks of a Ray cluster; the connection ends with the last piece, or when this is closed.
+def chunks_by_tasks(method: Method, workers: int | None, address: str | None, *asked: Any) -> Iterator[Prediction]:
+    """The same with tasks of a Ray cluster; the connection ends with the last chunk, or when this is closed.
 
     Args:
         method: Which predicts.
         workers: How many tasks at a time.
         address: Of the cluster.
-        *asked: What ``pieces_of`` is asked for.
+        *asked: What ``chunks_of`` is asked for.
     """
     from .tasks import check_room
     from .workers import connected
@@ -280,9 +280,9 @@ def pieces_by_tasks(method: Method, workers: int | None, address: str | None, *a
             check_room(cluster.workers)
             method._let_help(cluster)
             try:
-                pieces = pieces_of(method, *asked)
+                chunks = chunks_of(method, *asked)
                 yield None  # all is accepted
-                yield from pieces
+                yield from chunks
             finally:
                 method._let_help(None)
 
@@ -326,7 +326,7 @@ def calibration_in(method: Method, nodes: CalibrationNodes, graph: Graph) -> Cal
 
 def _said_of(nodes: Tensor, labels: Tensor, predict: Predictor, room: int, alike: bool) -> Calibration:
     """What a method says of calibration nodes, some at a time."""
-    size = min(PIECE, room)
+    size = min(CHUNK, room)
     with torch.no_grad():
         parts = zip(torch.split(nodes, size), torch.split(labels, size), strict=True)
         said = [predict(part).as_calibration(known, alike) for part, known in parts]

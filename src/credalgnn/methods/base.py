@@ -12,27 +12,27 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from .._memory import available_memory
 from ..graphs import Graph, Task
 from ..nn.training import Epoch
+from ..runtime.memory import available_memory
 from .answers import (
-    PIECE,
+    CHUNK,
     calibration_in,
     calibration_nodes,
     chosen_at_once,
+    chunks_by_tasks,
+    chunks_of,
     completed,
     explained,
     finite,
     graph_for,
-    pieces_by_tasks,
-    pieces_of,
     predictor_of,
 )
 from .calibration import Calibration, CalibrationNodes
 from .declarations import Objective as Objective
 from .diagnostics import CredalWarning, complaint_about, sample
 from .feature_range import FeatureRange
-from .given import Given, Protocol, given_of
+from .given import EvalProtocol, Given, given_of
 from .hooks import Hooks
 from .jobs import Cluster
 from .large import budget_of, fits, held_bytes
@@ -60,7 +60,7 @@ class Method(Hooks):
         train: Tensor | None = None,
         val: Tensor | None = None,
         calibration: Tensor | None = None,
-        protocol: Protocol = "sealed",
+        protocol: EvalProtocol = "sealed",
         progress: bool | None = None,
         on_epoch: Callable[[Epoch], None] | None = None,
         memory: str | int | None = None,
@@ -90,7 +90,7 @@ class Method(Hooks):
             on_epoch: Is shown every line of the training curve as it comes; what it raises ends the training.
             memory: How much memory may be used, in bytes or as ``"4GiB"``, now and in predictions; None: what is
                 available. Where a graph does not fit, mini-batches with sampled neighbours are trained on, and
-                predictions are made piece by piece, with what does not fit in files.
+                predictions are made chunk by chunk, with what does not fit in files.
             checkpoints: A folder in which the state of each network in training is kept, behind an epoch: called again
                 with the same data and hyper-parameters, ``fit`` goes on from there, and gives what it would have given.
                 States of other data and hyper-parameters are left alone; nothing is removed. None: nothing is kept.
@@ -148,7 +148,7 @@ class Method(Hooks):
         self.num_features, self.feature_range_ = view.graph.num_features, FeatureRange.of(view.graph)
         self.feature_names = view.graph.feature_names
         self._train_nodes: Tensor | None = given.train_nodes
-        self.protocol: Protocol = "sealed" if given.validation is None else "paper"
+        self.protocol: EvalProtocol = "sealed" if given.validation is None else "paper"
 
     def predict(
         self,
@@ -178,46 +178,46 @@ class Method(Hooks):
             self._warn_of(prediction)
         return completed(self, graph)(prediction)
 
-    def predict_pieces(
+    def predict_chunks(
         self,
         graph: Graph | None = None,
         nodes: Tensor | None = None,
         *,
         ids: Sequence[Any] | None = None,
-        size: int = PIECE,
+        size: int = CHUNK,
         memory: str | int | None = None,
         workers: int | None = None,
         address: str | None = None,
     ) -> Iterator[Prediction]:
         """As ``predict``, some nodes at a time: what is computed for the whole graph is computed once.
 
-        The pieces together are what ``predict`` gives, to rounding, in the order of the nodes. What is refused is
-        refused before the first piece, and warned of once; whether credal sets say anything is judged by some nodes, as
+        The chunks together are what ``predict`` gives, to rounding, in the order of the nodes. What is refused is
+        refused before the first chunk, and warned of once; whether credal sets say anything is judged by some nodes, as
         in ``fit``.
 
         Args:
             graph: See ``predict``.
             nodes: See ``predict``.
             ids: See ``predict``.
-            size: Nodes of a piece, at the most: fewer where the answers for so many take half of the memory.
+            size: Nodes of a chunk, at the most: fewer where the answers for so many take half of the memory.
             memory: See ``predict``; of each task on a cluster, too.
             workers: Let so many tasks of a Ray cluster, one processor each, compute latents, coverage and entropies;
                 they give the same numbers to rounding, whichever machines are lost. None: this process alone.
             address: ``HOST:PORT`` of the cluster; None: that of ``RAY_ADDRESS``, or the one that Ray finds.
         """
         if workers is None and address is None:
-            return pieces_of(self, graph, nodes, ids, size, memory)
+            return chunks_of(self, graph, nodes, ids, size, memory)
         from .workers import check_count
 
         check_count(workers)
-        return pieces_by_tasks(self, workers, address, graph, nodes, ids, size, memory)
+        return chunks_by_tasks(self, workers, address, graph, nodes, ids, size, memory)
 
-    def check_pieces(self) -> None:
+    def check_chunks(self) -> None:
         """Refuse a graph that does not fit in memory, if the method, or one that it is made of, needs all of it."""
-        if not self.works_by_pieces:
+        if not self.works_by_chunks:
             raise MethodError(
                 f"{self.name} needs the whole graph in memory, and this one does not fit: choose a method that works "
-                "by pieces, such as credal-lj, credal-coverage or energy, or allow more memory"
+                "by chunks, such as credal-lj, credal-coverage or energy, or allow more memory"
             )
 
     def _warn_of(self, prediction: Prediction) -> None:
@@ -242,7 +242,7 @@ class Method(Hooks):
             part._allow(memory)
 
     def _let_help(self, cluster: Cluster | None) -> None:
-        """Let machines of a cluster do pieces of work from now on, also for the methods below this one."""
+        """Let machines of a cluster do chunks of work from now on, also for the methods below this one."""
         self._cluster = cluster
         for part in (*(self._parts().values() if self.is_fitted else ()), *self._given_models()):
             part._let_help(cluster)
@@ -254,7 +254,7 @@ class Method(Hooks):
 
     def _check_room(self, graph: Graph) -> None:
         if held_bytes(graph) > (available_memory() if self._memory is None else self._memory):
-            self.check_pieces()
+            self.check_chunks()
 
     def has_room(self, graph: Graph, memory: str | int | None = None) -> bool:
         """Whether a graph and a prediction of all its nodes fit in memory.
@@ -302,6 +302,6 @@ class Method(Hooks):
         self._examined, self._warned = None, False
         self._calibrated, self.calibration_ = None, None
         self._memory = None  # bytes that may be used; None: what is available
-        self._cluster = None  # whose machines do pieces of work
+        self._cluster = None  # whose machines do chunks of work
         self.history_: list[Epoch] = []
         self._check()

@@ -11,8 +11,8 @@ from torch import Tensor
 from ..graphs import Graph
 from .answers import Predictor
 from .base import Method
+from .chunks import SUMMED, absolute_sums, feature_chunks
 from .given import Given
-from .pieces import SUMMED, absolute_sums, feature_pieces
 from .prediction import Prediction
 
 
@@ -40,10 +40,10 @@ class FeatureSum(Baseline):
     """Minus the sum of absolute features: the fewer are active, the less is known."""
 
     name = "feature-sum"
-    works_by_pieces = True
+    works_by_chunks = True
 
     def _score(self, graph: Graph) -> Tensor:
-        return -torch.cat([absolute_sums(x) for _, x in feature_pieces(graph, SUMMED)])
+        return -torch.cat([absolute_sums(x) for _, x in feature_chunks(graph, SUMMED)])
 
 
 @dataclass(kw_only=True, eq=False)
@@ -51,7 +51,7 @@ class Degree(Baseline):
     """Minus the number of edges that end at a node."""
 
     name = "degree"
-    works_by_pieces = True
+    works_by_chunks = True
 
     def _score(self, graph: Graph) -> Tensor:
         return -graph.in_edges.starts.diff().double()

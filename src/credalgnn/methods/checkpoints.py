@@ -18,11 +18,11 @@ import torch
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from .._checksums import BLANK, seal, sealed_with
-from .._files import write
-from .._reading import Unreadable, parse_json, parse_tensors, read_bytes, texts_about
-from .._texts import one_line
 from .._version import __version__
+from ..runtime.checksums import BLANK, seal, sealed_with
+from ..runtime.files import write
+from ..runtime.reading import Unreadable, parse_json, parse_tensors, read_bytes, texts_about
+from ..runtime.texts import one_line
 from .warn import warn_caller
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class CheckpointWarning(UserWarning):
 
 
 class Checkpoint:
-    """A file with the state of one training (``nn.training.Keeper``): written now and then, and when it has ended.
+    """File with the state of one training (``nn.training.CheckpointStore``), written now and then and at the end.
 
     What cannot be written, as the disk is full, or read, as it is damaged, is warned of, and training goes on without.
 

@@ -17,9 +17,9 @@ from ..nn.backbones import Features
 from ..nn.credal import HALF_LENGTHS, MIDPOINTS, Activation, check_delta
 from ..nn.training import Output
 from ..sets import IntervalSet, interval_softmax, log_interval_softmax, uncertainty
-from .answers import InTwoSteps, Predictor
+from .answers import Predictor, SplitPredictor
 from .base import Method, Objective
-from .given import Protocol
+from .given import EvalProtocol
 from .network import NETWORK_SPACE, Network
 from .prediction import MethodError, Prediction
 from .search_space import Uniform
@@ -48,7 +48,7 @@ class CredalLayer(Method):
     is_credal = True
 
     @classmethod
-    def protocol_defaults(cls, protocol: Protocol) -> dict[str, Any]:
+    def protocol_defaults(cls, protocol: EvalProtocol) -> dict[str, Any]:
         return {"half_length_decay": 0.0} if protocol == "paper" else {}
 
     def _check(self) -> None:
@@ -115,19 +115,19 @@ class CredalFinal(CredalLayer, Network):
     """The credal layer on the last latent alone: the paper's ablation without the joint latent."""
 
     name = "credal-final"
-    works_by_pieces = True
+    works_by_chunks = True
     search_space = {**NETWORK_SPACE, "delta": Uniform(0.5, 1.0)}
 
     @classmethod
-    def protocol_defaults(cls, protocol: Protocol) -> dict[str, Any]:
+    def protocol_defaults(cls, protocol: EvalProtocol) -> dict[str, Any]:
         return {**super().protocol_defaults(protocol), "monitor": "ood_auroc"} if protocol == "paper" else {}
 
     @classmethod
-    def objective(cls, protocol: Protocol) -> Objective:
+    def objective(cls, protocol: EvalProtocol) -> Objective:
         return "nll" if protocol == "sealed" else "auroc"
 
     @classmethod
-    def can_prune(cls, protocol: Protocol) -> bool:
+    def can_prune(cls, protocol: EvalProtocol) -> bool:
         return protocol == "paper"  # sealed, the monitor is a loss that depends on delta
 
     def _head(self, widths: list[int], num_classes: int) -> nn.Module:
@@ -152,7 +152,7 @@ class CredalFinal(CredalLayer, Network):
     def _predictor(self, graph: Graph) -> Predictor:
         output = self._output_of(graph)
         judge = partial(Prediction.of_credal, class_names=self.class_names)
-        return InTwoSteps(lambda nodes: (self._credal(output(nodes)),), judge)
+        return SplitPredictor(lambda nodes: (self._credal(output(nodes)),), judge)
 
 
 def credal_sets(bounds: Output) -> IntervalSet:
@@ -216,7 +216,7 @@ class CredalDual(CredalLJ):
             found = output(nodes)
             return self._credal(found), self._probabilities(found)
 
-        return InTwoSteps(read, partial(judged_beside, class_names=self.class_names))
+        return SplitPredictor(read, partial(judged_beside, class_names=self.class_names))
 
 
 def judged_beside(

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from ..graphs import Graph
-from ..nn import Adjacency, Classifier, Draws, Monitor, Schedule, Supervision, TrainingError, train
+from ..nn import Adjacency, Classifier, Monitor, RngScope, Schedule, Supervision, TrainingError, train
 from ..nn.backbones import Features
 from ..nn.layers import rows_of
 from ..nn.training import at
 from ..sets import IntervalSet
-from .answers import InTwoSteps, Predictor
+from .answers import Predictor, SplitPredictor
 from .credal import JointLatents, credal_sets, judged_beside
 from .given import Given
 from .posthoc import OnModel, check_outputs
@@ -78,7 +78,7 @@ class CredalFrozen(JointLatents, OnModel):
         )
         monitor = Monitor(held_out, lambda bounds: self._credal_loss(bounds, labels[known:]).item())
         schedule = Schedule(self.lr, self.weight_decay, self.epochs, self.patience)
-        draws = Draws(self.seed)
+        draws = RngScope(self.seed)
         with draws:
             self.head_ = self._credal_head([z.shape[1] for z in latents], given.view.num_classes)
         module = Classifier(_Known(latents[1:]), self.head_, hops=0, joint=True)
@@ -108,14 +108,14 @@ class CredalFrozen(JointLatents, OnModel):
         def read(nodes: Tensor) -> tuple[IntervalSet, Tensor]:
             return credal_sets(at(bounds, nodes)), outputs.logits[nodes].double().softmax(-1)
 
-        return InTwoSteps(read, partial(judged_beside, class_names=self.class_names))
+        return SplitPredictor(read, partial(judged_beside, class_names=self.class_names))
 
     def _tensors(self) -> dict[str, Tensor]:
         widths = {"widths": torch.tensor(self.head_.widths)}
         return {**widths, **{f"head.{name}": tensor for name, tensor in self.head_.state_dict().items()}}
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        with Draws(self.seed):  # the weights are replaced
+        with RngScope(self.seed):  # the weights are replaced
             self.head_ = self._credal_head(tensors["widths"].tolist(), len(self.class_names))
         state = {name.removeprefix("head."): tensor for name, tensor in tensors.items() if name != "widths"}
         self.head_.load_state_dict(state)

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from .components import Components
-from .given import Protocol
+from .given import EvalProtocol
 from .parameters import Parameters
 from .search_space import Space
 
@@ -27,7 +27,7 @@ class Declarations(Parameters):
         uses_unlabelled: Whether unlabelled nodes teach it something else than messages along edges do, such as what is
             rare or what scale scores have. Leaderboards say so, since strangers may be among these nodes.
         has_outputs: Whether it has logits and latents (``outputs``), which post-hoc methods can score.
-        works_by_pieces: Whether it learns and predicts without ever holding the whole graph, so that it works on graphs
+        works_by_chunks: Whether it learns and predicts without ever holding the whole graph, so that it works on graphs
             that are larger than memory; ``_predict`` then reads rows of features and ``graph.in_edges``, never
             ``graph.edge_index``.
         components: The fitted models it stands on, if any.
@@ -42,12 +42,12 @@ class Declarations(Parameters):
     is_shared: ClassVar[bool] = False
     uses_unlabelled: ClassVar[bool] = False
     has_outputs: ClassVar[bool] = False
-    works_by_pieces: ClassVar[bool] = False
+    works_by_chunks: ClassVar[bool] = False
     components: ClassVar[Components | None] = None
     search_space: ClassVar[Space] = {}
 
     @classmethod
-    def protocol_defaults(cls, protocol: Protocol) -> dict[str, Any]:
+    def protocol_defaults(cls, protocol: EvalProtocol) -> dict[str, Any]:
         """Hyper-parameters that have another default under a protocol than the constructor has.
 
         Args:
@@ -56,7 +56,7 @@ class Declarations(Parameters):
         return {}
 
     @classmethod
-    def objective(cls, protocol: Protocol) -> Objective:
+    def objective(cls, protocol: EvalProtocol) -> Objective:
         """What tuning maximises on the validation nodes (of ``"nll"``, which it minimises, the negative).
 
         Sealed, ID nodes alone decide: how well the headline score finds misclassified ones, since a method that
@@ -78,7 +78,7 @@ class Declarations(Parameters):
         return cls.search_space
 
     @classmethod
-    def can_prune(cls, protocol: Protocol) -> bool:
+    def can_prune(cls, protocol: EvalProtocol) -> bool:
         """Whether tuning may give up a trial whose monitor is worse than that of most others at the same epoch.
 
         Args:

@@ -51,7 +51,7 @@ class JLDE(KNN):
     dimensions: int = 32
 
     name = "jlde"
-    works_by_pieces = False
+    works_by_chunks = False
     search_space = {"dimensions": (8, 16, 32, 64), "k": (1, 5, 10, 20, 50, 100)}
 
     def _check(self) -> None:

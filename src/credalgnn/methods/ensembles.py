@@ -13,10 +13,10 @@ from torch import Tensor
 from ..graphs import Graph
 from ..sets import HullSet
 from . import scores
-from .answers import InTwoSteps, Predictor, predictor_of
+from .answers import Predictor, SplitPredictor, predictor_of
 from .base import Method, Objective
 from .components import Components
-from .given import Given, Protocol
+from .given import EvalProtocol, Given
 from .network import Vanilla
 from .posthoc import fitted_on
 from .prediction import MethodError, Prediction
@@ -62,13 +62,13 @@ class ClassicalEnsemble(Method):
     seed: int = 0
 
     name = "classical-ensemble"
-    works_by_pieces = True
+    works_by_chunks = True
     score_names = ("EU", "AU", "TU")
     components = Components("members", Vanilla, size="size")
     search_space = {"size": tuple(range(2, 16))}
 
     @classmethod
-    def objective(cls, protocol: Protocol) -> Objective:
+    def objective(cls, protocol: EvalProtocol) -> Objective:
         return "nll" if protocol == "sealed" else "accuracy"
 
     def _check(self) -> None:
@@ -100,16 +100,16 @@ class ClassicalEnsemble(Method):
         def softmax(nodes: Tensor) -> tuple[Tensor]:
             return (torch.stack([cast(Tensor, member(nodes).probabilities) for member in members]),)
 
-        return InTwoSteps(softmax, self._judge())
+        return SplitPredictor(softmax, self._judge())
 
     def _judge(self) -> Callable[[Tensor, Tensor], Prediction]:
         """Makes the prediction of nodes and the members' softmax vectors ``[M, N, C]``; it can be pickled."""
         return partial(decomposed, class_names=self.class_names)
 
-    def check_pieces(self) -> None:
-        super().check_pieces()
+    def check_chunks(self) -> None:
+        super().check_chunks()
         for member in self.members or ():
-            member.check_pieces()
+            member.check_chunks()
 
     def _parts(self) -> dict[str, Method]:
         return {f"members.{number}": member for number, member in enumerate(self.members_)}

@@ -14,7 +14,7 @@ from ..nn.evidence import dirichlet_divergence, kernel_evidence, squared_risk
 from ..nn.training import Output
 from . import scores
 from .base import Objective
-from .given import Given, Protocol
+from .given import EvalProtocol, Given
 from .network import NETWORK_SPACE, Network
 from .prediction import MethodError, Prediction
 from .undirected import undirected
@@ -71,7 +71,7 @@ class Evidential(Network):
         return "vacuity", "dissonance"
 
     @classmethod
-    def objective(cls, protocol: Protocol) -> Objective:
+    def objective(cls, protocol: EvalProtocol) -> Objective:
         return "nll" if protocol == "sealed" else "auroc"
 
     def _check(self) -> None:

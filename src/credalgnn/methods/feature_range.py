@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..graphs import Graph
-from .pieces import feature_pieces
+from .chunks import feature_chunks
 from .warn import warn_caller
 
 FAR = 10.0  # times a feature's range in training: further outside is far
@@ -83,14 +83,14 @@ def warn_of_large_features(graph: Graph) -> None:
 
 
 def _extremes(graph: Graph) -> tuple[Tensor, Tensor]:
-    """The smallest and largest value of each feature, float32; read in pieces."""
+    """The smallest and largest value of each feature, float32; read in chunks."""
     x = graph.features
     if x.layout != torch.sparse_csr:
-        ends = [(part.amin(0), part.amax(0)) for _, part in feature_pieces(graph) if isinstance(part, Tensor)]
+        ends = [(part.amin(0), part.amax(0)) for _, part in feature_chunks(graph) if isinstance(part, Tensor)]
         return torch.stack([low for low, _ in ends]).amin(0), torch.stack([high for _, high in ends]).amax(0)
     counts = torch.zeros(x.shape[1], dtype=torch.int64)
     low, high = torch.full((2, x.shape[1]), torch.inf) * torch.tensor([[1.0], [-1.0]])
-    for _, part in feature_pieces(graph):
+    for _, part in feature_chunks(graph):
         assert not isinstance(part, Tensor)
         columns = part.columns.long()
         counts += torch.bincount(columns, minlength=x.shape[1])

@@ -9,16 +9,16 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from ..graphs import Graph, GraphError, Part, Task, TrainingView, deal, node_numbers
+from ..graphs import Graph, GraphError, Part, Task, TrainingView, node_numbers, stratified_split
 from ..nn.rounds import Group
-from ..nn.training import Epoch, Keeper
+from ..nn.training import CheckpointStore, Epoch
 from .jobs import Cluster
 from .prediction import MethodError
 
-Protocol: TypeAlias = Literal["sealed", "paper"]
+EvalProtocol: TypeAlias = Literal["sealed", "paper"]
 
 
-class Share(NamedTuple):
+class WorkerContext(NamedTuple):
     """What a process that trains knows of the others, and what is to outlive it.
 
     Attributes:
@@ -27,7 +27,7 @@ class Share(NamedTuple):
     """
 
     group: Group | None
-    keeper: Keeper | None
+    keeper: CheckpointStore | None
 
 
 class Given(NamedTuple):
@@ -45,7 +45,7 @@ class Given(NamedTuple):
         memory: Bytes that may be used; None: what is available.
         checkpoints: A folder for the states of what is trained, to go on from; None: they are not kept.
         workers: How many processes of a Ray cluster are to train a network; None: this one alone.
-        cluster: Whose machines do pieces of work that know nothing of each other; None: this process.
+        cluster: Whose machines do chunks of work that know nothing of each other; None: this process.
         share: In a process that trains with others, these.
         networks: How many networks are yet to be trained, this one among them, whose outputs are then held together.
         logits: Whether somebody will ask for the logits of all nodes.
@@ -63,7 +63,7 @@ class Given(NamedTuple):
     checkpoints: Path | None = None
     workers: int | None = None
     cluster: Cluster | None = None
-    share: Share | None = None
+    share: WorkerContext | None = None
     networks: int = 1
     logits: bool = False
 
@@ -136,7 +136,7 @@ def _parts(graph: Graph, train: Tensor | None, val: Tensor | None, calibration: 
     if "train" not in parts or "val" not in parts:
         if not bool((graph.labels >= 0).any()):
             raise MethodError("the graph has no labels: a classifier learns from labelled nodes")
-        parts = deal(graph.labels, parts)
+        parts = stratified_split(graph.labels, parts)
     held = parts.get("calibration")
     if held is None:
         return parts

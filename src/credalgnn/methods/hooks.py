@@ -106,7 +106,7 @@ class Hooks(Declarations, ABC):
         """What ``fit`` found out about how far the method is to be trusted, by name; None for most methods."""
         return None
 
-    def why(self, nodes: Tensor, graph: Graph | None = None) -> list[str] | None:
+    def reasons(self, nodes: Tensor, graph: Graph | None = None) -> list[str] | None:
         """For each of some nodes, in a few words, why it is uncertain; None for most methods.
 
         Args:

@@ -1,4 +1,4 @@
-"""Pieces of work that know nothing of each other: for threads of this process, or for tasks of a Ray cluster."""
+"""Chunks of work that know nothing of each other: for threads of this process, or for tasks of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import Tensor
 
 from ..graphs import Graph
 from ..nn.backbones import Stack
-from ..nn.pieces import Scratch
+from ..nn.chunks import Scratch
 
 R = TypeVar("R")
 
 
 class Jobs(Protocol):
-    """Does pieces of work, several at a time; ``Threads`` here, ``tasks.Tasks`` on a cluster."""
+    """Does chunks of work, several at a time; ``Threads`` here, ``tasks.Tasks`` on a cluster."""
 
     def map(self, function: Callable[..., R], arguments: Iterable[tuple[Any, ...]]) -> Iterator[R]:
         """What a function gives for some arguments, in their order; these are made as they are needed.
@@ -37,17 +37,17 @@ class Jobs(Protocol):
 
 
 class Cluster(Jobs, Protocol):
-    """Machines that do pieces of work, and that can all see one graph."""
+    """Machines that do chunks of work, and that can all see one graph."""
 
     def latents(
         self, backbone: Stack, graph: Graph, scratch: Scratch, tell: Callable[[str, float], None]
     ) -> list[Tensor]:
-        """The latents z1 .. zL of all nodes of a graph: what ``latents_by_pieces`` gives.
+        """The latents z1 .. zL of all nodes of a graph: what ``latents_by_chunks`` gives.
 
         Args:
-            backbone: Whose dropout is off; ``check_pieces`` has not refused it.
+            backbone: Whose dropout is off; ``check_chunks`` has not refused it.
             graph: In memory, or opened.
-            scratch: Where the latents find room here, and how much room a piece of work has.
+            scratch: Where the latents find room here, and how much room a chunk of work has.
             tell: Hears how far each layer is.
         """
 

@@ -39,7 +39,7 @@ class KNN(PostHoc):
     normalize: bool = False
 
     name = "knn"
-    works_by_pieces = True
+    works_by_chunks = True
     score_names = ("distance",)
     search_space = {"k": (1, 10, 20, 50, 100, 200, 500, 1000, 3000, 5000)}
     joint: ClassVar[bool] = False

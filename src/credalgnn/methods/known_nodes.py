@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .._reading import Unreadable, check_characters
 from ..graphs import Graph, GraphError
 from ..nn.sparse import damaged
+from ..runtime.reading import Unreadable, check_characters
 
-PIECE = 1 << 16  # ids of a graph that are looked at at a time
+CHUNK = 1 << 16  # ids of a graph that are looked at at a time
 NUMBER = re.compile("0|-?[1-9][0-9]{0,18}")  # as numbers are spelled: neither 007 nor +7
 
 
@@ -46,7 +46,7 @@ class KnownNodes:
         """
         codes = torch.empty(0, dtype=torch.int64)
         if graph.node_ids is not None:
-            codes = torch.cat([codes, *(_codes(ids_of(graph, part.numpy())) for part in torch.split(nodes, PIECE))])
+            codes = torch.cat([codes, *(_codes(ids_of(graph, part.numpy())) for part in torch.split(nodes, CHUNK))])
         return cls(graph.content, nodes, codes)
 
     @classmethod
@@ -127,13 +127,13 @@ def _refuse_unknown(graph: Graph, unknown: NDArray[Any]) -> None:
 
 
 def _places(graph: Graph, wanted: NDArray[Any], as_wanted: Callable[[NDArray[Any]], NDArray[Any]]) -> NDArray[np.int64]:
-    """Where the nodes that are wanted are in a graph, -1 for those that are not in it; ids are read piece by piece."""
+    """Where the nodes that are wanted are in a graph, -1 for those that are not in it; ids are read chunk by chunk."""
     ids = graph.node_ids
     assert ids is not None
     values, back = np.unique(wanted, return_inverse=True)
     found = np.full(len(values), -1)
-    for first in range(0, len(ids), PIECE):
-        some = as_wanted(ids_of(graph, slice(first, first + PIECE)))
+    for first in range(0, len(ids), CHUNK):
+        some = as_wanted(ids_of(graph, slice(first, first + CHUNK)))
         place = np.searchsorted(values, some).clip(max=len(values) - 1)
         here = np.flatnonzero(values[place] == some)
         found[place[here]] = first + here

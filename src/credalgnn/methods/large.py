@@ -1,4 +1,4 @@
-"""What of a graph fits in memory, and what a network does where it does not: batches to train, pieces to predict."""
+"""What of a graph fits in memory, and what a network does where it does not: batches to train, chunks to predict."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from .._memory import available_memory, in_units, parse_memory, resident_memory, temporary_folder
 from ..graphs import Graph
 from ..nn.backbones import BackboneError, Features, Stack
+from ..nn.chunks import LEAVE, Scratch, check_chunks, latents_by_chunks
 from ..nn.layers import rows_of
-from ..nn.pieces import LEAVE, Scratch, check_pieces, latents_by_pieces
 from ..nn.rounds import Classifier, Output
+from ..runtime.memory import available_memory, in_units, parse_memory, resident_memory, temporary_folder
 from .given import Given
 from .inputs import inputs_by_rows
 from .jobs import Cluster
@@ -26,7 +26,7 @@ from .warn import warn_caller
 BATCH = 1024  # training nodes of a batch, where nothing else is said
 VALIDATION = 10_000  # validation nodes that early stopping looks at while batches are trained on
 PROGRAM = 400 << 20  # bytes that torch and its kernels take before anything is done
-PIECE = 1 << 10  # nodes whose outputs are made together
+CHUNK = 1 << 10  # nodes whose outputs are made together
 SCATTERED = 1 << 7  # of nodes that lie apart: each may map half a MiB of every file of latents
 
 
@@ -143,7 +143,7 @@ def batch_size_for(name: str, module: Classifier, given: Given, widths: list[int
     if needed <= allowed:
         return None
     try:
-        check_pieces(module.backbone)
+        check_chunks(module.backbone)
     except BackboneError as error:
         raise MethodError(str(error)) from None
     warn_caller(
@@ -155,7 +155,7 @@ def batch_size_for(name: str, module: Classifier, given: Given, widths: list[int
 
 
 def check_prediction(module: Classifier, given: Given, widths: list[int]) -> None:
-    """Refuse, before anything is trained, what could not be predicted by pieces where that will be needed.
+    """Refuse, before anything is trained, what could not be predicted by chunks where that will be needed.
 
     Args:
         module: The network.
@@ -172,7 +172,7 @@ def check_prediction(module: Classifier, given: Given, widths: list[int]) -> Non
 
 
 def check_stored(module: Classifier, graph: Graph, widths: list[int], memory: int | None) -> None:
-    """Refuse outputs by pieces that cannot be made: of a backbone that needs the whole graph, or without room for them.
+    """Refuse outputs by chunks that cannot be made: of a backbone that needs the whole graph, or without room for them.
 
     Args:
         module: The network.
@@ -180,7 +180,7 @@ def check_stored(module: Classifier, graph: Graph, widths: list[int], memory: in
         widths: Of all that is kept of each node.
         memory: Bytes that may be used; None: what is available.
     """
-    check_pieces(module.backbone)
+    check_chunks(module.backbone)
     needed = _scratch(_budget(memory)).files_for(graph.num_nodes, widths, LEAVE)
     folder = temporary_folder()
     if needed > (free := shutil.disk_usage(folder).free):
@@ -200,7 +200,7 @@ def _scratch(memory: int) -> Scratch:
 
 
 class StoredOutputs:
-    """Outputs and latents of all nodes of one graph, computed by pieces; what memory does not hold lies in files.
+    """Outputs and latents of all nodes of one graph, computed by chunks; what memory does not hold lies in files.
 
     Args:
         module: The network, in evaluation.
@@ -218,7 +218,7 @@ class StoredOutputs:
         progress: bool | None = None,
         cluster: Cluster | None = None,
     ) -> None:
-        check_pieces(module.backbone)
+        check_chunks(module.backbone)
         self._content, self._module, self._release = graph.content, module, graph.release
         self._memory = _budget(memory)
         self._here = copy.deepcopy(module).cpu()  # which is where rows are read, and latents kept
@@ -232,7 +232,7 @@ class StoredOutputs:
                 if cluster is not None:
                     latents = cluster.latents(backbone, graph, self._scratch, _teller(bar))
                 else:
-                    latents = latents_by_pieces(backbone, x, edges, self._scratch, _teller(bar), graph.release)
+                    latents = latents_by_chunks(backbone, x, edges, self._scratch, _teller(bar), graph.release)
         except OSError as error:
             raise _no_room(error) from None
         self.latents: list[Features] = [x, *latents]
@@ -255,7 +255,7 @@ class StoredOutputs:
             nodes: Their numbers.
         """
         consecutive = len(nodes) > 0 and int(nodes[-1] - nodes[0]) == len(nodes) - 1
-        parts = [self._head(part) for part in torch.split(nodes, PIECE if consecutive else SCATTERED)]
+        parts = [self._head(part) for part in torch.split(nodes, CHUNK if consecutive else SCATTERED)]
         if not consecutive:  # what lies around them is mapped, too, and what comes next may be something else
             self._scratch.release()
             self._release()
@@ -273,8 +273,8 @@ class StoredOutputs:
             return self._logits
         count = len(self.latents[-1])
         result: Tensor | None = None
-        for first in range(0, count, PIECE):
-            part = made_of(self._head(torch.arange(first, min(first + PIECE, count))))
+        for first in range(0, count, CHUNK):
+            part = made_of(self._head(torch.arange(first, min(first + CHUNK, count))))
             if result is None:
                 try:
                     result = self._scratch.matrix(count, part.shape[1])

@@ -144,8 +144,8 @@ class NeighbourBank:
                 rows = _joined([rows_of(part, nodes) for part in queries], self.normalize)
                 return torch.from_numpy(index.search(rows, k)).double().sqrt()
 
-            pieces = torch.split(torch.arange(len(queries[0])), SEARCHED)
-            return torch.cat(list(_bar(pool.map(search, pieces), len(pieces))))
+            chunks = torch.split(torch.arange(len(queries[0])), SEARCHED)
+            return torch.cat(list(_bar(pool.map(search, chunks), len(chunks))))
 
     def _ready(self, k: int, pool: ThreadPoolExecutor) -> _Index:
         """The index, which knows how to search for the ``k`` nearest."""
@@ -304,21 +304,21 @@ def _others(found: Any, own: Any) -> Any:
 
 
 def _threads() -> ThreadPoolExecutor:
-    """As many as torch may use; each piece is searched by one of faiss, so that their number changes no bit."""
+    """As many as torch may use; each chunk is searched by one of faiss, so that their number changes no bit."""
     import faiss
 
     return ThreadPoolExecutor(torch.get_num_threads(), initializer=faiss.omp_set_num_threads, initargs=(1,))
 
 
 def _chunks(count: int, size: int) -> Iterator[Tensor]:
-    """The numbers below ``count`` in pieces, with a bar."""
-    pieces = torch.split(torch.arange(count), size)
-    yield from _bar(pieces, len(pieces))
+    """The numbers below ``count`` in chunks, with a bar."""
+    chunks = torch.split(torch.arange(count), size)
+    yield from _bar(chunks, len(chunks))
 
 
-def _bar(pieces: Iterable[Tensor], count: int) -> Iterator[Tensor]:
-    """Pieces with a bar on a terminal when they take more than a few seconds."""
-    yield from tqdm(pieces, total=count, desc="neighbours", unit="part", delay=3, disable=None, leave=False)
+def _bar(chunks: Iterable[Tensor], count: int) -> Iterator[Tensor]:
+    """Chunks with a bar on a terminal when they take more than a few seconds."""
+    yield from tqdm(chunks, total=count, desc="neighbours", unit="part", delay=3, disable=None, leave=False)
 
 
 def _spread(count: int, most: int) -> Any:
@@ -360,10 +360,10 @@ def _joined(parts: Sequence[Latent], normalize: bool) -> Any:
         return first.detach().numpy()
     count, width = len(first), sum(part.shape[1] for part in parts)
     rows = np.empty((count, width), np.float32)
-    for piece in torch.split(torch.arange(count), 1 << 16):
-        some = [rows_of(part, piece) for part in parts]
+    for chunk in torch.split(torch.arange(count), 1 << 16):
+        some = [rows_of(part, chunk) for part in parts]
         dense = torch.cat([part.float() if isinstance(part, Tensor) else part.to_dense().float() for part in some], 1)
         if normalize:
             dense = dense * _scales(some, True)[:, None].float()
-        rows[piece.numpy()] = dense.detach().numpy()
+        rows[chunk.numpy()] = dense.detach().numpy()
     return rows

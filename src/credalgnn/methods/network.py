@@ -11,19 +11,19 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from .._memory import available_memory
 from ..graphs import Graph
-from ..nn import Classifier, Draws, EdgeRows, Monitor, Schedule, Supervision, TrainingError, make_backbone, train
+from ..nn import Classifier, EdgeRows, Monitor, RngScope, Schedule, Supervision, TrainingError, make_backbone, train
 from ..nn.backbones import NATIVE, Adjacency, BackboneError, BackboneFactory, Features, Stack, pyg_model, widths_of
 from ..nn.sampling import ALL
 from ..nn.training import Output, at
+from ..runtime.memory import available_memory
 from . import scores
 from .answers import Predictor
 from .base import Method, Objective
 from .checkpoints import checkpoint_of
 from .components import Outputs
 from .feature_range import warn_of_large_features
-from .given import Given, Protocol, Share
+from .given import EvalProtocol, Given, WorkerContext
 from .inputs import inputs, inputs_by_rows
 from .large import (
     BATCH,
@@ -100,11 +100,11 @@ class Network(Method):
     search_space = NETWORK_SPACE
 
     @classmethod
-    def protocol_defaults(cls, protocol: Protocol) -> dict[str, Any]:
+    def protocol_defaults(cls, protocol: EvalProtocol) -> dict[str, Any]:
         return {"monitor": "id_f1"} if protocol == "paper" else {}
 
     @classmethod
-    def objective(cls, protocol: Protocol) -> Objective:
+    def objective(cls, protocol: EvalProtocol) -> Objective:
         return "nll" if protocol == "sealed" else "accuracy"
 
     @classmethod
@@ -157,7 +157,7 @@ class Network(Method):
     def _fit(self, given: Given) -> None:
         view = given.view
         self._stored: StoredOutputs | None = None
-        draws = Draws(self.seed)
+        draws = RngScope(self.seed)
         with draws:
             module = self._build(view.graph.num_features, view.num_classes)
         if self.fanouts is not None and len(self.fanouts) != module.hops:
@@ -180,7 +180,7 @@ class Network(Method):
         monitor = self._monitor(given, sampled=size is not None)
         fanouts = None if self.fanouts is None else tuple(count or ALL for count in self.fanouts)
         schedule = Schedule(self.lr, self.weight_decay, self.epochs, self.patience, size or BATCH, fanouts)
-        share = given.share or Share(None, checkpoint_of(self, module, given, size))
+        share = given.share or WorkerContext(None, checkpoint_of(self, module, given, size))
         try:
             with draws:
                 self._begin(module, data)
@@ -261,7 +261,7 @@ class Network(Method):
             raise MethodError("monitor 'ood_auroc' needs both ID and OOD nodes in the validation part")
         return Monitor(nodes, lambda output: -float(roc_auc_score(is_ood, self._headline(output).cpu().numpy())))
 
-    def _by_pieces(self, graph: Graph) -> StoredOutputs | None:
+    def _by_chunks(self, graph: Graph) -> StoredOutputs | None:
         """The outputs of a graph that does not fit in memory, or that others help with; None: neither."""
         stored = self._stored
         if stored is not None and stored.is_for(self.module_, graph, self._memory):
@@ -279,7 +279,7 @@ class Network(Method):
 
     def _output_of(self, graph: Graph) -> Callable[[Tensor], Output]:
         """The head's output at nodes of a graph; what has to be computed for all of them is computed here, once."""
-        if (stored := self._by_pieces(graph)) is not None:
+        if (stored := self._by_chunks(graph)) is not None:
             return stored.at
         try:
             whole = self.module_(*inputs(graph, self.device))
@@ -300,7 +300,7 @@ class Network(Method):
         """
         graph = self._graph(graph)
         with torch.no_grad():
-            if (stored := self._by_pieces(graph)) is not None:
+            if (stored := self._by_chunks(graph)) is not None:
                 return Outputs(stored.logits(self._logits), list(stored.latents))
             outputs = self.run(inputs(graph, self.device)[0], graph)
         return Outputs(outputs.logits.cpu(), [z.to("cpu") for z in outputs.latents])
@@ -349,7 +349,7 @@ class Network(Method):
         return dict(self.module_.state_dict())
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        with Draws(self.seed):  # the weights are replaced
+        with RngScope(self.seed):  # the weights are replaced
             self.module_ = self._build(self.num_features, len(self.class_names))
         self.module_.load_state_dict(dict(tensors))
         self.module_.eval()
@@ -363,7 +363,7 @@ class Vanilla(Network):
     name = "vanilla"
     score_names: ClassVar[tuple[str, ...]] = ("msp", "entropy")
     is_shared = True
-    works_by_pieces = True
+    works_by_chunks = True
 
     def _head(self, widths: list[int], num_classes: int) -> nn.Module:
         return nn.Linear(widths[-1], num_classes)

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from .._memory import available_memory
 from ..graphs import Graph
 from ..nn import Classifier, Supervision, TrainingError
 from ..nn.backbones import BackboneFactory, Features
 from ..nn.posterior import PosteriorClassifier, PosteriorHead, dirichlet_entropy, expected_cross_entropy
 from ..nn.training import Output, at
+from ..runtime.memory import available_memory
 from . import scores
 from .base import Objective
 from .components import Outputs
-from .given import Given, Protocol
+from .given import EvalProtocol, Given
 from .inputs import inputs
 from .large import training_bytes
 from .network import Network
@@ -93,7 +93,7 @@ class GPN(Network):
         return "evidence", "entropy"
 
     @classmethod
-    def objective(cls, protocol: Protocol) -> Objective:
+    def objective(cls, protocol: EvalProtocol) -> Objective:
         return "nll" if protocol == "sealed" else "auroc"
 
     def _check(self) -> None:
@@ -118,9 +118,9 @@ class GPN(Network):
     def _batch_size(self, given: Given, module: Classifier) -> None:
         allowed = available_memory() if given.memory is None else given.memory
         if training_bytes(given.view.graph, self._widths(module, given.view.num_classes)) > allowed:
-            self.check_pieces()
+            self.check_chunks()
 
-    def _by_pieces(self, graph: Graph) -> None:
+    def _by_chunks(self, graph: Graph) -> None:
         """Never: behind the head, evidence goes along all edges."""
 
     def _head(self, widths: list[int], num_classes: int) -> nn.Module:

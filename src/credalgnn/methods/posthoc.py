@@ -15,7 +15,7 @@ from ..graphs import Graph
 from ..nn import SparseMatrix
 from ..nn.layers import rows_of
 from . import scores
-from .answers import PIECE, Predictor, last_of
+from .answers import CHUNK, Predictor, last_of
 from .base import Method
 from .components import Components, Outputs
 from .given import Given
@@ -95,10 +95,10 @@ class OnModel(Method):
     def _prepare(self, given: Given) -> None:
         """Learn what the method needs besides the fitted ``model_``."""
 
-    def check_pieces(self) -> None:
-        super().check_pieces()
+    def check_chunks(self) -> None:
+        super().check_chunks()
         if self.model is not None:
-            self.model.check_pieces()
+            self.model.check_chunks()
 
     def _parts(self) -> dict[str, Method]:
         return {"model": self.model_}
@@ -190,7 +190,7 @@ class Energy(PostHoc):
     temperature: float = 1.0
 
     name = "energy"
-    works_by_pieces = True
+    works_by_chunks = True
     score_names = ("energy",)
     search_space = {"temperature": (1.0, 10.0, 100.0, 1000.0)}
 
@@ -228,7 +228,7 @@ class GNNSafe(Energy):
         return self._scorer(graph, outputs)(nodes)
 
     def _scorer(self, graph: Graph, outputs: Outputs) -> Callable[[Tensor], Tensor]:
-        own = [scores.energy(part, self.temperature) for part in torch.split(outputs.logits, PIECE)]
+        own = [scores.energy(part, self.temperature) for part in torch.split(outputs.logits, CHUNK)]
         spread = scores.propagate(torch.cat(own), graph, self.alpha, self.steps)
         return lambda nodes: spread[nodes]
 
@@ -284,7 +284,7 @@ class Mahalanobis(PostHoc):
     epsilon: float = 0.0
 
     name = "mahalanobis"
-    works_by_pieces = True
+    works_by_chunks = True
     score_names = ("distance",)
     search_space = {"epsilon": (0.0, 0.0005, 0.001, 0.0014, 0.002, 0.005, 0.01)}
 
@@ -326,8 +326,8 @@ class Mahalanobis(PostHoc):
     def _distance(self, outputs: Outputs) -> Tensor:
         return scores.gaussian_distance(self.gaussians_, self._latent(outputs, torch.arange(len(outputs.logits))))
 
-    def check_pieces(self) -> None:
-        super().check_pieces()
+    def check_chunks(self) -> None:
+        super().check_chunks()
         if self.epsilon:
             raise MethodError(
                 "mahalanobis with a step of the features needs the whole graph in memory, and this one does not fit: "

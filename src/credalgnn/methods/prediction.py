@@ -118,7 +118,7 @@ class Prediction:
         calibration = self._calibrated("p-values")
         return conformal.p_values(calibration.scores, self.score)
 
-    def strangers(
+    def flag_unfamiliar(
         self, false_alarms: float | None = None, *, fdr: float | None = None, by_class: bool = False
     ) -> Tensor:
         """The nodes that look like nothing the method was taught, boolean ``[N]``; say how many false alarms may be.
@@ -206,30 +206,30 @@ class Prediction:
             )
 
     def to_table(
-        self, false_alarms: float | None = 0.05, coverage: float | None = 0.95, *, why: bool = True
+        self, false_alarms: float | None = 0.05, coverage: float | None = 0.95, *, reasons: bool = True
     ) -> pyarrow.Table:
         """One row a node, as an Arrow table: docs/predictions.md has the columns.
 
         Args:
             false_alarms: The rate at which nodes are flagged as strangers; None: there are no flags.
             coverage: Of the classes that stay in question; None: these are left out.
-            why: Say of flagged nodes why they are uncertain, which takes a while for many.
+            reasons: Say of flagged nodes why they are uncertain, which takes a while for many.
         """
         from .prediction_table import table_of
 
-        return table_of(self, false_alarms, coverage, why)
+        return table_of(self, false_alarms, coverage, reasons)
 
     def to_pandas(
-        self, false_alarms: float | None = 0.05, coverage: float | None = 0.95, *, why: bool = True
+        self, false_alarms: float | None = 0.05, coverage: float | None = 0.95, *, reasons: bool = True
     ) -> pandas.DataFrame:
         """``to_table`` as a data frame; needs pandas.
 
         Args:
             false_alarms: See ``to_table``.
             coverage: See ``to_table``.
-            why: See ``to_table``.
+            reasons: See ``to_table``.
         """
-        return self.to_table(false_alarms, coverage, why=why).to_pandas()
+        return self.to_table(false_alarms, coverage, reasons=reasons).to_pandas()
 
     def to_parquet(
         self,
@@ -237,7 +237,7 @@ class Prediction:
         false_alarms: float | None = 0.05,
         coverage: float | None = 0.95,
         *,
-        why: bool = True,
+        reasons: bool = True,
     ) -> None:
         """``to_table`` as a Parquet file, or a CSV file if the name ends with ``.csv``; whole or not at all.
 
@@ -245,11 +245,11 @@ class Prediction:
             path: Where to.
             false_alarms: See ``to_table``.
             coverage: See ``to_table``.
-            why: See ``to_table``.
+            reasons: See ``to_table``.
         """
         from .prediction_table import write_table
 
-        write_table(self.to_table(false_alarms, coverage, why=why), path)
+        write_table(self.to_table(false_alarms, coverage, reasons=reasons), path)
 
     def _measure(self, name: str) -> Tensor:
         if name not in self.scores:

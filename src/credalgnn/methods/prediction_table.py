@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._files import atomic
+from ..runtime.files import atomic
 from .prediction import MethodError, Prediction
 
 if TYPE_CHECKING:
@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 SCHEMA = "1"
 EXPLAINED = 20_000  # flagged nodes at the most that are explained, those with the smallest p-values
 SEPARATOR = "|"
-PIECE = 1 << 16  # rows whose texts are made at a time
+CHUNK = 1 << 16  # rows whose texts are made at a time
 
 
 def table_of(
-    prediction: Prediction, false_alarms: float | None, coverage: float | None, why: bool, explained: int = EXPLAINED
+    prediction: Prediction,
+    false_alarms: float | None,
+    coverage: float | None,
+    reasons: bool,
+    explained: int = EXPLAINED,
 ) -> pyarrow.Table:
     """See ``Prediction.to_table``.
 
@@ -33,7 +37,7 @@ def table_of(
         prediction: Of a method that classifies, or of one that scores only.
         false_alarms: The rate at which nodes are flagged; None: there are no flags.
         coverage: Of the classes that stay in question; None: these are left out.
-        why: Explain flagged nodes.
+        reasons: Explain flagged nodes.
         explained: So many of them at the most.
     """
     import pyarrow as pa
@@ -59,14 +63,14 @@ def table_of(
     if prediction.calibration is not None:
         columns["p_value"] = prediction.p_values.numpy()
         if false_alarms is not None:
-            flagged = prediction.strangers(false_alarms)
-            columns["stranger"] = flagged.numpy()
+            flagged = prediction.flag_unfamiliar(false_alarms)
+            columns["unfamiliar"] = flagged.numpy()
             metadata["credalgnn.false_alarms"] = f"{false_alarms:g}"
         if prediction.probabilities is not None and coverage is not None:
             columns["classes"] = pa.array(_classes(prediction, prediction.sets(coverage)), pa.string())
             metadata["credalgnn.coverage"] = f"{coverage:g}"
-    if why:
-        columns["why"] = pa.array(_why(prediction, flagged, explained), pa.string())
+    if reasons:
+        columns["reasons"] = pa.array(_reasons(prediction, flagged, explained), pa.string())
     return pa.table(columns).replace_schema_metadata(metadata)
 
 
@@ -90,15 +94,15 @@ def _classes(prediction: Prediction, kept: Tensor) -> list[str]:
     names = prediction.class_names
     order = prediction.probabilities.argsort(dim=-1, descending=True, stable=True)
     rows = []
-    for start in range(0, len(kept), PIECE):
-        ranked, stays = order[start : start + PIECE], kept[start : start + PIECE]
+    for start in range(0, len(kept), CHUNK):
+        ranked, stays = order[start : start + CHUNK], kept[start : start + CHUNK]
         stays = stays.gather(1, ranked)
         for numbers, which in zip(ranked.tolist(), stays.tolist(), strict=True):
             rows.append(SEPARATOR.join(names[k] for k, yes in zip(numbers, which, strict=True) if yes))
     return rows
 
 
-def _why(prediction: Prediction, flagged: Tensor, explained: int) -> list[str]:
+def _reasons(prediction: Prediction, flagged: Tensor, explained: int) -> list[str]:
     """Of flagged nodes in a few words why; nothing of others."""
     texts = [""] * len(prediction.nodes)
     rows = flagged.nonzero().squeeze(-1)
@@ -121,36 +125,36 @@ def write_table(table: pyarrow.Table, path: str | os.PathLike[str]) -> None:
     write_tables([table], path)
 
 
-def write_pieces(
-    pieces: Iterable[Prediction],
+def write_chunks(
+    chunks: Iterable[Prediction],
     path: str | os.PathLike[str],
     false_alarms: float | None = 0.05,
     coverage: float | None = 0.95,
-    why: bool = True,
+    reasons: bool = True,
     total: int | None = None,
 ) -> None:
-    """As ``Prediction.to_parquet``, for predictions that come in pieces: no more than one is held at a time.
+    """As ``Prediction.to_parquet``, for predictions that come in chunks: no more than one is held at a time.
 
     Args:
-        pieces: What ``Method.predict_pieces`` gives.
+        chunks: What ``Method.predict_chunks`` gives.
         path: Where to.
         false_alarms: See ``Prediction.to_table``.
         coverage: See ``Prediction.to_table``.
-        why: See ``Prediction.to_table``; of flagged nodes that are too many, each piece has its share explained.
-        total: Nodes of all pieces together; None: each piece may have as many explained as a whole prediction.
+        reasons: See ``Prediction.to_table``; of flagged nodes that are too many, each chunk has its share explained.
+        total: Nodes of all chunks together; None: each chunk may have as many explained as a whole prediction.
     """
-    tables = (table_of(piece, false_alarms, coverage, why, share_explained(piece, total)) for piece in pieces)
+    tables = (table_of(chunk, false_alarms, coverage, reasons, share_explained(chunk, total)) for chunk in chunks)
     write_tables(tables, path)
 
 
-def share_explained(piece: Prediction, total: int | None) -> int:
-    """How many flagged nodes of a piece are explained at the most.
+def share_explained(chunk: Prediction, total: int | None) -> int:
+    """How many flagged nodes of a chunk are explained at the most.
 
     Args:
-        piece: A part of a prediction.
+        chunk: A part of a prediction.
         total: Nodes of the whole; None: not known.
     """
-    return EXPLAINED if total is None else -(-EXPLAINED * len(piece.nodes) // max(1, total))
+    return EXPLAINED if total is None else -(-EXPLAINED * len(chunk.nodes) // max(1, total))
 
 
 def write_tables(tables: Iterable[pyarrow.Table], path: str | os.PathLike[str]) -> None:

@@ -14,7 +14,7 @@ from ..nn.backbones import Adjacency, Features
 from ..nn.training import Output
 from ..sets import IntervalSet, uncertainty
 from .base import Objective
-from .given import Given, Protocol
+from .given import EvalProtocol, Given
 from .inputs import inputs
 from .network import NETWORK_SPACE, Network
 from .prediction import MethodError, Prediction
@@ -68,7 +68,7 @@ class RandomSet(Network):
     search_space = {**NETWORK_SPACE, "budget": (5, 10, 20, 50), "mass_weight": (0.0, 1e-3, 1e-2, 1e-1)}
 
     @classmethod
-    def objective(cls, protocol: Protocol) -> Objective:
+    def objective(cls, protocol: EvalProtocol) -> Objective:
         return "nll" if protocol == "sealed" else "auroc"
 
     def _check(self) -> None:

@@ -7,8 +7,8 @@ import sys
 from functools import cache
 from importlib.metadata import entry_points
 
-from .._imports import import_object
-from .._names import suggestion
+from ..runtime.imports import import_object
+from ..runtime.names import suggestion
 from .base import Method
 from .baselines import Degree, FeatureSum
 from .coverage import CredalCoverage

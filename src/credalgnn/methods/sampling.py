@@ -11,11 +11,11 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from .._memory import let_go
 from ..graphs import Graph
 from ..nn import Classifier
 from ..nn.backbones import BackboneError, message_layers
 from ..nn.noise import EdgeDropping, dropped_units, thinned
+from ..runtime.memory import let_go
 from .answers import Predictor
 from .ensembles import decomposed
 from .inputs import inputs
@@ -42,7 +42,7 @@ class Sampling(Vanilla):
 
     score_names = ("EU", "AU", "TU")
     is_shared = False
-    works_by_pieces = False
+    works_by_chunks = False
 
     def _check(self) -> None:
         super()._check()

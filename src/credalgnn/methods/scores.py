@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ..graphs import Graph
 from ..sets import Uncertainty
+from .chunks import edge_blocks
 from .neighbours import Latents, NeighbourBank
-from .pieces import edge_blocks
 
 ROWS = 1 << 16  # nodes whose distances are computed at a time
 
@@ -55,7 +55,7 @@ def propagate(energies: Tensor, graph: Graph, alpha: float = 0.5, steps: int = 2
 
     Args:
         energies: Energies of all nodes ``[N]``.
-        graph: Whose edges; they are read in pieces.
+        graph: Whose edges; they are read in chunks.
         alpha: The share of a node's own energy.
         steps: How often energies are propagated.
     """
@@ -124,11 +124,11 @@ def fit_gaussians(latents: Tensor, labels: Tensor, num_classes: int) -> Gaussian
         raise ValueError(f"class {int((counts == 0).nonzero()[0])} has no training node, so it has no mean")
     means = torch.zeros(num_classes, width, dtype=torch.float64)
     covariance = torch.zeros(width, width, dtype=torch.float64)
-    pieces = list(zip(torch.split(latents, ROWS), torch.split(labels, ROWS), strict=True))
-    for z, own in pieces:
+    chunks = list(zip(torch.split(latents, ROWS), torch.split(labels, ROWS), strict=True))
+    for z, own in chunks:
         means.index_add_(0, own, z.double())
     means /= counts[:, None]
-    for z, own in pieces:
+    for z, own in chunks:
         centred = z.double() - means[own]
         covariance += centred.t() @ centred
     values, vectors = torch.linalg.eigh(covariance / len(latents))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from .._memory import let_go, on_disk
+from ..runtime.memory import let_go, on_disk
 from .prediction import MethodError
 
 IN_MEMORY = 1 << 29  # bytes: what is larger becomes a file ...

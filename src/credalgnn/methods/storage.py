@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from .._checksums import checksum, sealed_with
-from .._files import to_json, write
-from .._reading import Unreadable, parse_json, parse_tensors, read_bytes
-from .._texts import one_line
 from .._version import __version__
 from ..graphs import Task
 from ..nn.backbones import BackboneFactory
 from ..nn.building import at_most
 from ..nn.training import Epoch
+from ..runtime.checksums import checksum, sealed_with
+from ..runtime.files import to_json, write
+from ..runtime.reading import Unreadable, parse_json, parse_tensors, read_bytes
+from ..runtime.texts import one_line
 from .base import Method
 from .calibration import CalibrationNodes
 from .feature_range import FeatureRange

@@ -1,4 +1,4 @@
-"""Predictions of one large graph by many machines: pieces of it as tasks of a Ray cluster.
+"""Predictions of one large graph by many machines: chunks of it as tasks of a Ray cluster.
 
 Ray does a task again whose machine is lost, and those whose results were lost with it; all of them give the same
 numbers wherever they are done.
@@ -20,13 +20,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .._ray import Desk, check_head, ray_module
 from .._version import __version__
 from ..graphs import Graph, GraphError
 from ..graphs.sharing import parcel_of, unpacked
 from ..nn.backbones import Stack
+from ..nn.chunks import LEAVE, Scratch, latent_of, received_by
 from ..nn.layers import MessageLayer, rows_of
-from ..nn.pieces import LEAVE, Scratch, latent_of, received_by
+from ..runtime.ray import Coordinator, check_head, ray_module
 from .inputs import inputs_by_rows
 from .prediction import MethodError
 from .warn import warn_caller
@@ -162,12 +162,12 @@ class Tasks:
     def latents(
         self, backbone: Stack, graph: Graph, scratch: Scratch, tell: Callable[[str, float], None]
     ) -> list[Tensor]:
-        """The latents z1 .. zL of all nodes: what ``latents_by_pieces`` gives, stretch by stretch on the cluster.
+        """The latents z1 .. zL of all nodes: what ``latents_by_chunks`` gives, stretch by stretch on the cluster.
 
         What nodes send and receive goes from machine to machine; all latents come here, too.
 
         Args:
-            backbone: Whose dropout is off; ``check_pieces`` has not refused it.
+            backbone: Whose dropout is off; ``check_chunks`` has not refused it.
             graph: In memory, or opened.
             scratch: Where the latents find room here, and how much room a task has.
             tell: Hears how far each layer is.
@@ -209,7 +209,7 @@ def desk_for(parcels: Iterable[Any]) -> Any:
 
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     folders = {str(each.path): each.path.resolve() for each in parcels if each.path is not None}
-    return ray.remote(num_cpus=0, scheduling_strategy=here)(Desk).remote(folders)
+    return ray.remote(num_cpus=0, scheduling_strategy=here)(Coordinator).remote(folders)
 
 
 def desk_lost() -> MethodError:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..graphs import Graph
-from ..nn import GCN, Classifier, Draws, Monitor, Schedule, Supervision, TrainingError, train
+from ..nn import GCN, Classifier, Monitor, RngScope, Schedule, Supervision, TrainingError, train
 from ..nn.training import Output
 from . import scores
 from .components import Outputs
@@ -172,7 +172,7 @@ class CaGCN(Calibrated):
         data = Supervision(logits, inputs(view.val_graph)[1], nodes, labels)
         monitor = Monitor(nodes, lambda output: nn.functional.cross_entropy(cast(Tensor, output), labels).item())
         schedule = Schedule(self.lr, self.weight_decay, self.epochs, self.patience)
-        draws = Draws(self.seed)
+        draws = RngScope(self.seed)
         with draws:
             self.module_ = self._build(view.num_classes)
         try:
@@ -197,7 +197,7 @@ class CaGCN(Calibrated):
         return dict(self.module_.state_dict())
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        with Draws(self.seed):  # the weights are replaced
+        with RngScope(self.seed):  # the weights are replaced
             self.module_ = self._build(len(self.class_names))
         self.module_.load_state_dict(dict(tensors))
         self.module_.eval()

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from .._ray import NoCluster, check_head, connect, ray_module
 from .._version import __version__
 from ..graphs import GraphError, Part, TrainingView
-from ..graphs.sharing import Parcel, parcel_of
+from ..graphs.sharing import GraphHandle, parcel_of
 from ..nn import Classifier, DamagedGraph, TrainingError
 from ..nn.group import Processes, ProcessLost
 from ..nn.progress import Progress
 from ..nn.rounds import Epoch
+from ..runtime.ray import NoCluster, check_head, connect, ray_module
 from .base import Method
 from .checkpoints import Checkpoint, packed, unpacked
-from .given import Given, Share
+from .given import Given, WorkerContext
 from .prediction import MethodError
 from .tasks import (
     LOOK,
@@ -359,7 +359,7 @@ def _do_share(config: dict[str, Any]) -> None:
         group = Processes()
         method = ray.cloudpickle.loads(work.method)
         keeper = _AtDesk(desk, state, group.rank)
-        given = _given(work, Share(group, keeper))
+        given = _given(work, WorkerContext(group, keeper))
         if group.rank == 0:
             given = given._replace(on_epoch=lambda line: ray.get(desk.tell.remote(tuple(line))))
         method._fit(given)
@@ -371,8 +371,8 @@ def _do_share(config: dict[str, Any]) -> None:
         raise
 
 
-def _given(work: _Work, share: Share) -> Given:
-    parcels: dict[str, Parcel] = ray_module().get(work.graphs)
+def _given(work: _Work, share: WorkerContext) -> Given:
+    parcels: dict[str, GraphHandle] = ray_module().get(work.graphs)
     graph = graph_here(parcels["graph"], work.desk)
     val_graph = graph_here(parcels["val_graph"], work.desk) if "val_graph" in parcels else graph
     parts = work.parts

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..methods import Prediction
 from ..methods.diagnostics import FINDINGS, findings
-from ..methods.given import Protocol
+from ..methods.given import EvalProtocol
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Mark:
     letter: str
     meaning: str
     advice: str
-    disqualifies: tuple[Protocol, ...] = ("sealed", "paper")
+    disqualifies: tuple[EvalProtocol, ...] = ("sealed", "paper")
 
 
 # A model that does not classify, or whose headline score is the order of numbers that are nothing, is not ranked. One

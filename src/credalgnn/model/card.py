@@ -92,7 +92,7 @@ def card(model: Model, config: Mapping[str, Any]) -> str:
         "",
         'model = cg.load_model(".")',
         'result = model.predict("new.csv", "new_edges.csv", context=("nodes.csv", "edges.csv"))',
-        "result.strangers(false_alarms=0.05)",
+        "result.flag_unfamiliar(false_alarms=0.05)",
         "```",
         "",
         "## Versions",

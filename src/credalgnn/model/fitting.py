@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._memory import processors
 from ..api import tune as search
 from ..bench.choices import Choice, MethodLike, choose
 from ..graphs import Columns, Graph, Split, Task
@@ -23,6 +22,7 @@ from ..methods.known_nodes import KnownNodes
 from ..methods.large import budget_of, fits
 from ..methods.prediction_table import check_class_names
 from ..methods.workers import check_workers
+from ..runtime.memory import processors
 from .folder import CHECKPOINTS, PAGE, TUNING, check_free
 from .model import Model
 from .page import title_of, write_page_of

@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from safetensors.torch import save as save_tensors
 
-from .._checksums import checksum, seal_text, sealed_with
-from .._files import find_link, to_json, write
-from .._reading import parse_json, read_bytes, read_tensors
 from .._version import __version__
 from ..methods import Method, MethodError, load_method
 from ..methods.checkpoints import holds_checkpoints
 from ..methods.known_nodes import KnownNodes
 from ..methods.storage import CONFIG, WEIGHTS
+from ..runtime.checksums import checksum, seal_text, sealed_with
+from ..runtime.files import find_link, to_json, write
+from ..runtime.reading import parse_json, read_bytes, read_tensors
 from .card import card
 from .reading import TableReader
 from .summary import in_words

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..graphs import Graph, Part
 from ..methods import InputWarning, Method, MethodError, Prediction
-from ..methods.answers import PIECE, room_for
+from ..methods.answers import CHUNK, room_for
 from ..methods.calibration import calibration_nodes_for
 from ..methods.known_nodes import KnownNodes
 from ..methods.large import budget_of
@@ -34,11 +34,11 @@ class ModelEvaluation:
     Attributes:
         evaluation: All metrics.
         nodes: How many nodes were judged.
-        strangers: How many of them are of no class that the model knows.
+        unfamiliar: How many of them are of no class that the model knows.
         left_out: How many labelled nodes were not judged, because the model has learnt from them.
         false_alarms: The rate that was allowed; None where none can be promised.
         flagged_known: The share of nodes of known classes that were flagged; None where there are none.
-        flagged_strangers: The share of strangers that were flagged; None where there are none.
+        flagged_ood: The share of strangers that were flagged; None where there are none.
         coverage: What was promised of the classes in question; None where nothing can be.
         covered: The share of nodes of known classes whose true class is in question; None where there are none.
         set_size: The mean number of classes in question of these nodes.
@@ -50,11 +50,11 @@ class ModelEvaluation:
 
     evaluation: Evaluation
     nodes: int
-    strangers: int
+    unfamiliar: int
     left_out: int
     false_alarms: float | None
     flagged_known: float | None
-    flagged_strangers: float | None
+    flagged_ood: float | None
     coverage: float | None
     covered: float | None
     set_size: float | None
@@ -63,10 +63,10 @@ class ModelEvaluation:
     told: bool
 
     def __str__(self) -> str:
-        known = self.nodes - self.strangers
+        known = self.nodes - self.unfamiliar
         seen = f", {self.left_out:,} others left out that the model has learnt from" if self.left_out else ""
         among = f"{self.nodes:,} of {self.of:,}" if self.nodes < self.of else f"{self.nodes:,}"
-        lines = [f"{among} labelled nodes judged, {self.strangers:,} of them of no known class{seen}."]
+        lines = [f"{among} labelled nodes judged, {self.unfamiliar:,} of them of no known class{seen}."]
         if not self.told:
             lines.append(f"{NOT_TOLD} They may be among these.")
         metrics, headline = self.evaluation.metrics, self.evaluation.headline
@@ -84,8 +84,8 @@ class ModelEvaluation:
             lines.append(
                 f"  false alarms              {_percent(self.flagged_known)}   allowed {100 * self.false_alarms:g} %"
             )
-        if self.flagged_strangers is not None:
-            lines.append(f"  strangers flagged         {_percent(self.flagged_strangers)}   of {self.strangers:,}")
+        if self.flagged_ood is not None:
+            lines.append(f"  strangers flagged         {_percent(self.flagged_ood)}   of {self.unfamiliar:,}")
         auroc = self.evaluation.scores[headline].get("auroc")
         if auroc is not None:
             lines.append(f"  AUROC of {headline:17s}{_percent(auroc)}   strangers against known nodes; 50 is chance")
@@ -144,14 +144,14 @@ class Model:
         """
         return self.method.predict(**self._asked(data, edges, context, ids), memory=memory)
 
-    def predict_pieces(
+    def predict_chunks(
         self,
         data: Any = None,
         edges: Any = None,
         *,
         context: Any = None,
         ids: Sequence[Any] | None = None,
-        size: int = PIECE,
+        size: int = CHUNK,
         memory: str | int | None = None,
         workers: int | None = None,
         address: str | None = None,
@@ -163,13 +163,13 @@ class Model:
             edges: See ``predict``.
             context: See ``predict``.
             ids: See ``predict``.
-            size: Nodes of a piece, at the most: fewer where the answers for so many take half of the memory.
+            size: Nodes of a chunk, at the most: fewer where the answers for so many take half of the memory.
             memory: See ``predict``.
             workers: Let so many tasks of a Ray cluster help; None: this process alone.
             address: ``HOST:PORT`` of the cluster; None: that of ``RAY_ADDRESS``, or the one that Ray finds.
         """
         asked = self._asked(data, edges, context, ids)
-        return self.method.predict_pieces(**asked, size=size, memory=memory, workers=workers, address=address)
+        return self.method.predict_chunks(**asked, size=size, memory=memory, workers=workers, address=address)
 
     def _asked(self, data: Any, edges: Any, context: Any, ids: Sequence[Any] | None) -> dict[str, Any]:
         """What the method is to predict: which graph, and which of its nodes."""
@@ -233,18 +233,18 @@ class Model:
         false_alarms, coverage = self.rates(prediction, false_alarms, coverage)
         stranger = graph.labels[nodes] >= len(self.class_names)
         truth = Part(nodes, graph.labels[nodes].where(~stranger, -1), stranger)
-        flagged = None if false_alarms is None else prediction.strangers(false_alarms)
+        flagged = None if false_alarms is None else prediction.flag_unfamiliar(false_alarms)
         kept = None if coverage is None else prediction.sets(coverage)[~stranger]
         hits = None if kept is None else kept.gather(1, truth.labels[~stranger][:, None]).squeeze(1)
         assert prediction.calibration is not None
         return ModelEvaluation(
             evaluation=evaluate_nodes(prediction, truth),
             nodes=len(nodes),
-            strangers=int(stranger.sum()),
+            unfamiliar=int(stranger.sum()),
             left_out=int(labelled.sum()) - len(others),
             false_alarms=false_alarms,
             flagged_known=None if flagged is None else _share(flagged[~stranger]),
-            flagged_strangers=None if flagged is None else _share(flagged[stranger]),
+            flagged_ood=None if flagged is None else _share(flagged[stranger]),
             coverage=coverage,
             covered=None if hits is None else _share(hits),
             set_size=None if kept is None else _share(kept.sum(-1)),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ..graphs import Graph, GraphError, GraphWarning, deal, node_numbers
+from ..graphs import Graph, GraphError, GraphWarning, node_numbers, stratified_split
 
 NAMES = ("train", "val", "calibration", "test")
 
@@ -37,12 +37,12 @@ def parts_of(graph: Graph, given: Mapping[str, Tensor | None], seed: int) -> dic
                 raise GraphError(f"node {int(shared[0])} is in both {first} and {other}: parts must not overlap")
     if not bool((graph.labels >= 0).any()):
         raise GraphError("no node has a label: a classifier learns from labelled nodes")
-    dealt = deal(graph.labels, parts, seed)
+    dealt = stratified_split(graph.labels, parts, seed)
     if not len(dealt["calibration"]) and len(dealt["val"]) > 1:
         stopping = {"train": dealt["train"], "test": dealt.get("test", torch.empty(0, dtype=torch.int64))}
         inner = torch.full_like(graph.labels, -1)
         inner[dealt["val"]] = graph.labels[dealt["val"]]
-        halves = deal(inner, stopping, seed)
+        halves = stratified_split(inner, stopping, seed)
         dealt = {**dealt, "val": halves["val"], "calibration": halves["calibration"]}
         warnings.warn(
             "no labelled node is left for calibration, so half of the validation nodes calibrate and no longer decide "

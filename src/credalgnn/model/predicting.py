@@ -23,7 +23,7 @@ from .stages import Stages
 
 _REMEDY_OF_TABLES = "To bring them in, give the tables of fit: --context nodes.csv edges.csv"
 _REMEDY = "To bring them in, give a graph that has the nodes of the fitted one, too, in both with ids."
-MANY = 200_000  # nodes: more than these, or than memory has room for, are predicted and written in pieces
+MANY = 200_000  # nodes: more than these, or than memory has room for, are predicted and written in chunks
 
 
 def predict_to(
@@ -71,13 +71,13 @@ def predict_to(
         nodes = None if ids is not None else loaded.nodes
         asked: dict[str, Any] = {"graph": loaded.graph, "nodes": nodes, "ids": ids, "memory": memory}
         if count > many or workers is not None:
-            pieces = model.method.predict_pieces(**asked, workers=workers, address=address)
+            chunks = model.method.predict_chunks(**asked, workers=workers, address=address)
         else:
-            pieces = iter([model.method.predict(**asked)])
-        first = next(pieces)
+            chunks = iter([model.method.predict(**asked)])
+        first = next(chunks)
         false_alarms, coverage = model.rates(first, false_alarms, coverage)
         calibration = first.calibration
-        tables: Iterator[Any] = _tables(chain([first], pieces), model.seen(loaded.graph), false_alarms, coverage, count)
+        tables: Iterator[Any] = _tables(chain([first], chunks), model.seen(loaded.graph), false_alarms, coverage, count)
         del first
         if count <= many:
             tables = iter(list(tables))
@@ -115,12 +115,12 @@ def predict_to(
 
 
 def _tables(
-    pieces: Iterable[Prediction], known: Tensor, false_alarms: float | None, coverage: float | None, total: int
+    chunks: Iterable[Prediction], known: Tensor, false_alarms: float | None, coverage: float | None, total: int
 ) -> Iterator[tuple[Any, NDArray[Any]]]:
-    """Of each piece the table, and which of its nodes the model was fitted with."""
-    for piece in pieces:
-        table = table_of(piece, false_alarms, coverage, why=True, explained=share_explained(piece, total))
-        yield table, known[piece.nodes].numpy()
+    """Of each chunk the table, and which of its nodes the model was fitted with."""
+    for chunk in chunks:
+        table = table_of(chunk, false_alarms, coverage, reasons=True, explained=share_explained(chunk, total))
+        yield table, known[chunk.nodes].numpy()
 
 
 @dataclass
@@ -134,8 +134,8 @@ class _Tally:
     def counted(self, table: Any, seen: NDArray[Any], bar: Any) -> Any:
         self.rows += len(seen)
         self.seen += int(seen.sum())
-        if "stranger" in table.column_names:
-            self.flagged += int(np.asarray(table["stranger"])[~seen].sum())
+        if "unfamiliar" in table.column_names:
+            self.flagged += int(np.asarray(table["unfamiliar"])[~seen].sum())
         bar.update(len(seen))
         return table
 

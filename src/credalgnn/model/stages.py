@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Timer
 
-from .._texts import one_line
+from ..runtime.texts import one_line
 
 SOON = 5.0  # seconds after which a stage is announced where no terminal would show it at once
 

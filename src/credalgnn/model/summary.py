@@ -111,7 +111,7 @@ def alarms_of(prediction: Prediction, rows: Tensor) -> list[dict[str, float]]:
         return []
     count = len(prediction.calibration.scores)
     rates = [rate for rate in RATES if count >= calibration_nodes_for(false_alarms=rate)]
-    flagged = [int(prediction.strangers(rate)[rows].sum()) for rate in rates]
+    flagged = [int(prediction.flag_unfamiliar(rate)[rows].sum()) for rate in rates]
     return [
         {"false_alarms": rate, "flagged": number, "of": len(rows), "expected": rate * len(rows)}
         for rate, number in zip(rates, flagged, strict=True)
@@ -149,7 +149,7 @@ def in_words(summary: Mapping[str, Any]) -> str:
     lines += summary.get("notes", ())  # models of earlier versions have none
     lines += [f"! {message}" for message in summary["warnings"]]
     wrapped = [textwrap.wrap(line, WIDTH, subsequent_indent="  " if line.startswith("!") else "") for line in lines]
-    return "\n".join("\n".join(pieces) for pieces in wrapped).rstrip()
+    return "\n".join("\n".join(chunks) for chunks in wrapped).rstrip()
 
 
 def _alarms(summary: Mapping[str, Any]) -> list[str]:

@@ -17,14 +17,14 @@ import torch
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from .._checksums import BLANK, seal, sealed_with
-from .._files import Lock, write
-from .._reading import parse_json, parse_tensors, read_bytes, texts_about
 from ..conformal import ExchangeabilityTest, p_values
 from ..graphs import Graph
 from ..methods import InputWarning, Method, MethodError
 from ..methods.known_nodes import ids_of
 from ..methods.warn import warn_caller
+from ..runtime.checksums import BLANK, seal, sealed_with
+from ..runtime.files import Lock, write
+from ..runtime.reading import parse_json, parse_tensors, read_bytes, texts_about
 from .model import NOT_TOLD, Model
 from .picture import svg_of
 
@@ -122,8 +122,8 @@ def watch(
         earlier = next((report.batch for report in history if report.content == content), None)
         if earlier is not None:
             raise MethodError(f"this is batch {earlier} again: it has been counted; give another, or --reset")
-        pieces = _as_stored(model.method).predict_pieces(loaded.graph, nodes, memory=memory)
-        scores = torch.cat([piece.score for piece in pieces])
+        chunks = _as_stored(model.method).predict_chunks(loaded.graph, nodes, memory=memory)
+        scores = torch.cat([chunk.score for chunk in chunks])
         p = p_values(calibration.fitted.scores, scores)
         result = test.update(scores)
         report = WatchReport(
@@ -178,7 +178,7 @@ def _content(graph: Graph, nodes: Tensor) -> str:
     place = torch.full((graph.num_nodes,), -1)
     place[rows] = torch.arange(len(rows))
     for side in range(2):  # all sources, then all targets
-        for edges in _edge_pieces(graph):
+        for edges in _edge_chunks(graph):
             ends = place[edges]
             digest.update(ends[side, (ends >= 0).all(0)].numpy().tobytes())
     if graph.node_ids is not None:
@@ -195,13 +195,13 @@ def _entries(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return rows.crow_indices().long().diff(), rows.col_indices().long(), rows.values()
 
 
-def _edge_pieces(graph: Graph) -> Iterator[Tensor]:
-    """The edges ``[2, n]`` of a graph in their order; those of a packed one are read piece by piece."""
+def _edge_chunks(graph: Graph) -> Iterator[Tensor]:
+    """The edges ``[2, n]`` of a graph in their order; those of a packed one are read chunk by chunk."""
     if graph.path is None:
         yield graph.edge_index
         return
     edges = graph.in_edges
-    for first, last in edges.pieces():
+    for first, last in edges.chunks():
         sources = edges.sources[int(edges.starts[first]) : int(edges.starts[last])]
         yield torch.stack([sources.long(), edges.targets(first, last)])
         graph.release()

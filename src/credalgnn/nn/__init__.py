@@ -3,7 +3,7 @@
 from .adjacency import Adjacency
 from .backbones import GAT, GCN, GIN, GPR, SAGE, GATv2, PyGBackbone, make_backbone
 from .credal import CredalHead, JointLinear, dro_loss
-from .draws import Draws
+from .draws import RngScope
 from .edge_rows import EdgeRows
 from .mlp import MLP
 from .rounds import Classifier, Monitor, Schedule, Supervision
@@ -21,12 +21,12 @@ __all__ = [
     "Classifier",
     "CredalHead",
     "DamagedGraph",
-    "Draws",
     "EdgeRows",
     "GATv2",
     "JointLinear",
     "Monitor",
     "PyGBackbone",
+    "RngScope",
     "Schedule",
     "SparseMatrix",
     "Supervision",

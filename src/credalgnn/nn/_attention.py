@@ -10,7 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from .._compiling import kernel
+from ..runtime.compiling import kernel
 from .attention import SLOPE
 
 

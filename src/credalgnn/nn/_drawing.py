@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._compiling import INNER, kernel
+from ..runtime.compiling import INNER, kernel
 
 ODD = np.uint64(0x9E3779B97F4A7C15)  # of splitmix64: what its state grows by
 FIRST = np.uint64(0xBF58476D1CE4E5B9)

@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from .._compiling import kernel
+from ..runtime.compiling import kernel
 
 TOGETHER = 32  # rows whose memory is asked for at the same time
 

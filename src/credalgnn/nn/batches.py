@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from .averaging import Averages
-from .draws import Draws
+from .draws import RngScope
 from .edge_rows import EdgeRows
-from .group import draws_of
+from .group import rng_of
 from .rounds import Classifier, Group, Monitor, Output, Schedule, Supervision
 from .sampling import FANOUT, Batch, Sampler
 
@@ -23,7 +23,7 @@ PATIENT = 5  # ... or this part of the patience, if that is sooner: it is to fal
 WATCHED = 2**31  # the number of the first batch of the monitor's nodes: what is drawn for them never changes
 
 
-class Sampled:
+class MiniBatch:
     """Mini-batches with sampled neighbourhoods, in random order; of the graph only their rows are touched.
 
     An epoch ends after ``STEPS`` steps, or when all training nodes have been seen; the next one goes on with the
@@ -53,7 +53,7 @@ class Sampled:
         loss: Callable[[Output, Tensor], Tensor],
         monitor: Monitor,
         schedule: Schedule,
-        draws: Draws,
+        draws: RngScope,
         group: Group | None = None,
         after_reading: Callable[[], None] | None = None,
     ) -> None:
@@ -132,7 +132,7 @@ class Sampled:
         nodes = self.data.nodes.cpu()
         first = self.steps_done
         if rank:  # the same weights, but another dropout; which one does not hang on when others stopped and went on
-            self.draws.restore(draws_of(str(self.device), self.draws.seed, rank, first))
+            self.draws.restore(rng_of(str(self.device), self.draws.seed, rank, first))
         seen: list[Tensor] = []
         batches = ((nodes[part], first + number) for number, part in enumerate(own))
         self._coming = self.sampler.ahead(batches)

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 _GLOBAL = threading.Lock()  # on torch's global generators, for the few operators that know no others
 
 
-class Draws(TorchDispatchMode):
+class RngScope(TorchDispatchMode):
     """Inside, and in this thread alone, all that torch draws comes from generators that were seeded here.
 
     Modules of PyG and torch (weights, dropout) only know torch's global generator, which all threads share. Here their

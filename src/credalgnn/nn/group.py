@@ -77,8 +77,8 @@ class Processes:
         return everyone
 
 
-def draws_of(device: str, *key: int) -> dict[str, Tensor]:
-    """A state of ``Draws`` that only this key has: processes with the same weights drop other units.
+def rng_of(device: str, *key: int) -> dict[str, Tensor]:
+    """A state of ``RngScope`` that only this key has: processes with the same weights drop other units.
 
     Args:
         device: Where the network is, as torch names it.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .adjacency import Adjacency
-from .draws import Draws
+from .draws import RngScope
 from .edge_rows import EdgeRows
 from .layers import Features, first_rows
 
@@ -148,7 +148,7 @@ class Group(Protocol):
         """
 
 
-class Rounds(Protocol):
+class Strategy(Protocol):
     """What the training loop does in an epoch.
 
     Attributes:
@@ -194,7 +194,7 @@ class Rounds(Protocol):
         """
 
 
-class Whole:
+class FullBatch:
     """The whole graph at once: an epoch is one step.
 
     Args:
@@ -211,7 +211,7 @@ class Whole:
         data: Supervision,
         loss: Callable[[Output, Tensor], Tensor],
         monitor: Monitor,
-        draws: Draws,
+        draws: RngScope,
     ) -> None:
         self.model, self.data, self.loss, self.monitor, self.draws = model, data, loss, monitor, draws
         self.plateau: int | None = None

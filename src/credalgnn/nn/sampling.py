@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._memory import processors
+from ..runtime.memory import processors
 from .adjacency import Adjacency, Sample
 from .edge_rows import NO_EDGES, NOWHERE, EdgeRows
 from .layers import Features, rows_of
@@ -23,7 +23,7 @@ AHEAD = 2  # batches that are drawn before they are asked for
 
 
 class Batch(NamedTuple):
-    """A piece of a graph: its first nodes are those that it was made around.
+    """A chunk of a graph: its first nodes are those that it was made around.
 
     Attributes:
         x: Features of its nodes.
@@ -47,7 +47,7 @@ class Batch(NamedTuple):
 
 
 class Sampler:
-    """Draws the neighbourhoods of nodes: some in-edges of each, hop by hop; only the rows of what is drawn are read.
+    """RngScope the neighbourhoods of nodes: some in-edges of each, hop by hop; only the rows of what is drawn are read.
 
     A node with more in-edges than the hop's fanout has so many of them drawn with replacement, each standing for its
     share, so that sums and means, weighted or not, are unbiased (PyG models see the drawn edges as they are, as with

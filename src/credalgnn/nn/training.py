@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from .batches import Sampled
-from .draws import Draws
+from .batches import MiniBatch
+from .draws import RngScope
 from .edge_rows import EdgeRows
 from .progress import Progress
-from .rounds import Classifier, Group, Monitor, Rounds, Schedule, Supervision, Whole
+from .rounds import Classifier, FullBatch, Group, Monitor, Schedule, Strategy, Supervision
 from .rounds import Epoch as Epoch
 from .rounds import Output as Output
 from .rounds import at as at
@@ -27,7 +27,7 @@ class TrainingError(RuntimeError):
     """Training went wrong in a way that more epochs will not mend."""
 
 
-class Keeper(Protocol):
+class CheckpointStore(Protocol):
     """Where the state of a training is kept between epochs, so that it can go on after a crash."""
 
     def load(self) -> dict[str, Any] | None:
@@ -48,13 +48,13 @@ def train(
     loss: Callable[[Output, Tensor], Tensor],
     monitor: Monitor,
     schedule: Schedule,
-    draws: Draws,
+    draws: RngScope,
     *,
     progress: bool | None = None,
     description: str = "training",
     on_epoch: Callable[[Epoch], None] | None = None,
     group: Group | None = None,
-    keeper: Keeper | None = None,
+    keeper: CheckpointStore | None = None,
     after_reading: Callable[[], None] | None = None,
 ) -> list[Epoch]:
     """Minimise a loss on labelled nodes; keep the weights, of batches averaged, with which the monitor was least.
@@ -81,11 +81,11 @@ def train(
     """
     groups, decay = model.parameter_groups(), schedule.weight_decay
     optimiser = torch.optim.Adam(groups, lr=schedule.lr, weight_decay=decay, fused=True)
-    rounds: Rounds
+    rounds: Strategy
     if isinstance(data.edges, EdgeRows):
-        rounds = Sampled(model, data, loss, monitor, schedule, draws, group, after_reading)
+        rounds = MiniBatch(model, data, loss, monitor, schedule, draws, group, after_reading)
     else:
-        rounds = Whole(model, data, loss, monitor, draws)
+        rounds = FullBatch(model, data, loss, monitor, draws)
     slower: ReduceLROnPlateau | None = None
     if rounds.plateau is not None:
         least = [SLOWER**FALLS * group["lr"] for group in optimiser.param_groups]

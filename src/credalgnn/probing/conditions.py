@@ -85,12 +85,12 @@ DETECTIONS = (
         "EU", change=lambda task, seed: task.rewired(SHARE, seed),
     ),
 )  # fmt: skip
-STRANGERS = ProbeTest("strangers", "strangers", "nodes of classes that were left out: EU must tell them", "EU")
+OOD_TEST = ProbeTest("ood", "ood", "nodes of classes that were left out: EU must tell them", "EU")
 HOMOPHILY = ProbeTest(
     "homophily", "homophily", "the share of edges within a class, of graphs drawn by csbm", "EU",
     (0.0, 0.2, 0.4, 0.6, 1.0), 0.8, "homophily={level:g}",
 )  # fmt: skip
-TESTS = {test.name: test for test in (*RISES, *DETECTIONS, STRANGERS, HOMOPHILY)}
+TESTS = {test.name: test for test in (*RISES, *DETECTIONS, OOD_TEST, HOMOPHILY)}
 
 
 @dataclass(frozen=True)

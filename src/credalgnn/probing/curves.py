@@ -93,7 +93,7 @@ def by_neighbours(results: ProbeResults, graph: str, method: str) -> dict[str, V
         probed = record["probe"]
         if (probed["graph"], record["method"], probed["test"]) == (graph, method, BASE) and "homophily" in probed:
             bins = probed["homophily"]
-            columns = {**{name: bins[name] for name in ("known", "strangers", "accuracy")},
+            columns = {**{name: bins[name] for name in ("known", "ood", "accuracy")},
                        "auroc": bins["auroc"][probed["epistemic"]]}  # fmt: skip
             for name, values in columns.items():
                 rows.setdefault(name, []).append(values)

@@ -118,12 +118,12 @@ def by_homophily(prediction: Prediction, task: Task, rows: Tensor) -> dict[str, 
     right = None
     if prediction.probabilities is not None:
         right = (prediction.classes[rows] == task.test.labels).numpy()
-    result: dict[str, Any] = {"known": [], "strangers": [], "accuracy": [], "auroc": {n: [] for n in prediction.scores}}
+    result: dict[str, Any] = {"known": [], "ood": [], "accuracy": [], "auroc": {n: [] for n in prediction.scores}}
     for k in range(count):
         inside = place == k
         counts = int((inside & ~is_ood).sum()), int((inside & is_ood).sum())
         result["known"].append(counts[0])
-        result["strangers"].append(counts[1])
+        result["ood"].append(counts[1])
         enough = counts[0] >= FEWEST and right is not None
         result["accuracy"].append(float(right[inside & ~is_ood].mean()) if enough and right is not None else None)
         for name, values in prediction.scores.items():

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .._checksums import seal_text
-from .._files import write
 from ..report.document import document, numbers
+from ..runtime.checksums import seal_text
+from ..runtime.files import write
 from .conditions import HOMOPHILY, RISES, ProbeTest
 from .curves import beside_truth, by_neighbours, curve
 from .measure import BINS

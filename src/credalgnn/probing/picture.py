@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from .._files import write
-from .._texts import one_line
+from ..runtime.files import write
+from ..runtime.texts import one_line
 from .conditions import RISES
 from .results import QUESTIONS, ProbeResults
 

@@ -14,7 +14,7 @@ from ..bench.folder import EXPERIMENT
 from ..bench.records import RecordError, read_json
 from ..methods import METHODS
 from ..report.summary import Summary, read_runs, summarise
-from .conditions import BASE, DETECTIONS, RISES, STRANGERS, ProbeTest
+from .conditions import BASE, DETECTIONS, OOD_TEST, RISES, ProbeTest
 
 KIND = "probe"  # of an experiment, in its folder
 OPEN = 0.05  # bits of the true posterior's mean entropy, below which there is nothing to be in doubt about
@@ -49,7 +49,7 @@ def _asked(test: ProbeTest) -> Question:
 QUESTIONS: dict[str, Question] = {
     question.name: question
     for question in (
-        *map(_asked, (*RISES, *DETECTIONS, STRANGERS)),
+        *map(_asked, (*RISES, *DETECTIONS, OOD_TEST)),
         Question(
             "true-entropy", "AU ~ truth",
             "csbm, all homophilies that leave anything open: Spearman's correlation of AU (of the entropy where there "
@@ -280,7 +280,7 @@ def _answers(graph: str, method: str, runs: Mapping[tuple[str, float, int], Reco
         (record["probe"], {name: metrics["auroc"] for name, metrics in record["scores"].items()})
         for record in base.values()
     ]
-    yield from _told(graph, method, STRANGERS.name, strangers)
+    yield from _told(graph, method, OOD_TEST.name, strangers)
 
 
 def _change(before: Mapping[str, Any], after: Mapping[str, Any], part: str) -> float:

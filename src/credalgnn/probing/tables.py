@@ -7,10 +7,10 @@ import io
 import itertools
 from collections.abc import Iterable, Sequence
 
-from .._texts import markdown as escaped
-from .._texts import one_line
 from ..report.summary import Summary
 from ..report.tables import aligned, pipes
+from ..runtime.texts import markdown as escaped
+from ..runtime.texts import one_line
 from .conditions import HOMOPHILY, RISES
 from .curves import TRUTH, beside_truth, by_neighbours, curve, every_value
 from .measure import BINS

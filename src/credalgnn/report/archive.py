@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .._checksums import checksum
-from .._files import write
-from .._reading import check_gzip, parse_json, read_bytes
 from ..bench.records import FORMAT, RecordError, wrong_field
 from ..metrics import METRICS
+from ..runtime.checksums import checksum
+from ..runtime.files import write
+from ..runtime.reading import check_gzip, parse_json, read_bytes
 
 ARCHIVE = "runs.jsonl.gz"
 LEFT_OUT = ("curves", "diagnosis", "peak_mib", "predictions")  # most of a record, and nothing that a table shows

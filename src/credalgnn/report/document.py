@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checksums import seal_text
+from ..runtime.checksums import seal_text
 
 
 def document(

@@ -55,10 +55,12 @@ class Predictions:
             raise ValueError("the column class of the table holds a class that is not among class_names")
         self.classes: Numbers = places.to_numpy()
         self.probability = table.column(2).to_numpy()
-        self.calibrated = "p_value" in self.rest and "stranger" in self.rest
-        words = ("p_value", "stranger", "classes", "why")
+        self.calibrated = "p_value" in self.rest and "unfamiliar" in self.rest
+        words = ("p_value", "unfamiliar", "classes", "reasons")
         self.scores = {name: column.to_numpy() for name, column in self.rest.items() if name not in words}
-        self.flagged = self.rest["stranger"].to_numpy() if self.calibrated else np.zeros(len(self.classes), dtype=bool)
+        self.flagged = (
+            self.rest["unfamiliar"].to_numpy() if self.calibrated else np.zeros(len(self.classes), dtype=bool)
+        )
         self.p_value = self.rest["p_value"].to_numpy() if self.calibrated else None
         self.doubtful = np.zeros(len(self.classes), dtype=bool)
         if "classes" in self.rest:
@@ -138,12 +140,12 @@ class Predictions:
             "probability": numbers(self.probability[nodes], DIGITS),
             "scores": {name: distinct_numbers(values[nodes], DIGITS) for name, values in self.scores.items()},
         }
-        for name in ("classes", "why"):
+        for name in ("classes", "reasons"):
             if name in self.rest:
                 result[name] = [str(text or "") for text in self.rest[name].take(nodes).to_pylist()]
         if self.p_value is not None:
             result["p_value"] = distinct_numbers(self.p_value[nodes], DIGITS)
-            result["stranger"] = self.flagged[nodes].astype(int).tolist()
+            result["unfamiliar"] = self.flagged[nodes].astype(int).tolist()
         return result
 
     def ids(self, nodes: Numbers) -> list[str]:

@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .._files import write
 from ..graphs import Graph
+from ..runtime.files import write
 from .document import distinct_numbers, document, numbers
 from .graph_nodes import DIGITS, Nearest, Neighbours, Numbers, Predictions
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .._checksums import seal_text
-from .._files import write
 from ..metrics import MARKS, METRICS
+from ..runtime.checksums import seal_text
+from ..runtime.files import write
 from .archive import ARCHIVE, write_archive
 from .document import document, numbers
 from .standings import RANKED, REFERENCE, Condition, Leaderboard, Standing, Standings

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._files import write
 from ..bench.folder import Folder, read_nodes
 from ..bench.node_tables import column_names, read_columns
 from ..bench.records import RecordError, read_record
 from ..metrics import MARKS, METRICS
+from ..runtime.files import write
 from .document import distinct_numbers, document, numbers
 from .summary import Row, TaskKey, make_rows
 
@@ -265,10 +265,10 @@ def _predictions(
         "typical": {kind: place[one] for kind, one in table.typical().items()},
     }
     kinds = () if table.prediction is None else ("p", "lower", "upper")
-    wanted = ["why", *(f"{kind}_{k}" for kind in kinds for k in range(classes))]
+    wanted = ["reasons", *(f"{kind}_{k}" for kind in kinds for k in range(classes))]
     columns = _columns(table.path, wanted, table.node[picked])
-    if "why" in columns:
-        result["why"] = [str(one or "") for one in columns["why"]]
+    if "reasons" in columns:
+        result["reasons"] = [str(one or "") for one in columns["reasons"]]
     for kind in kinds:
         values = [columns[f"{kind}_{k}"] for k in range(classes) if f"{kind}_{k}" in columns]
         if len(values) == classes:
@@ -288,7 +288,7 @@ def _read(path: Path, record: Record) -> _Table:
     lacking = {"node", "split", "ood", "label", "class", "prediction", f"score_{headline}"}.difference(there)
     if lacking:
         raise RecordError(f"{path}: without {min(lacking)}, so of another run; delete it, and it is made again")
-    names = [name for name in there if not re.fullmatch(r"(p|lower|upper)_\d+|class|why", name)]
+    names = [name for name in there if not re.fullmatch(r"(p|lower|upper)_\d+|class|reasons", name)]
     table = read_columns(path, names)
     table = table.filter(pc.equal(table["split"], "test")).drop_columns("split").sort_by("node")
     column = {name: table[name].to_numpy() for name in table.column_names if name != "prediction"}

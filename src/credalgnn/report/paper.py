@@ -12,13 +12,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from .._checksums import seal_text
-from .._files import write
-from .._texts import markdown as escaped
 from ..bench.folder import EXPERIMENT
 from ..bench.records import RecordError, read_json
 from ..graphs import paper_table
 from ..methods import MethodError, Uniform
+from ..runtime.checksums import seal_text
+from ..runtime.files import write
+from ..runtime.texts import markdown as escaped
 from ..tuning.published import PREFIX, chosen, note
 from ..tuning.reproduce import ENSEMBLES, POST_HOC, TRAINED
 from ..tuning.space import Scale, space_of

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .._names import suggestion
 from ..bench.folder import EXPERIMENT, PAGE
 from ..bench.records import RecordError
+from ..runtime.names import suggestion
 from ..tuning.published import is_published
 from .page import write_page
 from .summary import Row, make_rows, read_runs

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from .._checksums import seal_text
-from .._files import write
-from .._texts import markdown as escaped
-from .._texts import one_line
 from ..metrics import METRICS
 from ..metrics.marks import MARKS, disqualifies
+from ..runtime.checksums import seal_text
+from ..runtime.files import write
+from ..runtime.texts import markdown as escaped
+from ..runtime.texts import one_line
 from ..tuning.published import is_published
 from .summary import Row, Summary, TaskKey
 

@@ -31,14 +31,14 @@ from ..methods import (
     load_method,
     method_path,
 )
-from ..methods.given import Protocol
+from ..methods.given import EvalProtocol
 from ..metrics import METRICS
 from ..nn.training import Epoch
 from ._common import fail, sandbox
 
 DATACLASS = "decorate the class with @dataclass(kw_only=True, eq=False)"
 THREADS = 4
-PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+PROTOCOLS: tuple[EvalProtocol, ...] = get_args(EvalProtocol)
 
 
 def check_method(method: type[Method] | Method, task: Task | None = None) -> None:
@@ -317,7 +317,7 @@ def _check_threads(template: Method, fitted: Method, task: Task, prediction: Pre
             fail(kind, f"{name} differs when several threads predict", "let _predict change nothing that others read")
     for found in fits:
         if name := _difference(prediction, found):
-            remedy = "draw inside credalgnn.nn.Draws(self.seed), or from a generator of its own"
+            remedy = "draw inside credalgnn.nn.RngScope(self.seed), or from a generator of its own"
             fail(kind, f"{name} differs when several threads fit", remedy)
 
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._files import locked, to_json, write
 from ..bench.folder import EXPERIMENT
 from ..bench.plan import SETTINGS
 from ..bench.records import FORMAT, RecordError, read_json
 from ..graphs import Task
 from ..methods import Method
-from ..methods.given import Protocol
+from ..methods.given import EvalProtocol
+from ..runtime.files import locked, to_json, write
 
 BEST = "best.json"
 _AGAIN = "delete it, and credalgnn tune makes it again"
@@ -34,7 +34,7 @@ class Best(NamedTuple):
     seed: int
 
 
-def write_best(folder: Path, protocol: Protocol, task: Task, methods: Mapping[str, Mapping[str, Any]]) -> None:
+def write_best(folder: Path, protocol: EvalProtocol, task: Task, methods: Mapping[str, Mapping[str, Any]]) -> None:
     """Add what was chosen for methods on a task to the folder's ``best.json``.
 
     Args:
@@ -67,7 +67,7 @@ def earlier_config(folder: Path, task: Task, method: str) -> dict[str, Any]:
     return dict(table["methods"][method]["config"])
 
 
-def tuned(folder: Path, task: Task, protocol: Protocol) -> dict[str, dict[str, Any]]:
+def tuned(folder: Path, task: Task, protocol: EvalProtocol) -> dict[str, dict[str, Any]]:
     """The hyper-parameters that ``tune`` has chosen for the methods on a task.
 
     Args:
@@ -134,7 +134,7 @@ def read_best(folder: Path) -> dict[str, Any]:
 
 
 def tuned_alike(
-    folder: Path, methods: Sequence[type[Method]], task: Task, protocol: Protocol
+    folder: Path, methods: Sequence[type[Method]], task: Task, protocol: EvalProtocol
 ) -> dict[str, dict[str, Any]]:
     """What was tuned for a task, if a table may compare these methods.
 

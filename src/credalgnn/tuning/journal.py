@@ -15,10 +15,10 @@ from typing import Any
 
 from optuna.storages.journal import BaseJournalBackend
 
-from .._checksums import PREFIX, checksum
-from .._files import Lock, make_folder, sync_folder
-from .._reading import open_file, parse_json, read_bytes
 from ..bench.engines import EngineError
+from ..runtime.checksums import PREFIX, checksum
+from ..runtime.files import Lock, make_folder, sync_folder
+from ..runtime.reading import open_file, parse_json, read_bytes
 
 _LINE = re.compile(rb'(\{.*),"checksum":"(' + PREFIX.encode() + rb'[0-9a-f]{64})"\}\n')
 _TAIL = 1 << 16  # bytes at the end of a journal that are looked at first for its last line

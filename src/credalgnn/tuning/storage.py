@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._files import Lock
-from .._texts import one_line, without_credentials
 from ..bench.engines import EngineError
+from ..runtime.files import Lock
+from ..runtime.texts import one_line, without_credentials
 
 if TYPE_CHECKING:
     import optuna

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._files import locked
 from ..bench.engines import EngineError, Unit
 from ..bench.plan import Run
 from ..bench.vanished import guarded
 from ..graphs import Task
 from ..methods import find_method
-from ..methods.given import Protocol
+from ..methods.given import EvalProtocol
 from ..methods.search_space import Space
+from ..runtime.files import locked
 from .best import Best
 from .objective import CHECKS, try_point
 from .space import Scale, draw, points, size
@@ -297,7 +297,7 @@ class Studies:
     """
 
     folder: Path
-    protocol: Protocol
+    protocol: EvalProtocol
     scale: Scale
     url: str | None = None
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._compiling import INNER, announce, kernel
+from ...runtime.compiling import INNER, announce, kernel
 
 
 @kernel(error_model="numpy", **INNER)

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..._checksums import is_sealed_zip
-from ..._reading import open_file, read_npz
-from ..._texts import one_line
+from ...runtime.checksums import is_sealed_zip
+from ...runtime.reading import open_file, read_npz
+from ...runtime.texts import one_line
 from ..errors import GraphError
 from ..graph import Graph
 from ..split import Split

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from ..._names import suggestion
+from ...runtime.names import suggestion
 from ..errors import GraphError
 from ..task import Task
 from .base import Dataset
@@ -18,7 +18,7 @@ from .base import Dataset
 # The shifts of a task that a name can ask for; each takes a share, and some an option beside it.
 SHIFTS: dict[str, tuple[str, ...]] = {
     "fewer_labels": (),
-    "fewer_strangers": (),
+    "fewer_ood": (),
     "label_noise": (),
     "feature_noise": ("std",),
     "feature_removal": (),

@@ -9,8 +9,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from ..._files import atomic
-from ..._texts import without_credentials
+from ...runtime.files import atomic
+from ...runtime.texts import without_credentials
 from ..errors import GraphError
 
 BLOCK = 1 << 20

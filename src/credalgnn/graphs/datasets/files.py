@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..._files import write
-from ..._reading import most_unpacked, open_file
-from ..._texts import without_credentials
+from ...runtime.files import write
+from ...runtime.reading import most_unpacked, open_file
+from ...runtime.texts import without_credentials
 from ..errors import GraphError
 from .download import DownloadError, fetch
 

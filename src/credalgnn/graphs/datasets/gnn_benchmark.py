@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..._reading import read_npz
+from ...runtime.reading import read_npz
 from ..graph import Graph
 from .base import Dataset, Summary
 from .files import File

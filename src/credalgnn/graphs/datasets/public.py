@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ... import _reading
+from ...runtime import reading
 from ..errors import GraphError
 from ..split import Split
 
@@ -21,7 +21,7 @@ def read_npz(path: Path, *names: str) -> list[NDArray[Any]]:
         path: The file.
         names: Those of the arrays.
     """
-    content = _reading.read_npz(path, names)
+    content = reading.read_npz(path, names)
     return [content[name] for name in names]
 
 

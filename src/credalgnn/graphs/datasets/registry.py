@@ -9,8 +9,8 @@ from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-from ..._imports import import_object
-from ..._names import suggestion
+from ...runtime.imports import import_object
+from ...runtime.names import suggestion
 from .._packed_files import is_packed
 from .._table_files import find_tables
 from ..errors import GraphError

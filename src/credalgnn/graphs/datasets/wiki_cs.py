@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..._reading import parse_json, read_bytes
+from ...runtime.reading import parse_json, read_bytes
 from ..graph import Graph
 from .base import Dataset, Loaded, Summary
 from .files import File

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._reading import check_gzip, check_regular, most_unpacked
+from ...runtime.reading import check_gzip, check_regular, most_unpacked
 from ..errors import GraphError
 from ..graph import Graph
 from .base import Dataset, Summary

@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ..._compiling import kernel
+from ...runtime.compiling import kernel
 
 BLOCK = 256  # rows that go down a tree together, so that both stay in the cache
 

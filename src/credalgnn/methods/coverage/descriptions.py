@@ -10,16 +10,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..._memory import let_go
 from ...graphs import Graph
 from ...nn import SparseMatrix
 from ...nn.backbones import Features
-from ..pieces import (
+from ...runtime.memory import let_go
+from ..chunks import (
     SUMMED,
     VALUES,
     absolute_sums,
     edge_blocks,
-    feature_pieces,
+    feature_chunks,
     feature_rows,
     in_means,
     moments,
@@ -79,7 +79,7 @@ class Describer:
         width = graph.num_features
         feature_centre, feature_scale = torch.zeros(width), torch.ones(width)
         if graph.features.layout != torch.sparse_csr:
-            feature_centre, feature_scale = moments(x for _, x in feature_pieces(graph) if isinstance(x, Tensor))
+            feature_centre, feature_scale = moments(x for _, x in feature_chunks(graph) if isinstance(x, Tensor))
             feature_scale = _safe(feature_scale)
         basis = torch.eye(width)
         if width > RAW_UP_TO:
@@ -106,7 +106,7 @@ class Describer:
         return result
 
     def __call__(self, graph: Graph, statistics: Array | None = None, memory: int | None = None) -> Array:
-        """The rows of all nodes, float32; those of a large graph are in a mapped file, to be read in pieces.
+        """The rows of all nodes, float32; those of a large graph are in a mapped file, to be read in chunks.
 
         Args:
             graph: Whose nodes.
@@ -126,7 +126,7 @@ class Describer:
         for first in range(0, width, group):
             basis = self.basis[:, first : first + group].contiguous()
             own = torch.empty(count, basis.shape[1])
-            for part, x in feature_pieces(graph):
+            for part, x in feature_chunks(graph):
                 own[part] = _scaled(x, self.feature_centre, self.feature_scale) @ basis
             near = torch.empty_like(own)
             for part, mean in in_means(graph, own):
@@ -175,7 +175,7 @@ def _statistics(graph: Graph, memory: int | None = None) -> Array:
     """``log(1 + x)`` of a node's own statistics, and their means over in- and out-neighbours, float64 ``[N, 12]``."""
     count = graph.num_nodes
     total, active = torch.empty(2, count, dtype=torch.float64)
-    for part, x in feature_pieces(graph, SUMMED):
+    for part, x in feature_chunks(graph, SUMMED):
         total[part] = absolute_sums(x)
         active[part] = x.starts.diff() if isinstance(x, SparseMatrix) else (x != 0).sum(1)
     out = torch.zeros(count, dtype=torch.int64)

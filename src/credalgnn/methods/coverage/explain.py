@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..._memory import let_go
 from ...graphs import Graph
-from ..pieces import VALUES, edge_blocks, moments, slices
+from ...runtime.memory import let_go
+from ..chunks import VALUES, edge_blocks, moments, slices
 from .descriptions import STATISTICS, Array, Describer
 from .model import StoredModels
 
@@ -19,7 +19,7 @@ SIMILAR = 50  # nodes most like a node, among which labelled ones are counted
 NAMED = 3  # reasons and neighbours that are named
 NEAREST = 5  # labelled nodes that are named
 COMPARED = 20_000  # labelled nodes at the most that a node is compared with
-PIECE = 512  # nodes that are compared at a time
+CHUNK = 512  # nodes that are compared at a time
 RELEVANT = 0.1  # a change of log coverage that is worth a word
 _BLOCKS = ("its features", "features of its in-neighbours", "features two steps away")
 
@@ -176,7 +176,7 @@ def most_similar(rows: Array, node: int, count: int) -> Array:
     """The nodes whose descriptions are nearest to that of a node, without the node itself."""
     scale, own = _scale(rows), rows[node]
     distance = np.empty(len(rows), rows.dtype)
-    for part in _pieces(rows):
+    for part in _chunks(rows):
         distance[part] = np.square((rows[part] - own) / scale).sum(1)
     distance[node] = np.inf
     nearest: Array = np.argsort(distance, kind="stable")[: min(count, len(rows) - 1)]
@@ -196,8 +196,8 @@ def nearest(rows: Array, nodes: Tensor, labelled: Tensor) -> Tensor:
     known = torch.from_numpy(rows[labelled.numpy()] / scale).float()
     count = min(NEAREST, max(1, len(labelled) - 1))
     result = []
-    for start in range(0, len(nodes), PIECE):
-        part = nodes[start : start + PIECE]
+    for start in range(0, len(nodes), CHUNK):
+        part = nodes[start : start + CHUNK]
         distance = torch.cdist(torch.from_numpy(rows[part.numpy()] / scale).float(), known)
         distance[part[:, None] == labelled] = torch.inf
         result.append(labelled[distance.topk(count, largest=False).indices])
@@ -219,7 +219,7 @@ def usual_share(graph: Graph, labelled: Tensor) -> float:
     return float((hits / torch.bincount(here)).mean()) if len(pairs) else 0.0
 
 
-def _pieces(rows: Array) -> Iterator[slice]:
+def _chunks(rows: Array) -> Iterator[slice]:
     for part in slices(len(rows), VALUES // rows.shape[1]):
         yield part
         let_go(rows)
@@ -227,7 +227,7 @@ def _pieces(rows: Array) -> Iterator[slice]:
 
 def _scale(rows: Array) -> Array:
     """Of each column, what to divide by."""
-    scale: Array = moments(torch.from_numpy(rows[part]) for part in _pieces(rows))[1].numpy()
+    scale: Array = moments(torch.from_numpy(rows[part]) for part in _chunks(rows))[1].numpy()
     return np.maximum(scale, 1e-9)
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..._memory import let_go
-from ..pieces import slices
+from ...runtime.memory import let_go
+from ..chunks import slices
 from .descriptions import SIZES, Array, Describer
-from .model import PIECE, Coverage
+from .model import CHUNK, Coverage
 
 MARGIN = 0.05  # of log(1 + x), by which sizes may lie outside of those that were there
 UNREACHED = np.log(1e-6)  # log of the relative coverage of nodes further outside, at the most
@@ -32,11 +32,11 @@ class Extremes:
 
         Args:
             describer: Of the rows.
-            rows: Descriptions ``[N, D]``; read in pieces.
+            rows: Descriptions ``[N, D]``; read in chunks.
         """
         low, high = np.full(SIZES, np.inf), np.full(SIZES, -np.inf)
-        for piece in slices(len(rows), PIECE):
-            own = describer.sizes(rows[piece])
+        for chunk in slices(len(rows), CHUNK):
+            own = describer.sizes(rows[chunk])
             low, high = np.minimum(low, own.min(0)), np.maximum(high, own.max(0))
             let_go(rows)
         return cls(low, high)
@@ -47,13 +47,13 @@ class Extremes:
         Args:
             coverage: As a model sees it.
             describer: Of the rows, which may be another one.
-            rows: Descriptions of its nodes ``[N, D]``; read in pieces.
+            rows: Descriptions of its nodes ``[N, D]``; read in chunks.
         """
         relative = coverage.log_relative.copy()
-        for piece in slices(len(rows), PIECE):
-            own = describer.sizes(rows[piece])
+        for chunk in slices(len(rows), CHUNK):
+            own = describer.sizes(rows[chunk])
             beyond = np.maximum(self.low - own, own - self.high).max(1)
             odd = np.flatnonzero(beyond > MARGIN)
-            relative[piece.start + odd] = np.minimum(relative[piece.start + odd], UNREACHED) - beyond[odd]
+            relative[chunk.start + odd] = np.minimum(relative[chunk.start + odd], UNREACHED) - beyond[odd]
             let_go(rows)
         return replace(coverage, log_relative=relative)

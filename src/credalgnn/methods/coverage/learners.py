@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..pieces import slices
+from ..chunks import slices
 
 Array: TypeAlias = NDArray[Any]
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from ...graphs import Graph, GraphError, node_numbers
 from ...sets import widen
 from .. import scores
-from ..answers import PIECE, InTwoSteps, Predictor, predictor_of
+from ..answers import CHUNK, Predictor, SplitPredictor, predictor_of
 from ..given import Given
 from ..known_nodes import KnownNodes
 from ..posthoc import OnModel, check_positive
@@ -70,7 +70,7 @@ class CredalCoverage(OnModel):
     score_names = ("EU", "AU", "TU", "coverage")
     uses_unlabelled = True
     is_credal = True
-    works_by_pieces = True
+    works_by_chunks = True
 
     def _check(self) -> None:
         super()._check()
@@ -156,7 +156,7 @@ class CredalCoverage(OnModel):
             similar=len(similar),
         )
 
-    def why(self, nodes: Tensor, graph: Graph | None = None) -> list[str]:
+    def reasons(self, nodes: Tensor, graph: Graph | None = None) -> list[str]:
         """For each of some nodes, in a few words, what makes it unlike labelled ones; "" where nothing does.
 
         Args:
@@ -242,7 +242,7 @@ class CredalCoverage(OnModel):
             missing = -torch.from_numpy(coverage.log_relative)[nodes]
             return logits(nodes) / self.temperature_, self._bits(nodes, coverage, doubt), missing
 
-        return InTwoSteps(read, partial(_widened, class_names=self.class_names))
+        return SplitPredictor(read, partial(_widened, class_names=self.class_names))
 
     def _logits(self, graph: Graph) -> Callable[[Tensor], Tensor]:
         """The midpoints before temperature, of nodes: logits, or logarithms of probabilities that decide classes."""
@@ -284,7 +284,7 @@ class CredalCoverage(OnModel):
     def _entropy(self, graph: Graph, logits: Callable[[Tensor], Tensor]) -> Array:
         """Of the point predictions, as a share of log2 C."""
         share = np.empty(graph.num_nodes)
-        for part in torch.split(torch.arange(graph.num_nodes), PIECE):
+        for part in torch.split(torch.arange(graph.num_nodes), CHUNK):
             share[part.numpy()] = scores.entropy(logits(part) / self.temperature_).numpy()
         share /= math.log2(len(self.class_names))
         return share

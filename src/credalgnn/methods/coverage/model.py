@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ..._memory import let_go
 from ...graphs import Graph
+from ...runtime.memory import let_go
+from ..chunks import slices
 from ..jobs import Jobs, Threads
-from ..pieces import slices
 from ..scratch import rows_at, scratch
 from .descriptions import STATISTICS, Array, labelled_shares
 from .learners import Forest, Learner, Logistic, arrays_of, learner_of, stack
@@ -27,7 +27,7 @@ from .one_thread import one_thread
 
 FOLDS = 5
 TRAINING_ROWS = 50_000  # labelled ones, and as many others, that a fold's models are trained on at the most
-PIECE = 1 << 17  # nodes that are estimated at a time
+CHUNK = 1 << 17  # nodes that are estimated at a time
 STORED_TREES = 20  # of each fold's forests that are kept for nodes of other graphs
 SIGNIFICANCE = 0.99  # a gain in likelihood that chance reaches with this probability earns no trust
 SHARPNESS = 4.0  # of the corner at full coverage
@@ -133,15 +133,15 @@ class StoredModels:
         """Coverage of nodes by their descriptions: the mean log-odds of the folds' models.
 
         Args:
-            rows: Descriptions ``[N, D]``; read in pieces.
-            jobs: Who judges pieces of them; None: threads of this process.
+            rows: Descriptions ``[N, D]``; read in chunks.
+            jobs: Who judges chunks of them; None: threads of this process.
         """
         jobs = jobs or Threads()
         total = np.zeros(len(rows))
-        pieces = list(slices(len(rows), PIECE))
+        chunks = list(slices(len(rows), CHUNK))
         shared = jobs.share((self.learners, self.weights))
-        for piece, part in zip(pieces, jobs.map(_judged_by_all, ((shared, rows[p]) for p in pieces)), strict=True):
-            total[piece] = part
+        for chunk, part in zip(chunks, jobs.map(_judged_by_all, ((shared, rows[p]) for p in chunks)), strict=True):
+            total[chunk] = part
             let_go(rows)
         return Coverage(self.scale.relative(total / len(self.learners)), self.diagnosis)
 
@@ -193,7 +193,7 @@ def estimate(
     """Cross-fitted coverage of described nodes, and models for others.
 
     Args:
-        rows: Descriptions ``[N, D]``; read in pieces.
+        rows: Descriptions ``[N, D]``; read in chunks.
         labelled: Which nodes are labelled, ``[N]``.
         seed: Of the folds and of the trees.
         graph: Whose nodes these are, if they are all of one: models then see which neighbours are labelled, too.
@@ -230,7 +230,7 @@ def estimate(
         by_fold = [tuple(learners[k * len(numbers) : (k + 1) * len(numbers)]) for k in range(FOLDS)]
         models = [jobs.share((numbers, of_fold)) for of_fold in by_fold]
         parts = [
-            (piece.start + np.flatnonzero(fold[piece] == k), k) for piece in slices(len(y), PIECE) for k in range(FOLDS)
+            (chunk.start + np.flatnonzero(fold[chunk] == k), k) for chunk in slices(len(y), CHUNK) for k in range(FOLDS)
         ]
         out_of_fold = scratch((len(MEMBERS), len(y)), np.float64, memory)
         out_of_fold[sorted(set(range(len(MEMBERS))) - set(numbers))] = 0.0

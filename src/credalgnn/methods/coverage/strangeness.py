@@ -10,9 +10,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..._memory import let_go
+from ...runtime.memory import let_go
+from ..chunks import slices
 from ..jobs import Threads
-from ..pieces import slices
 from .descriptions import SIZES, STATISTICS, Array
 from .learners import DECAY, stack
 from .one_thread import one_thread
@@ -22,7 +22,7 @@ NEAREST = 10  # typical nodes whose distance counts
 LEAST = 10  # nodes that it takes to say what is usual
 PER_CLASS = 30  # labels of a class, on average, below which pretended strangers say too little
 RIDGE = 0.01  # added to variances of about 1: the two statistics of binary features are equal
-PIECE = 1 << 12  # nodes that are compared at a time
+CHUNK = 1 << 12  # nodes that are compared at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +158,7 @@ def _evidence(typical: Array, rows: Array, entropy: Array) -> Array:
         let_go(rows)
 
     with one_thread():
-        for _ in threads.map(compare, ((part,) for part in slices(len(rows), PIECE))):
+        for _ in threads.map(compare, ((part,) for part in slices(len(rows), CHUNK))):
             pass
     return np.stack([entropy, rare, far])
 

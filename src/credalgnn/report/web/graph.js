@@ -18,7 +18,7 @@ const nodeName = (i) => nodes.id[i];
 const className = (i) => data.classes[nodes.class[i]];
 const labelName = (i) => (nodes.label[i] >= 0 ? data.names[nodes.label[i]] : null);
 const isWrong = (i) => nodes.label[i] >= 0 && nodes.label[i] !== nodes.class[i];
-const isFlagged = (i) => data.calibrated && nodes.stranger[i] === 1;
+const isFlagged = (i) => data.calibrated && nodes.unfamiliar[i] === 1;
 const isDoubtful = (i) => known(nodes.classes) && !isFlagged(i) && nodes.classes[i] !== className(i);
 const kindOf = (i) => (isFlagged(i) ? "ood" : isDoubtful(i) ? "doubt" : "id");
 const classesText = (i) => nodes.classes[i].replaceAll("|", ", ") || "none";
@@ -81,7 +81,7 @@ function card(i, title, kind) {
       : `Predicted: ${className(i)}${labelName(i) ? `; its label is ${labelName(i)}` : ""}.`),
     el("div", {}, table, rest ? el("p", { class: "note" }, `${rest} less probable classes are left out.`) : null),
     el("p", {}, verdict),
-    el("p", { class: "note why" }, nodes.why && nodes.why[i] ? `Why: ${nodes.why[i]}` : ""),
+    el("p", { class: "note why" }, nodes.reasons && nodes.reasons[i] ? `Why: ${nodes.reasons[i]}` : ""),
     nodeLink(i, "Look at this node"));
 }
 

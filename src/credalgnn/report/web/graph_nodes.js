@@ -17,7 +17,7 @@ function columnsOf(names) {
     { key: "degree", label: "Neighbours", number: true, large: true, value: (i) => nodes.degree[i], text: count },
     { key: "label", label: "Label", title: "as given", value: labelName },
     { key: "part", label: "Part", title: "what its label was used for", value: partName },
-    nodes.why && { key: "why", label: "Why", value: (i) => nodes.why[i] || null },
+    nodes.reasons && { key: "reasons", label: "Why", value: (i) => nodes.reasons[i] || null },
   ].filter(Boolean);
   return names ? columns.filter((column) => names.some((name) => column.key === name || column.key === `score ${name}`)) : columns;
 }
@@ -49,7 +49,7 @@ function cell(column, i) {
   if (column.key === "kind") return el("td", {}, el("span", { class: `tag ${kindOf(i)}` }, value));
   if (column.number) return el("td", { class: "number" }, column.text(value));
   if (!known(value)) return el("td", {}, "–");
-  const text = short(value, column.key === "why" ? 60 : 32);
+  const text = short(value, column.key === "reasons" ? 60 : 32);
   return el("td", { title: value }, column.key === "label" && isWrong(i) ? el("span", { class: "tag wrong" }, text) : text);
 }
 
@@ -65,7 +65,7 @@ function showStrangers() {
         + (more ? ` ${count(found.length)} of them are in this page, those with the smallest p-values first.` : "");
   $("strangers-table").hidden = !found.length;
   if (!found.length) return;
-  const table = nodeTable($("strangers-table"), "Strangers found", columnsOf(["node", "p_value", "class", "widest", "probability", "EU", "coverage", "degree", "label", "why"]),
+  const table = nodeTable($("strangers-table"), "Strangers found", columnsOf(["node", "p_value", "class", "widest", "probability", "EU", "coverage", "degree", "label", "reasons"]),
     10, { key: "p_value", order: "ascending" });
   table.show(found);
 }
@@ -128,8 +128,8 @@ function csv(places) {
     ["id", nodeName], ["class", className], ["probability", (i) => nodes.probability[i]],
     ...(data.credal ? [...each("lower", nodes.lower), ...each("upper", nodes.upper)] : each("p", nodes.p)),
     ...Object.entries(nodes.scores).map(([name, values]) => [name, (i) => values[i]]),
-    ...(data.calibrated ? [["p_value", (i) => nodes.p_value[i]], ["stranger", isFlagged]] : []),
-    ...["classes", "why"].filter((name) => nodes[name]).map((name) => [name, (i) => nodes[name][i]]),
+    ...(data.calibrated ? [["p_value", (i) => nodes.p_value[i]], ["unfamiliar", isFlagged]] : []),
+    ...["classes", "reasons"].filter((name) => nodes[name]).map((name) => [name, (i) => nodes[name][i]]),
     ["label", labelName], ["part", (i) => (nodes.part[i] >= 0 ? partNames[nodes.part[i]] : null)],
   ];
   const field = (value) => (!known(value) ? "" : /[",\r\n]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value));

@@ -74,7 +74,7 @@ function classBars(i) {
 }
 
 function reasonsOf(i) {
-  const why = nodes.why && nodes.why[i];
+  const why = nodes.reasons && nodes.reasons[i];
   if (!why && !data.calibrated) return []; // only flagged nodes are explained
   const silent = { ood: "No reason is given.", doubt: "It is not strange, but more than one class fits it.", id: "Nothing stands out: one class is in question." };
   return [el("h3", {}, "Why"), el("p", { class: "why" }, why || silent[kindOf(i)])];

@@ -51,7 +51,7 @@ function card(name, i) {
     el("p", { class: "note" }, `Node ${nodeName(i)} is of class ${className(i)}${stranger ? ", of which training saw none" : ", which training has seen"}; ${answer}.`),
     el("div", {}, table, rest ? el("p", { class: "note" }, `${rest} less probable classes are left out.`) : null),
     el("p", {}, verdict(widestOf(one, i), stranger)),
-    one.why ? el("p", { class: "note why" }, because(one.why[i])) : null,
+    one.reasons ? el("p", { class: "note why" }, because(one.reasons[i])) : null,
     el("button", { type: "button", onclick: () => { if (state.method !== name) { $("method").value = name; chooseMethod(name); } openNode(i); } },
       `Look at node ${nodeName(i)}`));
 }

@@ -136,7 +136,7 @@ const barsOf = (name, i, most) => {
 const because = (text) => (text ? `Unlike labelled nodes: ${text}.` : "Nothing about it is unlike labelled nodes.");
 
 function reasonsOf(i) {
-  const { why } = predicted();
+  const { reasons: why } = predicted();
   return why ? [el("h3", {}, "Why"), el("p", { class: "why" }, because(why[i]))] : [];
 }
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..._names import suggestion
 from ...graphs import Task
 from ...methods import MethodError
+from ...runtime.names import suggestion
 from ..reproduce import ENSEMBLES, POST_HOC, TRAINED
 
 PREFIX = "published-"  # of the names of methods that have such choices, in records and tables

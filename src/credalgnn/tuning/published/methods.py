@@ -19,7 +19,7 @@ from ...methods.base import Objective
 from ...methods.components import Components, Outputs
 from ...methods.credal import CredalFinal, CredalLJ
 from ...methods.ensembles import ClassicalEnsemble, CredalEnsemble
-from ...methods.given import Given, Protocol
+from ...methods.given import EvalProtocol, Given
 from ...methods.network import Network
 from ...methods.posthoc import PostHoc
 from ...methods.prediction import Prediction
@@ -145,11 +145,11 @@ class PublishedVanilla(PublishedNetwork, Vanilla):
 
 
 @dataclass(kw_only=True, eq=False)
-class PublishedVanillaByStrangers(PublishedVanilla):
+class PublishedVanillaByOOD(PublishedVanilla):
     """The same, ranked by how well it finds OOD validation nodes."""
 
     @classmethod
-    def objective(cls, protocol: Protocol) -> Objective:
+    def objective(cls, protocol: EvalProtocol) -> Objective:
         return "auroc"
 
 

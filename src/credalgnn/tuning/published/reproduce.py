@@ -10,7 +10,7 @@ from ...methods import method_path
 from ..best import Best
 from ..reproduce import ENSEMBLES, TRAINED, Reproduction
 from .choices import concerning, has_random_split
-from .methods import PUBLISHED, PublishedVanillaByStrangers
+from .methods import PUBLISHED, PublishedVanillaByOOD
 
 
 @dataclass
@@ -32,7 +32,7 @@ class AsPublished(Reproduction):
 
     def _path(self, name: str) -> str:
         if name == "vanilla" and "ood-stopping" in self.choices:
-            return method_path(PublishedVanillaByStrangers)
+            return method_path(PublishedVanillaByOOD)
         return method_path(PUBLISHED[name]) if name in PUBLISHED else name
 
     def _fixed(self, name: str) -> dict[str, Any]:

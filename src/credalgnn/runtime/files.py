@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ._checksums import BLANK, seal
+from .checksums import BLANK, seal
 
 
 @contextmanager

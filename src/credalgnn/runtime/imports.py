@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ._names import suggestion
+from .names import suggestion
 
 
 def import_object(path: str) -> Any:

@@ -79,7 +79,7 @@ def check_head() -> None:
         time.sleep(1.0)
 
 
-class Desk:
+class Coordinator:
     """An actor on the machine that asks for a training: all that workers tell and ask is told and asked here.
 
     What it keeps outlives the workers, and needs no file that all machines see.
@@ -148,7 +148,7 @@ class Desk:
         return self._state
 
     def read(self, folder: str, name: str, begin: int, size: int) -> bytes:
-        """A piece of a file of one of the folders.
+        """A chunk of a file of one of the folders.
 
         Args:
             folder: The folder, as the worker calls it.

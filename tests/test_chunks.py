@@ -1,4 +1,4 @@
-"""Graphs read in pieces, and predictions that come in pieces: the same as of the whole, without its edges."""
+"""Graphs read in chunks, and predictions that come in chunks: the same as of the whole, without its edges."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from credalgnn import Graph, Model
 from credalgnn.graphs import csbm
 from credalgnn.graphs.packed import PackedGraph
 from credalgnn.methods import GRASP, METHODS, Method, MethodError, Vanilla, density, load_method, network, scores
-from credalgnn.methods import pieces as reading
+from credalgnn.methods import chunks as reading
 from credalgnn.methods import scratch as storing
 from credalgnn.methods.coverage import descriptions, learners
 from credalgnn.methods.coverage.descriptions import STATISTICS, Describer, labelled_shares
@@ -30,12 +30,12 @@ from credalgnn.methods.feature_range import FeatureRange, InputWarning
 from credalgnn.methods.inputs import inputs, inputs_by_rows
 from credalgnn.methods.jobs import Threads
 from credalgnn.methods.large import StoredOutputs
-from credalgnn.methods.prediction_table import write_pieces
+from credalgnn.methods.prediction_table import write_chunks
 from credalgnn.model import predicting
-from credalgnn.nn.pieces import latents_by_pieces
+from credalgnn.nn.chunks import latents_by_chunks
 
 SMALL = 1 << 20  # bytes of memory: no graph fits
-BY_PIECES = (
+BY_CHUNKS = (
     "credal-lj", "credal-final", "credal-dual", "credal-coverage", "classical-ensemble", "credal-ensemble", "energy",
     "gnnsafe", "knn", "knn-lj", "mahalanobis", "degree", "feature-sum",
 )  # fmt: skip
@@ -64,10 +64,10 @@ def made(nodes: int = 300, weights: bool = False, sparse: bool = False, seed: in
 
 
 @pytest.fixture
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces so small that every graph here has many, and files instead of memory."""
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks so small that every graph here has many, and files instead of memory."""
     monkeypatch.setattr(reading.edge_blocks, "__defaults__", (50,))
-    monkeypatch.setattr(reading.feature_pieces, "__defaults__", (700,))
+    monkeypatch.setattr(reading.feature_chunks, "__defaults__", (700,))
     for place, name, value in (
         (reading, "EDGES", 50), (descriptions, "VALUES", 120), (descriptions, "SUMMED", 700), (storing, "IN_MEMORY", 0),
         (descriptions, "GROUP", 300 * 4 * 5),
@@ -102,8 +102,8 @@ def naive_rows(graph: Graph, describer: Describer) -> Any:
 
 
 @pytest.mark.parametrize(("weights", "sparse"), [(False, False), (True, False), (False, True)])
-def test_descriptions_made_in_pieces_are_those_of_the_definition(
-    weights: bool, sparse: bool, small_pieces: None, tmp_path: Path
+def test_descriptions_made_in_chunks_are_those_of_the_definition(
+    weights: bool, sparse: bool, small_chunks: None, tmp_path: Path
 ) -> None:
     graph = made(weights=weights, sparse=sparse)
     packed = graph.pack(tmp_path / "graph.cg")
@@ -116,14 +116,14 @@ def test_descriptions_made_in_pieces_are_those_of_the_definition(
     np.testing.assert_allclose(rows, naive_rows(graph, describer), rtol=2e-5, atol=2e-5)
 
 
-def test_descriptions_do_not_depend_on_the_pieces(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_descriptions_do_not_depend_on_the_chunks(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     graph = made()
     whole = Describer.of(graph, 0)
     rows = whole(graph)
     assert not isinstance(rows, np.memmap)
     shares = labelled_shares(graph, torch.arange(300) % 3 == 0, torch.arange(300) % 5 > 0)
     span = FeatureRange.of(graph)
-    request.getfixturevalue("small_pieces")
+    request.getfixturevalue("small_chunks")
     again = graph.pack(tmp_path / "graph.cg")
     parts = Describer.of(again, 0)
     np.testing.assert_allclose(parts.feature_centre, whole.feature_centre, atol=1e-6)
@@ -133,7 +133,7 @@ def test_descriptions_do_not_depend_on_the_pieces(request: pytest.FixtureRequest
     assert torch.equal(FeatureRange.of(again).high, span.high)
 
 
-def test_the_range_of_sparse_features_counts_zeros_that_are_left_out(small_pieces: None) -> None:
+def test_the_range_of_sparse_features_counts_zeros_that_are_left_out(small_chunks: None) -> None:
     x = torch.zeros(60, 4)
     x[:, 0] = torch.arange(60) + 1.0  # never zero
     x[7, 1], x[9, 2] = 3.0, -2.0
@@ -170,14 +170,14 @@ def test_a_scratch_file_leaves_no_trace_and_a_full_disk_is_one_line(
 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Method]:
-    """All methods that work by pieces, fitted on a packed graph that is too large for the memory they may use."""
+    """All methods that work by chunks, fitted on a packed graph that is too large for the memory they may use."""
     graph = csbm(360, 3, features=8, seed=1).pack(tmp_path_factory.mktemp("packed") / "graph.cg")
     few: dict[str, Any] = {"epochs": 5, "hidden": 8, "batch_size": 100}
     found: dict[str, Method] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         vanilla = found["vanilla"] = Vanilla(**few).fit(graph, memory=SMALL)
-        for name in BY_PIECES:
+        for name in BY_CHUNKS:
             options: dict[str, Any] = {"model": vanilla}
             if "ensemble" in name:
                 options = {"members": [vanilla, Vanilla(**few, seed=1)]}
@@ -189,48 +189,48 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Method]:
     return found
 
 
-@pytest.mark.parametrize("name", ["vanilla", *BY_PIECES])
-def test_pieces_are_the_whole_and_ask_for_no_edge_index(
-    name: str, fitted: dict[str, Method], small_pieces: None
+@pytest.mark.parametrize("name", ["vanilla", *BY_CHUNKS])
+def test_chunks_are_the_whole_and_ask_for_no_edge_index(
+    name: str, fitted: dict[str, Method], small_chunks: None
 ) -> None:
     method = fitted[name]
     whole = method.predict()
     nodes = torch.arange(whole.nodes.numel()).flip(0)
-    pieces = list(method.predict_pieces(nodes=nodes, size=77))
-    assert [len(piece.nodes) for piece in pieces] == [77, 77, 77, 77, 52]
-    assert torch.equal(torch.cat([piece.nodes for piece in pieces]), nodes)
+    chunks = list(method.predict_chunks(nodes=nodes, size=77))
+    assert [len(chunk.nodes) for chunk in chunks] == [77, 77, 77, 77, 52]
+    assert torch.equal(torch.cat([chunk.nodes for chunk in chunks]), nodes)
     for score, values in whole.scores.items():
-        together = torch.cat([piece.scores[score] for piece in pieces])
+        together = torch.cat([chunk.scores[score] for chunk in chunks])
         torch.testing.assert_close(together, values[nodes], rtol=1e-9, atol=1e-9)
     if whole.probabilities is not None:
-        together = torch.cat([p.probabilities for p in pieces if p.probabilities is not None])
+        together = torch.cat([p.probabilities for p in chunks if p.probabilities is not None])
         torch.testing.assert_close(together, whole.probabilities[nodes], rtol=1e-9, atol=1e-12)
-    assert all(piece.calibration is not None and piece.train_nodes is not None for piece in pieces)
+    assert all(chunk.calibration is not None and chunk.train_nodes is not None for chunk in chunks)
 
 
 @pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
-@pytest.mark.parametrize("name", ["vanilla", *BY_PIECES])
-def test_what_is_predicted_by_pieces_is_that_of_the_graph_in_memory(
+@pytest.mark.parametrize("name", ["vanilla", *BY_CHUNKS])
+def test_what_is_predicted_by_chunks_is_that_of_the_graph_in_memory(
     name: str, fitted: dict[str, Method], tmp_path: Path
 ) -> None:
-    by_pieces = fitted[name].predict()
+    by_chunks = fitted[name].predict()
     fitted[name].save(tmp_path)
     whole = load_method(tmp_path).predict(csbm(360, 3, features=8, seed=1))
     for score, values in whole.scores.items():
-        torch.testing.assert_close(by_pieces.scores[score], values, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(by_chunks.scores[score], values, rtol=1e-4, atol=1e-5)
     if whole.probabilities is not None:
-        torch.testing.assert_close(by_pieces.probabilities, whole.probabilities, rtol=0, atol=1e-5)
+        torch.testing.assert_close(by_chunks.probabilities, whole.probabilities, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["vanilla", "credal-lj", "credal-coverage", "energy", "degree"])
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
-def test_a_file_written_in_pieces_is_that_of_the_whole(
+def test_a_file_written_in_chunks_is_that_of_the_whole(
     name: str, ending: str, fitted: dict[str, Method], tmp_path: Path
 ) -> None:
     method, whole, parts = fitted[name], tmp_path / f"whole.{ending}", tmp_path / f"parts.{ending}"
     rates = {"false_alarms": 0.2, "coverage": 0.9}
     method.predict().to_parquet(whole, **rates)
-    write_pieces(method.predict_pieces(size=100), parts, **rates, total=360)
+    write_chunks(method.predict_chunks(size=100), parts, **rates, total=360)
     if ending == "csv":
         assert parts.read_bytes() == whole.read_bytes()
         return
@@ -241,34 +241,34 @@ def test_a_file_written_in_pieces_is_that_of_the_whole(
 
 def test_no_nodes_make_a_table_without_rows(fitted: dict[str, Method], tmp_path: Path) -> None:
     none = torch.zeros(360, dtype=torch.bool)
-    write_pieces(fitted["energy"].predict_pieces(nodes=none), tmp_path / "none.parquet")
+    write_chunks(fitted["energy"].predict_chunks(nodes=none), tmp_path / "none.parquet")
     assert pq.read_table(tmp_path / "none.parquet").num_rows == 0
 
 
-def test_what_fails_in_a_later_piece_leaves_the_old_file(fitted: dict[str, Method], tmp_path: Path) -> None:
+def test_what_fails_in_a_later_chunk_leaves_the_old_file(fitted: dict[str, Method], tmp_path: Path) -> None:
     def broken() -> Iterator[Any]:
-        yield from list(fitted["energy"].predict_pieces(size=100))[:2]
-        raise MethodError("the third piece")
+        yield from list(fitted["energy"].predict_chunks(size=100))[:2]
+        raise MethodError("the third chunk")
 
     path = tmp_path / "kept.parquet"
     path.write_text("old")
-    with pytest.raises(MethodError, match="the third piece"):
-        write_pieces(broken(), path)
+    with pytest.raises(MethodError, match="the third chunk"):
+        write_chunks(broken(), path)
     assert path.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["kept.parquet"]
 
 
-def test_pieces_are_checked_before_the_first_and_warned_of_once(fitted: dict[str, Method]) -> None:
+def test_chunks_are_checked_before_the_first_and_warned_of_once(fitted: dict[str, Method]) -> None:
     method = fitted["energy"]
     with pytest.raises(MethodError, match="size must be at least 1"):
-        method.predict_pieces(size=0)
+        method.predict_chunks(size=0)
     with pytest.raises(MethodError, match=r"0\.\.359"):
-        method.predict_pieces(nodes=torch.tensor([360]))
+        method.predict_chunks(nodes=torch.tensor([360]))
     far = csbm(360, 3, features=8, seed=1)
     far = far.replace(features=1e4 * far.features)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        list(method.predict_pieces(far, size=50))
+        list(method.predict_chunks(far, size=50))
     assert [warning.category for warning in said] == [InputWarning]
     assert said[0].filename == __file__
 
@@ -292,7 +292,7 @@ def test_whatever_a_class_overrides_is_asked() -> None:
     graph = csbm(120, 3, features=8, seed=1)
     vanilla = Vanilla(epochs=5, hidden=8).fit(graph)
     base, shifted = Energy(model=vanilla).fit(graph), Shifted(model=vanilla).fit(graph)
-    for prediction in (shifted.predict(), *shifted.predict_pieces(size=120)):
+    for prediction in (shifted.predict(), *shifted.predict_chunks(size=120)):
         torch.testing.assert_close(prediction.score, base.predict().score + 100.0)
 
     class Doubled(GNNSafe):
@@ -302,7 +302,7 @@ def test_whatever_a_class_overrides_is_asked() -> None:
             return 2.0 * super()._score(graph, outputs, nodes)
 
     base, doubled = GNNSafe(model=vanilla).fit(graph), Doubled(model=vanilla).fit(graph)
-    for prediction in (doubled.predict(), *doubled.predict_pieces(size=120)):
+    for prediction in (doubled.predict(), *doubled.predict_chunks(size=120)):
         torch.testing.assert_close(prediction.score, 2.0 * base.predict().score)
 
 
@@ -357,7 +357,7 @@ def template(name: str, vanilla: Vanilla) -> Method:
 
 @pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
 @pytest.mark.parametrize("name", METHODS)
-def test_what_the_whole_graph_costs_is_paid_once_for_all_pieces(
+def test_what_the_whole_graph_costs_is_paid_once_for_all_chunks(
     name: str, small: tuple[Graph, Vanilla], passes: Passes
 ) -> None:
     """In memory, for all methods; and the numbers are those of ``predict``."""
@@ -366,17 +366,17 @@ def test_what_the_whole_graph_costs_is_paid_once_for_all_pieces(
     method.predict()  # of calibration nodes it is known by now what they get
     once, whole = passes.of(method.predict)
     nodes = torch.arange(graph.num_nodes).flip(0)
-    times, pieces = passes.of(lambda: list(method.predict_pieces(nodes=nodes, size=50)))
-    assert len(pieces) == 5
+    times, chunks = passes.of(lambda: list(method.predict_chunks(nodes=nodes, size=50)))
+    assert len(chunks) == 5
     assert times == once
     assert once > 0 or METHODS[name].is_baseline
     for score, values in whole.scores.items():
-        together = torch.cat([piece.scores[score] for piece in pieces])
+        together = torch.cat([chunk.scores[score] for chunk in chunks])
         # Distances to nodes of its own graph are roots of squares that cancel: see tests/test_contract.py.
         rounding = 1e-7 if score == "distance" else 1e-12
         torch.testing.assert_close(together, values[nodes], rtol=1e-12, atol=rounding)
     if whole.probabilities is not None:
-        together = torch.cat([piece.probabilities for piece in pieces if piece.probabilities is not None])
+        together = torch.cat([chunk.probabilities for chunk in chunks if chunk.probabilities is not None])
         torch.testing.assert_close(together, whole.probabilities[nodes], rtol=1e-12, atol=1e-12)
 
 
@@ -421,7 +421,7 @@ def test_a_cluster_helps_a_fitted_model_until_the_fit_ends(
     class Here(Threads):
         def latents(self, backbone: Any, graph: Graph, scratch: Any, tell: Any) -> list[Tensor]:
             helped.append(self)
-            return latents_by_pieces(backbone, *inputs_by_rows(graph), scratch, tell)
+            return latents_by_chunks(backbone, *inputs_by_rows(graph), scratch, tell)
 
     @contextmanager
     def connected(address: str | None, workers: int | None) -> Iterator[Here]:
@@ -437,21 +437,21 @@ def test_a_cluster_helps_a_fitted_model_until_the_fit_ends(
 
 
 def test_methods_that_need_the_whole_graph_say_so() -> None:
-    known = {name for name, kind in METHODS.items() if kind.works_by_pieces}
-    assert known == {"vanilla", *BY_PIECES}  # which are tested here
+    known = {name for name, kind in METHODS.items() if kind.works_by_chunks}
+    assert known == {"vanilla", *BY_CHUNKS}  # which are tested here
     guide = (Path(__file__).parents[1] / "docs" / "large.md").read_text(encoding="utf-8")
     listed = guide.partition("**Methods** that work on such graphs:")[2].partition(", with the backbones")[0]
     assert known == set(re.findall(r"`([a-z-]+)`", listed)) - {"recall"}
-    METHODS["energy"]().check_pieces()
+    METHODS["energy"]().check_chunks()
     for method in (METHODS["gpn"](), METHODS["odin"](), METHODS["energy"](model=METHODS["gpn"]())):
         with pytest.raises(MethodError, match="needs the whole graph in memory") as error:
-            method.check_pieces()
+            method.check_chunks()
         assert "\n" not in str(error.value)
     with pytest.raises(MethodError, match="choose epsilon=0"):
-        METHODS["mahalanobis"](epsilon=0.1).check_pieces()
+        METHODS["mahalanobis"](epsilon=0.1).check_chunks()
 
 
-def test_the_command_writes_many_nodes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_writes_many_nodes_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import credalgnn as cg
 
     graph = csbm(360, 3, features=8, seed=1)
@@ -459,14 +459,14 @@ def test_the_command_writes_many_nodes_in_pieces(tmp_path: Path, monkeypatch: py
     one = predicting.predict_to(model, tmp_path / "a.parquet", graph, progress=False)
     monkeypatch.setattr(predicting, "MANY", 100)
     asked: list[int] = []
-    pieces = type(model.method).predict_pieces
+    chunks = type(model.method).predict_chunks
 
     def small(self: Method, *args: Any, **options: Any) -> Iterator[Any]:
-        for piece in pieces(self, *args, **options, size=64):
-            asked.append(len(piece.nodes))
-            yield piece
+        for chunk in chunks(self, *args, **options, size=64):
+            asked.append(len(chunk.nodes))
+            yield chunk
 
-    monkeypatch.setattr(type(model.method), "predict_pieces", small)
+    monkeypatch.setattr(type(model.method), "predict_chunks", small)
     other = predicting.predict_to(model, tmp_path / "b.parquet", graph, progress=False)
     assert len(asked) == 6
     assert sum(asked) == 360

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from .._memory import let_go, on_disk
+from ..runtime.memory import let_go, on_disk
 from .backbones import BackboneError, Stack
 from .edge_rows import EdgeRows
 from .layers import Features, MessageLayer, rows_of
@@ -91,7 +91,7 @@ class Scratch:
             let_go(array)
 
 
-def check_pieces(backbone: nn.Module) -> None:
+def check_chunks(backbone: nn.Module) -> None:
     """Refuse a backbone whose layers cannot be computed for some nodes at a time.
 
     Args:
@@ -104,7 +104,7 @@ def check_pieces(backbone: nn.Module) -> None:
         )
 
 
-def latents_by_pieces(
+def latents_by_chunks(
     backbone: Stack,
     x: Features,
     edges: EdgeRows,
@@ -118,12 +118,12 @@ def latents_by_pieces(
     what they receive; so memory holds these columns and a few rows of everything else.
 
     Args:
-        backbone: Whose dropout is off; ``check_pieces`` has not refused it.
+        backbone: Whose dropout is off; ``check_chunks`` has not refused it.
         x: The features of all nodes; perhaps a file that is mapped into memory.
         edges: All edges.
         scratch: Where the latents, and what is sent, find room.
         tell: Hears how far each layer is.
-        release: Called between pieces, to let the system have the memory of mapped files.
+        release: Called between chunks, to let the system have the memory of mapped files.
     """
     latents: list[Tensor] = []
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Graphs that are read in pieces: rows of features, and edges by their target, so that they need not fit in memory."""
+"""Graphs that are read in chunks: rows of features, and edges by their target, so that they need not fit in memory."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ..nn.backbones import Features
 from .inputs import inputs_by_rows
 from .scratch import APART
 
-VALUES = 1 << 25  # of a piece of features, at the most
-SUMMED = 1 << 22  # of a piece of features that is summed in float64
+VALUES = 1 << 25  # of a chunk of features, at the most
+SUMMED = 1 << 22  # of a chunk of features that is summed in float64
 EDGES = 1 << 21  # of a block of edges, at the most, unless one node has more
 
 
 def slices(count: int, size: int) -> Iterator[slice]:
-    """The numbers below ``count`` in pieces.
+    """The numbers below ``count`` in chunks.
 
     Args:
         count: How many there are.
-        size: Of a piece, at least 1.
+        size: Of a chunk, at least 1.
     """
     for first in range(0, count, max(1, size)):
         yield slice(first, min(first + max(1, size), count))
@@ -47,17 +47,17 @@ def feature_rows(graph: Graph, chosen: slice | Tensor) -> Features:
     return SparseMatrix.from_torch(x) if x.layout == torch.sparse_csr else x
 
 
-def feature_pieces(graph: Graph, values: int = VALUES) -> Iterator[tuple[slice, Features]]:
-    """All rows of features, float32, piece by piece, with which nodes they are of.
+def feature_chunks(graph: Graph, values: int = VALUES) -> Iterator[tuple[slice, Features]]:
+    """All rows of features, float32, chunk by chunk, with which nodes they are of.
 
     Args:
         graph: Whose features.
-        values: Of a piece, at the most; of sparse features those that are not zero, on average.
+        values: Of a chunk, at the most; of sparse features those that are not zero, on average.
     """
     x = graph.features
     width = x.shape[1] if x.layout != torch.sparse_csr else len(x.values()) // max(1, len(x)) + 1
-    for piece in slices(graph.num_nodes, values // max(1, width)):
-        yield piece, feature_rows(graph, piece)
+    for chunk in slices(graph.num_nodes, values // max(1, width)):
+        yield chunk, feature_rows(graph, chunk)
         graph.release()
 
 
@@ -116,7 +116,7 @@ def edge_blocks(graph: Graph, edges: int = EDGES) -> Iterator[EdgeBlock]:
         edges: Of a block, at the most, unless there are more into one node.
     """
     starts, sources, _ = graph.in_edges
-    for first, last in graph.in_edges.pieces(edges):
+    for first, last in graph.in_edges.chunks(edges):
         own = starts[first : last + 1]
         yield EdgeBlock(slice(first, last), own - own[0], sources[int(own[0]) : int(own[-1])])
         graph.release()
@@ -130,20 +130,20 @@ def in_means(graph: Graph, values: Tensor) -> Iterator[tuple[slice, Tensor]]:
         values: A vector for each node, float32 ``[N, D]``.
     """
     _, edges = inputs_by_rows(graph)
-    for first, last in graph.in_edges.pieces(EDGES):
+    for first, last in graph.in_edges.chunks(EDGES):
         yield slice(first, last), edges.rows("mean", first, last) @ values
         graph.release()
 
 
-def moments(pieces: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each column of a matrix that comes in pieces of rows.
+def moments(chunks: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each column of a matrix that comes in chunks of rows.
 
     Args:
-        pieces: The rows, at least one.
+        chunks: The rows, at least one.
     """
     seen: list[tuple[int, Tensor, Tensor]] = []
-    for piece in pieces:
-        seen.append((len(piece), piece.mean(0), piece.std(0, unbiased=False)))
+    for chunk in chunks:
+        seen.append((len(chunk), chunk.mean(0), chunk.std(0, unbiased=False)))
     if len(seen) == 1:
         return seen[0][1], seen[0][2]
     kind = seen[0][1].dtype
