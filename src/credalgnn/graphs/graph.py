@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..runtime.cache import Cache
 from ._checks import (
     check_feature_order,
     checked_class_names,
@@ -33,6 +34,8 @@ from .in_edges import InEdges
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
+
+T = TypeVar("T")
 
 FIELDS = ("features", "edge_index", "labels", "node_ids", "class_names", "feature_names", "edge_weight")
 
@@ -66,7 +69,7 @@ class Graph(GraphSources):
     class_names: tuple[str, ...]
     feature_names: tuple[str, ...] | None
     edge_weight: Tensor | None
-    derived: dict[str, Any]  # what others have made of features and edges; shared by graphs that share these
+    derived: Cache  # results of `cached`, shared by graphs with the same features and edges
 
     def __init__(
         self,
@@ -93,7 +96,7 @@ class Graph(GraphSources):
             class_names=checked_class_names(class_names, int(classes.max()) + 1 if count else 0),
             feature_names=checked_feature_names(feature_names, matrix.shape[1]),
             edge_weight=checked_weights(edge_weight, edges.shape[1]),
-            derived={},
+            derived=Cache(),
         )
 
     def _set(self, **values: Any) -> None:
@@ -152,10 +155,7 @@ class Graph(GraphSources):
     @property
     def in_edges(self) -> InEdges:
         """The edges by their target, made once: what neighbours are drawn from and chunks of the graph are read by."""
-        if "in edges" not in self.derived:
-            self.derived["in edges"] = InEdges.of(self.edge_index, self.num_nodes, self.edge_weight)
-        made: InEdges = self.derived["in edges"]
-        return made
+        return self.cached(_in_edges)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -174,12 +174,18 @@ class Graph(GraphSources):
     @property
     def content(self) -> str:
         """A hash of features, edges and weights: graphs that differ in labels, names or ids only have the same."""
-        if "content" not in self.derived:
-            from .storage import content
+        from .storage import content
 
-            self.derived["content"] = content(self)
-        known: str = self.derived["content"]
-        return known
+        return self.cached(content)
+
+    def cached(self, function: Callable[..., T], *args: Hashable) -> T:
+        """Return ``function(graph, *args)``, computed once for all graphs with the same features and edges.
+
+        Args:
+            function: A function of features, edges and edge weights alone, at the top of a module.
+            *args: Its further arguments.
+        """
+        return self.derived.get(lambda: function(self, *args), function, args)
 
     def replace(
         self,
@@ -227,7 +233,7 @@ class Graph(GraphSources):
         values["class_names"] = checked_class_names(names, int(values["labels"].max()) + 1)
         same = features is None and edge_index is None and edge_weight is None
         new = object.__new__(Graph)
-        new._set(**values, derived=self.derived if same else {})
+        new._set(**values, derived=self.derived if same else Cache())
         return new
 
     def unweighted(self) -> Graph:
@@ -334,3 +340,7 @@ class Graph(GraphSources):
         edges = f"{self.num_edges}{'' if self.edge_weight is None else ' weighted'}"
         size = f"nodes={self.num_nodes}, edges={edges}, features={self.num_features} {kind}"
         return f"Graph({size}, classes={self.num_classes})"
+
+
+def _in_edges(graph: Graph) -> InEdges:
+    return InEdges.of(graph.edge_index, graph.num_nodes, graph.edge_weight)

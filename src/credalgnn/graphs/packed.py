@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..runtime.cache import Cache
 from ..runtime.memory import available_memory, in_units
 from ._checks import (
     checked_class_names,
@@ -38,6 +39,8 @@ class PackedGraph(Graph):
     in memory makes it, or says in one line how much memory that would take.
     """
 
+    _edges: InEdges
+    _content: str
     _path: Path
     _maps: tuple[Map, ...]
     _ids_digest: str
@@ -61,13 +64,17 @@ class PackedGraph(Graph):
     @property
     def edge_index(self) -> Tensor:
         """The edges ``[2, E]`` as one tensor in memory, in the order of their targets; better use ``in_edges``."""
-        if "edge index" not in self.derived:
-            edges = self.in_edges
-            self._check_room(24 * edges.num_edges, "edge_index", "graph.in_edges has the edges without taking memory")
-            edges.check(0, edges.num_nodes)
-            self.derived["edge index"] = torch.stack([edges.sources.long(), edges.targets(0, edges.num_nodes)])
-        made: Tensor = self.derived["edge index"]
-        return made
+        return self.cached(_edge_index)
+
+    @property
+    def in_edges(self) -> InEdges:
+        """The edges grouped by target, mapped into memory."""
+        return self._edges
+
+    @property
+    def content(self) -> str:
+        """See ``Graph.content``; computed when the graph was packed."""
+        return self._content
 
     @property
     def edge_weight(self) -> Tensor | None:
@@ -142,11 +149,12 @@ class PackedGraph(Graph):
         if self.edge_weight is None:
             return self
         bare = self.in_edges._replace(weights=None)
-        return self._with(derived={"in edges": bare, "content": hash_of(np.array([f"{self.content} unweighted"]))})
+        digest = hash_of(np.array([f"{self.content} unweighted"]))
+        return self._with(derived=Cache(), _edges=bare, _content=digest)
 
     def _with(self, **values: Any) -> PackedGraph:
         names = ("features", "labels", "node_ids", "class_names", "feature_names", "derived")
-        own = ("_path", "_maps", "_ids_digest", "_split")
+        own = ("_edges", "_content", "_path", "_maps", "_ids_digest", "_split")
         new = object.__new__(PackedGraph)
         new._set(**({name: getattr(self, name) for name in (*names, *own)} | values))
         return new
@@ -228,7 +236,7 @@ class PackedGraph(Graph):
             class_names=self.class_names,
             feature_names=self.feature_names,
             edge_weight=None if weights is None else weights.clone(),
-            derived={},
+            derived=Cache(),
         )
         self.release()
         return new
@@ -283,6 +291,13 @@ class PackedGraph(Graph):
             raise GraphError(f"{self.path}: {sizes}; {remedy}")
 
 
+def _edge_index(graph: PackedGraph) -> Tensor:
+    edges = graph.in_edges
+    graph._check_room(24 * edges.num_edges, "edge_index", "graph.in_edges has the edges without taking memory")
+    edges.check(0, edges.num_nodes)
+    return torch.stack([edges.sources.long(), edges.targets(0, edges.num_nodes)])
+
+
 def open_graph(path: Path, verify: bool = False) -> PackedGraph:
     """See ``Graph.open``.
 
@@ -316,7 +331,9 @@ def open_graph(path: Path, verify: bool = False) -> PackedGraph:
         node_ids=ids,
         class_names=tuple(head["class_names"]),
         feature_names=None if names is None else tuple(names),
-        derived={"in edges": edges, "content": head["content"]},
+        derived=Cache(),
+        _edges=edges,
+        _content=head["content"],
         _path=path.absolute(),
         _maps=tuple(maps.values()),
         _ids_digest=entries["node_ids"].digest if "node_ids" in entries else "",

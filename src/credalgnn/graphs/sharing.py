@@ -14,11 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..runtime.cache import Cache
 from ..runtime.files import locked, sync_folder
 from ..runtime.memory import own_folder, temporary_folder
 from ._packed_files import ARRAYS, HEADER
 from .errors import GraphError
-from .graph import Graph
+from .graph import Graph, _in_edges
 from .in_edges import InEdges
 from .packed import PackedGraph, _reopened, open_graph
 
@@ -107,9 +108,10 @@ def unpacked(parcel: GraphHandle, fetch: Fetch | None = None) -> Graph:
         labels=arrays["labels"],
         node_ids=None,
         edge_weight=arrays.get("edge_weight"),
-        derived={"in edges": InEdges(arrays["starts"], arrays["sources"], arrays.get("weights"))},
+        derived=Cache(),
         **names,
     )
+    graph.derived.get(lambda: InEdges(arrays["starts"], arrays["sources"], arrays.get("weights")), _in_edges, ())
     return graph
 
 

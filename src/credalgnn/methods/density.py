@@ -204,11 +204,11 @@ def by_themselves(graph: Graph) -> Graph:
     Args:
         graph: The graph.
     """
-    if "by themselves" not in graph.derived:
-        loops = torch.arange(graph.num_nodes).expand(2, -1)
-        graph.derived["by themselves"] = graph.replace(edge_index=loops)
-    alone: Graph = graph.derived["by themselves"]
-    return alone
+    return graph.cached(_by_themselves)
+
+
+def _by_themselves(graph: Graph) -> Graph:
+    return graph.replace(edge_index=torch.arange(graph.num_nodes).expand(2, -1))
 
 
 def diffused(values: Tensor, edges: Adjacency, alpha: float, steps: int) -> Tensor:

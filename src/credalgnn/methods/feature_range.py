@@ -34,10 +34,7 @@ class FeatureRange:
         Args:
             graph: What was seen in training.
         """
-        if "feature range" not in graph.derived:
-            graph.derived["feature range"] = cls(*_extremes(graph))
-        made: FeatureRange = graph.derived["feature range"]
-        return made
+        return graph.cached(_feature_range)
 
     def complaint_about(self, graph: Graph) -> str:
         """One line about features that lie far outside the range; nothing where there are none.
@@ -80,6 +77,10 @@ def warn_of_large_features(graph: Graph) -> None:
             "before, as fit does with tables and pack does not",
             InputWarning,
         )
+
+
+def _feature_range(graph: Graph) -> FeatureRange:
+    return FeatureRange(*_extremes(graph))
 
 
 def _extremes(graph: Graph) -> tuple[Tensor, Tensor]:

@@ -12,22 +12,22 @@ from ..nn.sparse import damaged
 
 def inputs(graph: Graph, device: str = "cpu") -> tuple[Features, Adjacency]:
     """A graph as models want it; made once for its features and edges, so that all methods on it share operators."""
-    key = f"inputs on {device}"
-    if key not in graph.derived:
-        x = _features(graph)
-        if isinstance(x, SparseMatrix) and graph.path is not None:  # a file may have changed since it was opened
-            try:
-                x = x.checked()
-            except ValueError as error:
-                raise damaged(f"features contradict themselves ({error})") from None
-        if isinstance(x, torch.Tensor):
-            x = x.to(torch.float32)
-        elif x.values.dtype != torch.float32:
-            x = x.map(torch.Tensor.float)
-        weights = None if graph.edge_weight is None else graph.edge_weight.to(device)
-        graph.derived[key] = x.to(device), Adjacency(graph.edge_index.to(device), graph.num_nodes, weights)
-    made: tuple[Features, Adjacency] = graph.derived[key]
-    return made
+    return graph.cached(_inputs, device)
+
+
+def _inputs(graph: Graph, device: str) -> tuple[Features, Adjacency]:
+    x = _features(graph)
+    if isinstance(x, SparseMatrix) and graph.path is not None:  # a file may have changed since it was opened
+        try:
+            x = x.checked()
+        except ValueError as error:
+            raise damaged(f"features contradict themselves ({error})") from None
+    if isinstance(x, torch.Tensor):
+        x = x.to(torch.float32)
+    elif x.values.dtype != torch.float32:
+        x = x.map(torch.Tensor.float)
+    weights = None if graph.edge_weight is None else graph.edge_weight.to(device)
+    return x.to(device), Adjacency(graph.edge_index.to(device), graph.num_nodes, weights)
 
 
 def inputs_by_rows(graph: Graph) -> tuple[Features, EdgeRows]:
@@ -36,10 +36,11 @@ def inputs_by_rows(graph: Graph) -> tuple[Features, EdgeRows]:
     Args:
         graph: In memory, or opened.
     """
-    if "inputs by rows" not in graph.derived:
-        graph.derived["inputs by rows"] = _features(graph), EdgeRows(*graph.in_edges)
-    made: tuple[Features, EdgeRows] = graph.derived["inputs by rows"]
-    return made
+    return graph.cached(_inputs_by_rows)
+
+
+def _inputs_by_rows(graph: Graph) -> tuple[Features, EdgeRows]:
+    return _features(graph), EdgeRows(*graph.in_edges)
 
 
 def _features(graph: Graph) -> Features:

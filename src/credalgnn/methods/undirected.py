@@ -14,11 +14,12 @@ def undirected(graph: Graph) -> SparseMatrix:
     Args:
         graph: The graph, whose edge weights do not count.
     """
-    if "undirected" not in graph.derived:
-        source, target = graph.edge_index
-        ends, starts = torch.cat([source, target]), torch.cat([target, source])
-        ones = torch.ones(len(ends), dtype=torch.float64)
-        matrix = SparseMatrix.from_coo(ends, starts, ones, (graph.num_nodes, graph.num_nodes))
-        graph.derived["undirected"] = matrix.map(torch.ones_like)
-    made: SparseMatrix = graph.derived["undirected"]
-    return made
+    return graph.cached(_undirected)
+
+
+def _undirected(graph: Graph) -> SparseMatrix:
+    source, target = graph.edge_index
+    ends, starts = torch.cat([source, target]), torch.cat([target, source])
+    ones = torch.ones(len(ends), dtype=torch.float64)
+    matrix = SparseMatrix.from_coo(ends, starts, ones, (graph.num_nodes, graph.num_nodes))
+    return matrix.map(torch.ones_like)
