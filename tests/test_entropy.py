@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -37,9 +32,7 @@ from oracles import (
     regimes,
 )
 
-no_numba = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed")
-BACKENDS = [pytest.param("numba", marks=no_numba), "torch"]
-both = pytest.mark.parametrize("backend", BACKENDS)
+both = pytest.mark.parametrize("backend", ["numba", "torch"])
 PROVED = 1e-9  # bits
 ROUNDING = 1e-12
 ORACLE = 1e-14  # bits: what the oracles' own rounding may cost
@@ -126,7 +119,6 @@ def test_many_classes_are_proved_within_the_default_budget(std: float, classes: 
         assert (lower.gap <= PROVED).all()
 
 
-@no_numba
 def test_backends_agree() -> None:
     for seed, classes in enumerate((6, 11, 30, 60)):
         for half in WIDTHS.values():
@@ -527,7 +519,6 @@ def test_batching_does_not_matter(backend: str) -> None:
     assert_same(tuple(map(torch.stack, zip(*alone, strict=True))), tuple(part[picked] for part in together), backend)
 
 
-@no_numba
 def test_size_does_not_choose_the_path() -> None:
     """Where intervals have collapsed, what is left of the epistemic uncertainty is rounding, and paths differ in it."""
     credal = logit_set(1, 3000, 8, 1.0, (0.0, 1e-9))
@@ -536,7 +527,6 @@ def test_size_does_not_choose_the_path() -> None:
         assert torch.equal(one, other[:3])
 
 
-@no_numba
 @pytest.mark.parametrize("size", [0, 1, 2, 63, 64, 65, 128, 129, 200, 641])
 def test_classes_are_sorted_and_equals_keep_their_order(size: int) -> None:
     from credalgnn.sets._numba import _sort
@@ -592,38 +582,3 @@ def test_gradient_of_a_row_does_not_depend_on_its_neighbours() -> None:
         assert leaf.grad is not None
         gradients.append(leaf.grad[0])
     assert torch.equal(*gradients)
-
-
-WITHOUT_NUMBA = """
-import sys
-sys.modules["numba"] = None  # as if it were not installed
-import numpy as np
-from credalgnn.sets import IntervalSet, lower_entropy, uncertainty
-bounds = np.load(sys.argv[1])
-credal = IntervalSet(bounds["lower"], bounds["upper"])
-np.save(sys.argv[2], np.stack([part.numpy() for part in uncertainty(credal)]))
-try:
-    lower_entropy(credal, backend="numba")
-except ImportError as error:
-    assert "numba" in str(error)
-else:
-    raise AssertionError("numba was used")
-"""
-
-
-def test_an_environment_without_numba(tmp_path: Path) -> None:
-    credal, _, _ = instances(7)
-    some = slice(1000)
-    credal = IntervalSet(credal.lower[some], credal.upper[some])
-    given, answer = tmp_path / "bounds.npz", tmp_path / "answer.npy"
-    np.savez(given, lower=credal.lower, upper=credal.upper)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", WITHOUT_NUMBA, str(given), str(answer)],
-        env=dict(os.environ),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    expected = np.stack([part.numpy() for part in uncertainty(credal)])
-    np.testing.assert_allclose(np.load(answer), expected, rtol=0, atol=PROVED)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -23,8 +22,7 @@ from oracles import (
     hull_upper_entropy,
 )
 
-no_numba = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed")
-BACKENDS = [pytest.param("numba", marks=no_numba), "torch"]
+BACKENDS = ["numba", "torch"]
 ROUNDING = 1e-12
 
 

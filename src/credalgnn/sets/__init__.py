@@ -1,11 +1,10 @@
-"""Mathematics of credal sets: intervals and hulls, their exact entropies, decisions. Knows nothing of graphs."""
+"""Credal sets of class distributions: intervals and hulls, exact entropies, decision rules. Independent of graphs."""
 
 from .base import CredalSet, Optimum, SolverOptions
 from .decisions import e_admissibility, interval_dominance, maximality, u65, u80
-from .entropy import CertifiedUncertainty, Uncertainty, lower_entropy, uncertainty, upper_entropy
+from .entropy import CertifiedUncertainty, Uncertainty, lower_entropy, uncertainty, upper_entropy, widen
 from .hull import HullSet
 from .intervals import IntervalSet, interval_softmax, log_interval_softmax
-from .widening import widen
 
 __all__ = [
     "CertifiedUncertainty",

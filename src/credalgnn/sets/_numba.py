@@ -1,13 +1,13 @@
-"""CPU solvers for interval sets: row by row, compiled by numba, hardly anything allocated per row.
+"""Numba kernels for interval sets: entropies row by row, with hardly any allocation per row.
 
-The mathematics is in ``docs/entropy.md``; names here follow it. Entropies are in bits. The entry point releases
-the GIL, so that threads can take slices of the rows. Plain arrays with named rows stand in for records: numba passes
-every field of a tuple of arrays by value, which made each call three times slower. And the module is a single file
-because numba's cache on disk only notices changes in the file of the function called from outside.
+The mathematics is in ``docs/entropy.md``; names here follow it. Entropies are in bits. The entry point releases the
+GIL, so that threads can process slices of the rows. Records are plain arrays with named rows: numba passes every field
+of a tuple of arrays by value, which made each call three times slower. The module is one file because numba's cache on
+disk only notices changes in the file of the function called from Python.
 
-The first use on a machine waits for the compiler, so everything is compiled once, for one set of types. numba takes
-each Python integer that it can foresee (a 0, the name of a row) for a type of its own, and compiles what is called with
-it once more; NumPy's integers are all of one type, and so the constants below are of those.
+The first use on a machine waits for the compiler, so everything is compiled once, for one set of types. numba gives
+each literal Python integer (a 0, the name of a row) a type of its own and compiles callees once more for it; NumPy
+integers share one type, so the constants below are NumPy integers.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ SMALL = 5  # up to this many classes all vertices are tried
 RUN = 64  # classes sorted by insertion; longer lists are merged from such runs
 
 entry = kernel(error_model="numpy")
-jit = njit(error_model="numpy", **INNER)  # becomes part of the entry's cached code
+jit = njit(error_model="numpy", **INNER)  # inlined into the entry point's cached code
 
 
 def _numbers(count: int) -> Ints:
-    """0, 1, 2, ... to be given names."""
+    """0, 1, 2, ... as NumPy integers."""
     return np.arange(count, dtype=np.int64)
 
 
@@ -49,16 +49,16 @@ OPEN, RAISED, LOWERED, FREE = _numbers(4)
 # item[., i]: class i of a row, classes sorted by chord slope (the first is the first to be raised).
 LOWER, UPPER, WIDTH, RISE, SLOPE, H_LOWER, H_UPPER = _numbers(7)  # RISE = h(u) - h(l), SLOPE = RISE / WIDTH
 
-# rank[., i]: the class that a sorted position stands for; positions by falling lower and upper bound.
+# rank[., i]: the class at a sorted position; positions by falling lower and upper bound.
 ORDER, BY_LOWER, BY_UPPER = _numbers(3)
 
-# book[., depth] and path[., depth]: the way from the root of the tree to the current node. MASS is what is left to pour
-# when the classes before the root's break are raised and the decisions of the node are kept; COST is the entropy that
-# goes with it. In a node with a FREE class, that class is raised by an amount between START and STOP.
+# book[., depth] and path[., depth]: the path from the root of the tree to the current node. MASS is left to pour when
+# the classes before the root's break are raised and the decisions of the node hold; COST is the entropy so far. In a
+# node with a FREE class, that class is raised by an amount between START and STOP.
 MASS, COST, START, STOP, BOUND = _numbers(5)
-WHO, PICK, CHILD = _numbers(3)  # the FREE class or NONE, the class to branch on, the next child to visit
+FREE_CLASS, PICK, CHILD = _numbers(3)  # the FREE class or NONE, the class to branch on, the next child to visit
 
-# best[.]: the incumbent vertex, with its classes in best_state; POSITION is who carries AMOUNT, or NONE.
+# best[.]: the incumbent vertex, with its classes in best_state; POSITION is the class that carries AMOUNT, or NONE.
 VALUE, AMOUNT, POSITION = _numbers(3)
 
 
@@ -69,13 +69,13 @@ def _h(x: float) -> float:
 
 @jit
 def slack(n: int) -> float:
-    """The mass that rounding may leave over or short in a sum over n classes."""
+    """Mass that rounding may leave over or short in a sum over n classes."""
     return 4.0 * n * EPS
 
 
 @jit
 def _sort(order: Ints, key: Floats) -> None:
-    """Sort ``order`` by falling ``key[order]``, equals as they stand: by insertion, and longer lists by merging.
+    """Sort ``order`` by falling ``key[order]``, stable: by insertion, and longer lists by merging.
 
     NumPy's sort would take three seconds to compile.
     """
@@ -108,7 +108,7 @@ def _sort(order: Ints, key: Floats) -> None:
 
 @jit
 def _water_level(lower: Floats, upper: Floats) -> float:
-    """The t with sum clip(t, l, u) = 1: Newton on a piecewise linear function, kept inside a bracket."""
+    """Level t with sum clip(t, l, u) = 1: Newton on a piecewise linear function, kept inside a bracket."""
     n = lower.shape[0]
     low, high = lower[0], upper[0]
     for i in range(1, n):
@@ -140,7 +140,7 @@ def _water_level(lower: Floats, upper: Floats) -> float:
 
 @jit
 def _try_all(item: Floats, best: Floats, best_state: Bytes, mass_of: Floats, cost_of: Floats) -> float:
-    """Every vertex of a row with few classes: a set of raised classes, one more that takes what is left."""
+    """Try every vertex of a row with few classes: a set of raised classes, and one that takes the rest."""
     n = item.shape[1]
     mass_of[0], cost_of[0] = 1.0, 0.0
     for i in range(n):
@@ -230,7 +230,7 @@ def _offer(
 def _bound_any(
     item: Floats, state: Bytes, book: Floats, depth: int, root: int, best: Floats, best_state: Bytes
 ) -> tuple[float, int]:
-    """Bound of a node whose free class is not yet known, and the class to branch on (-1: the bound is attained)."""
+    """Bound of a node whose free class is undecided, and the class to branch on (-1: the bound is attained)."""
     n = item.shape[1]
     i, rest, cost = _pour(item, state, depth, root, book[MASS, depth], book[COST, depth])
     if i < 0 or i == n:
@@ -251,7 +251,7 @@ def _bound_free(
 
     Between two break points of the relaxation the sum is concave, so the minimum is at a break point (a true vertex,
     offered as such) or at an end of the window of x; the sweep goes from x = STOP down to x = START. Returns the bound,
-    the class to branch on (-1: the bound is attained), and the smallest bound among what ``_settle`` closed.
+    the class to branch on (-1: the bound is attained), and the smallest bound that ``_settle`` closed.
     """
     n = item.shape[1]
     base = item[LOWER, f]
@@ -315,7 +315,7 @@ def _settle(
     """Fix classes whose change alone would cost too much: with f free, every other class is at one of its bounds.
 
     Turning class j over costs width * |slope - slope of the break| on top of the bound, at either end of the window.
-    Returns the smallest bound of what was closed.
+    Returns the smallest closed bound.
     """
     n = item.shape[1]
     closed = np.inf
@@ -340,27 +340,27 @@ def _next_largest(
     state: Bytes,
     depth: int,
     at: Ints,
-    own_order: int,
+    main_order: int,
     other_order: int,
-    own: int,
+    main: int,
     other: int,
-    h_own: int,
+    h_main: int,
     h_other: int,
     away: int,
 ) -> tuple[float, float, int]:
     """One step of the merge in ``_bound_sorted``: the largest end left, its entropy, and which list it comes from.
 
-    An end is a class's own bound unless the class was decided ``away`` from it, in which case it is the other bound.
+    An end is a class's main bound unless the class was decided ``away`` from it, in which case it is the other bound.
     """
     n = item.shape[1]
     a, b = at[0], at[1]
-    while a < n and (state[depth, rank[own_order, a]] == away or state[depth, rank[own_order, a]] == FREE):
+    while a < n and (state[depth, rank[main_order, a]] == away or state[depth, rank[main_order, a]] == FREE):
         a += 1
     while b < n and state[depth, rank[other_order, b]] != away:
         b += 1
     at[0], at[1] = a, b
-    if a < n and (b == n or item[own, rank[own_order, a]] >= item[other, rank[other_order, b]]):
-        return item[own, rank[own_order, a]], item[h_own, rank[own_order, a]], 0
+    if a < n and (b == n or item[main, rank[main_order, a]] >= item[other, rank[other_order, b]]):
+        return item[main, rank[main_order, a]], item[h_main, rank[main_order, a]], 0
     if b < n:
         return item[other, rank[other_order, b]], item[h_other, rank[other_order, b]], 1
     return -1.0, 0.0, 2
@@ -425,13 +425,13 @@ def _narrow(item: Floats, state: Bytes, book: Floats, d: int, f: int, j: int) ->
 
 @jit
 def _branch(item: Floats, state: Bytes, book: Floats, path: Ints, depth: int, root: int) -> None:
-    """Write the next child of the node at ``depth`` one level below, with what the exchange rules decide along.
+    """Write the next child of the node at ``depth`` one level below, and apply the exchange rules.
 
-    A class that dominates another (both bounds at least as large) has the smaller slope and stands before it; a rule
-    that rounding of the slopes hides is only a rule not used.
+    A class that dominates another (both bounds at least as large) has the smaller slope and comes before it; a
+    rule hidden by rounding of the slopes is merely not used.
     """
     n = item.shape[1]
-    k, f = path[PICK, depth], path[WHO, depth]
+    k, f = path[PICK, depth], path[FREE_CLASS, depth]
     choice = RAISED + path[CHILD, depth]
     path[CHILD, depth] += 1
     d = depth + 1
@@ -439,7 +439,7 @@ def _branch(item: Floats, state: Bytes, book: Floats, path: Ints, depth: int, ro
         state[d, j] = state[depth, j]
     for j in range(BOUND):
         book[j, d] = book[j, depth]
-    path[WHO, d] = f
+    path[FREE_CLASS, d] = f
     low, high = item[LOWER, k], item[UPPER, k]
     _decide(item, state, book, d, root, k, LOWERED if choice == FREE else choice)
     if f < 0:
@@ -453,7 +453,7 @@ def _branch(item: Floats, state: Bytes, book: Floats, path: Ints, depth: int, ro
                     _decide(item, state, book, d, root, j, LOWERED)
         if choice == FREE:
             state[d, k] = FREE
-            path[WHO, d] = k
+            path[FREE_CLASS, d] = k
             book[START, d], book[STOP, d] = 0.0, item[WIDTH, k]
             for j in range(n):
                 if state[d, j] != OPEN:
@@ -493,13 +493,13 @@ def _search(
     for i in range(n):
         state[0, i] = OPEN
     book[MASS, 0], book[COST, 0] = mass, cost
-    path[WHO, 0] = NONE
+    path[FREE_CLASS, 0] = NONE
     best[VALUE] = np.inf
     proved = np.inf  # the smallest bound of any closed node
     visits = tries = wins = depth = ZERO
     while depth >= 0:
         visits += 1
-        f = path[WHO, depth]
+        f = path[FREE_CLASS, depth]
         if f < 0:
             bound, pick = _bound_any(item, state, book, depth, root, best, best_state)
         else:
@@ -538,7 +538,7 @@ def _search(
         while depth >= 0:
             if book[BOUND, depth] >= best[VALUE] - PRUNE:
                 proved = min(proved, book[BOUND, depth])
-            elif path[CHILD, depth] < (3 if path[WHO, depth] < 0 else 2):
+            elif path[CHILD, depth] < (3 if path[FREE_CLASS, depth] < 0 else 2):
                 _branch(item, state, book, path, depth, root)
                 depth += 1
                 break
@@ -558,7 +558,7 @@ def interval_entropies(
     high_point: Floats,
     low_point: Floats,
 ) -> None:
-    """Upper and lower entropy of each row of [N, C] bounds, written to the arrays given; empty ones are not asked for.
+    """Upper and lower entropy of each row of [N, C] bounds, written to the output arrays; empty ones are skipped.
 
     Rows whose sums miss 1 by rounding are scaled onto it first. Gaps leave rounding of the entropies out.
     """

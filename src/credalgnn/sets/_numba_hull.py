@@ -1,4 +1,4 @@
-"""CPU solver for the upper entropy of convex hulls: Newton on the weights with an active set, row by row.
+"""Numba kernel for the upper entropy of convex hulls: active-set Newton on the weights, row by row.
 
 Maximise H(q), q = sum_m w_m p_m, over weights w >= 0 that sum to 1. The gradient with respect to w_m is the cross
 entropy CE(p_m, q) less a constant, and for any q the upper entropy is at most max_m CE(p_m, q): the gap reported.
@@ -20,7 +20,7 @@ Ints: TypeAlias = NDArray[np.int64]
 
 BITS = 1.0 / math.log(2.0)
 TINY = 1e-300
-ZERO: int = np.zeros(1, np.int64)[0]  # to numba a plain 0 is a type of its own, see _numba.py
+ZERO: int = np.zeros(1, np.int64)[0]  # numba types a literal 0 separately, see _numba.py
 
 FAST = {"reassoc", "contract"}  # sums may be taken in any order, which lets them use vector instructions
 
@@ -30,7 +30,7 @@ jit = njit(error_model="numpy", fastmath=FAST, **INNER)
 CLOSE = 1e-11  # bits: good enough to stop
 FLAT = 1e-14  # bits: differences of entropies below this are rounding
 LIGHT = 1e-15  # a smaller weight is none
-SHY = 1e-3  # Newton's first weight for a newcomer below which its model is not trusted
+SHY = 1e-3  # Newton's first weight for an entering member below which its model is not trusted
 STEPS = 500
 PATIENCE = 20  # steps without a smaller gap before giving up
 RIDGE = 1e-13  # relative; makes the curvature of repeated members invertible
@@ -38,7 +38,7 @@ RIDGE = 1e-13  # relative; makes the curvature of repeated members invertible
 
 @jit
 def _mix(members: Floats, r: int, weights: Floats, q: Floats, log_q: Floats) -> float:
-    """The mixture q, its logarithm in bits, and its entropy."""
+    """Compute the mixture q, its logarithm in bits, and its entropy."""
     m, n = members.shape[1], members.shape[2]
     entropy = 0.0
     for c in range(n):
@@ -120,7 +120,7 @@ def _slopes(members: Floats, r: int, log_q: Floats, slope: Floats) -> int:
 
 @jit
 def _blocker(w: Floats, active: Ints, size: int, move: Floats) -> int:
-    """The active weight that reaches zero first along ``move``, within a whole step; -1 if none does."""
+    """Active weight that reaches zero first along ``move``, within a whole step; -1 if none does."""
     first = -1
     for a in range(size):
         falls = w[active[a]] + move[0, a] < 0.0
@@ -167,18 +167,18 @@ def hull_entropies(members: Floats, value: Floats, gap: Floats, weights: Floats)
                     weights[r, k] = w[k]
             if excess <= CLOSE or stalled == PATIENCE:
                 break
-            size = newcomer = ZERO
+            size = entering = ZERO
             for k in range(m):
                 if w[k] > 0.0 or k == worst:
                     if k == worst:
-                        newcomer = size
+                        entering = size
                     active[size] = k
                     size += 1
             _direction(members, r, active, size, q, slope, ratio, matrix, move)
             blocker = _blocker(w, active, size, move)
-            # Towards a newcomer that Newton would send off again, or that brings classes hardly in q (where the
+            # Towards an entering member that Newton would send off again, or that brings classes hardly in q (where the
             # quadratic model is good for tiny steps only), go straight.
-            if (blocker >= 0 and w[active[blocker]] == 0.0) or (w[worst] == 0.0 and move[0, newcomer] < SHY):
+            if (blocker >= 0 and w[active[blocker]] == 0.0) or (w[worst] == 0.0 and move[0, entering] < SHY):
                 for a in range(size):
                     move[0, a] = (1.0 if active[a] == worst else 0.0) - w[active[a]]
                 blocker = -1

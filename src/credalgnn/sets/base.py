@@ -1,4 +1,4 @@
-"""The interface of credal sets: what every kind has, and what a new kind adds (docs/uncertainty.md shows how)."""
+"""Base class of credal sets, validation of their bounds and float64 tolerances (docs/uncertainty.md adds a kind)."""
 
 from __future__ import annotations
 
@@ -7,22 +7,44 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from ._check import TensorLike, check_finite, first, float_tensor, located, place, tolerance
-from ._torch import bits, slack
-
 Backend: TypeAlias = Literal["numba", "torch"]
+TensorLike: TypeAlias = Tensor | NDArray[np.floating]
+
+EPS = 2.0**-52
+
+
+def bits(p: Tensor) -> Tensor:
+    """-p log2 p, and 0 at 0."""
+    return -p * p.clamp_min(1e-300).log2()
+
+
+def slack(classes: int) -> float:
+    """Mass that rounding may leave over or short in a sum over this many classes."""
+    return 4.0 * classes * EPS
+
+
+def tie(classes: int) -> float:
+    """Difference of float64 probabilities that rounding explains; such a tie keeps the class."""
+    return 4.0 * classes * EPS
+
+
+def rounding(classes: int) -> float:
+    """Error of a float64 entropy: of its terms and their sum, and of mass lost to the rounding of sums."""
+    return classes * (math.log2(classes) + 3.0) * EPS + 50.0 * slack(classes)
 
 
 class Optimum(NamedTuple):
-    """An extreme entropy of a credal set, with a certificate.
+    """Extreme entropy of a credal set, with a certificate.
 
     Args:
-        entropy: The entropy in bits.
-        distribution: A distribution of the set that has it.
-        gap: A bound of the distance to the optimum in bits, float64. It is that of the float64 solution; storing the
+        entropy: Entropy in bits.
+        distribution: Distribution of the set that attains it.
+        gap: Upper bound of the distance to the optimum in bits, float64. It refers to the float64 solution; storing the
             entropy in a narrower dtype rounds it once more.
     """
 
@@ -32,21 +54,21 @@ class Optimum(NamedTuple):
 
     @classmethod
     def at(cls, distribution: Tensor) -> Optimum:
-        """The optimum at a distribution known to be optimal, by a closed form say: the gap is that of rounding.
+        """Optimum at a distribution known to be optimal, e.g. from a closed form; the gap is that of rounding.
 
         Args:
-            distribution: The optimal distributions ``[..., C]``, float64.
+            distribution: Optimal distributions ``[..., C]``, float64.
         """
         entropy = bits(distribution).sum(-1)
         return cls(entropy, distribution, torch.full_like(entropy, rounding(distribution.shape[-1])))
 
 
 class SolverOptions(NamedTuple):
-    """What a caller asks of a solver; closed forms need none of it.
+    """Options of an entropy solver; closed forms ignore them.
 
     Args:
-        certify: Whether the optimal distribution is wanted too.
-        budget: Bound evaluations a row before the first search for its lower entropy gives up.
+        certify: Return the optimal distribution as well.
+        budget: Bound evaluations per row before the first search for the lower entropy stops.
         backend: ``"numba"`` or ``"torch"``.
     """
 
@@ -57,18 +79,18 @@ class SolverOptions(NamedTuple):
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class CredalSet(ABC):
-    """A convex set of class distributions for every row of a batch, between a lower and an upper probability a class.
+    """Batch of convex sets of class distributions, each with a lower and an upper probability per class.
 
-    The base of all kinds. It checks and holds the bounds; a kind adds which of the distributions between them belong to
-    the set, by its solvers (``solve_upper``, ``solve_lower``) and decisions (``maximal``, ``e_admissible``). A set that
-    is all distributions between its bounds inherits from ``IntervalSet``, which has them.
+    Base class of all kinds: it validates and holds the bounds. A subclass defines which of the distributions between
+    them belong to the set, by its solvers (``solve_upper``, ``solve_lower``) and decisions (``maximal``,
+    ``e_admissible``). A kind that contains all distributions between its bounds inherits these from ``IntervalSet``.
 
-    What makes a set empty or not a set of probabilities raises a ``ValueError`` that names the first offending row.
-    Violations of the size of rounding (bounds crossed, or sums beyond 1, by a few float32 epsilons) are projected.
+    Empty sets and values that are not probabilities raise a ``ValueError`` that names the first offending row.
+    Violations within rounding (bounds crossed, or sums beyond 1, by a few float32 epsilons) are projected.
 
     Args:
-        lower: The smallest probability of each class over the set ``[..., C]``, usually ``[N, C]``.
-        upper: The largest.
+        lower: Smallest probability of each class over the set ``[..., C]``, usually ``[N, C]``.
+        upper: Largest probability of each class, same shape.
     """
 
     lower: Tensor
@@ -87,17 +109,17 @@ class CredalSet(ABC):
 
     @property
     def shape(self) -> torch.Size:
-        """``[..., C]``: a batch of sets, and the classes."""
+        """Shape ``[..., C]`` of the bounds: the batch, then the classes."""
         return self.lower.shape
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the bounds, and of the entropies that are returned."""
+        """Dtype of the bounds and of the entropies returned for the set."""
         return self.lower.dtype
 
     @property
     def device(self) -> torch.device:
-        """Where the bounds are, and where entropies are computed."""
+        """Device of the bounds, on which entropies are computed."""
         return self.lower.device
 
     @property
@@ -106,56 +128,56 @@ class CredalSet(ABC):
         return self.upper - self.lower
 
     def intersection_probability(self) -> Tensor:
-        """The point prediction: ``l + beta (u - l)`` with the unique beta for which it sums to 1 (Cuzzolin).
+        """Point prediction ``l + beta (u - l)`` with the unique beta for which it sums to 1 (Cuzzolin).
 
-        It spends the same share of every interval, and stays defined where all intervals are points. It depends on the
-        bounds alone, so that all kinds of set are classified alike; of a set that is smaller than its intervals, such
-        as a hull, it need not be a member.
+        It takes the same share of every interval and stays defined where all intervals are points. It depends on the
+        bounds alone, so all kinds of set are classified alike; for a set smaller than its intervals, such as a hull, it
+        need not be a member.
         """
         low, up = self._exact_bounds()
         width = up - low
-        slack = width.sum(-1, keepdim=True)
-        beta = (1.0 - low.sum(-1, keepdim=True)) / torch.where(slack > 0, slack, 1.0)
+        total = width.sum(-1, keepdim=True)
+        beta = (1.0 - low.sum(-1, keepdim=True)) / torch.where(total > 0, total, 1.0)
         return (low + beta.clamp(0.0, 1.0) * width).to(self.dtype)
 
     def _exact_bounds(self) -> tuple[Tensor, Tensor]:
-        """The bounds in float64, free of what rounding to the set's dtype did to their sums."""
+        """Bounds in float64, without what rounding to the set's dtype did to their sums."""
         return onto_simplex(self.lower.double(), self.upper.double())
 
     @abstractmethod
     def take(self, rows: Tensor) -> CredalSet:
-        """The sets of some rows of a batch ``[N, C]``.
+        """Return the sets of some rows of a batch ``[N, C]``.
 
         Args:
-            rows: Their numbers, or a boolean mask ``[N]``.
+            rows: Row numbers, or a boolean mask ``[N]``.
         """
 
     @abstractmethod
     def solve_upper(self, options: SolverOptions) -> Optimum:
-        """The largest entropy of each set, in float64, flattened to ``[N]`` or in the shape of the batch.
+        """Return the largest entropy of each set, in float64, flattened to ``[N]`` or in the shape of the batch.
 
         Args:
-            options: What the caller asks for; a closed form needs none of it.
+            options: Solver options; a closed form ignores them.
         """
 
     @abstractmethod
     def solve_lower(self, options: SolverOptions) -> Optimum:
-        """The smallest entropy of each set; see ``solve_upper``.
+        """Return the smallest entropy of each set; see ``solve_upper``.
 
         Args:
-            options: What the caller asks for.
+            options: Solver options.
         """
 
     def solve(self, options: SolverOptions) -> tuple[Optimum, Optimum]:
-        """Both optima, upper and lower; to be overridden where a single pass finds both.
+        """Return the upper and the lower optimum; override where one pass computes both.
 
         Args:
-            options: What the caller asks for.
+            options: Solver options.
         """
         return self.solve_upper(options), self.solve_lower(options)
 
     def undominated(self) -> Tensor:
-        """Classes kept by interval dominance, boolean ``[..., C]``: a matter of the bounds, if they are attained."""
+        """Classes kept by interval dominance, boolean ``[..., C]``, assuming that the bounds are attained."""
         return undominated(self.lower.double(), self.upper.double())
 
     @abstractmethod
@@ -171,51 +193,18 @@ class CredalSet(ABC):
 
 
 def check_credal(credal: object) -> None:
-    """Refuse what is no credal set.
-
-    Args:
-        credal: What a caller gave for it.
-    """
+    """Raise a ``TypeError`` unless the argument is a credal set."""
     if not isinstance(credal, CredalSet):
         raise TypeError(f"expected a credal set, such as an IntervalSet or a HullSet, not {type(credal).__name__}")
 
 
 def undominated(lower: Tensor, upper: Tensor) -> Tensor:
-    """Classes whose upper probability reaches every lower probability; boolean ``[..., C]``.
-
-    Args:
-        lower: Lower probabilities ``[..., C]`` that some distribution of the set attains, float64.
-        upper: Upper probabilities, likewise.
-    """
+    """Classes whose upper probability reaches every lower probability, for attained float64 bounds."""
     return upper >= lower.amax(-1, keepdim=True) - tie(lower.shape[-1])
 
 
-def tie(classes: int) -> float:
-    """A difference of float64 probabilities that rounding explains: a tie, which keeps the class.
-
-    Args:
-        classes: The number of classes.
-    """
-    return 4.0 * classes * torch.finfo(torch.float64).eps
-
-
-def rounding(classes: int) -> float:
-    """What float64 may cost an entropy: in the terms and their sum, and through mass lost to the rounding of sums.
-
-    Args:
-        classes: The number of classes.
-    """
-    eps = torch.finfo(torch.float64).eps
-    return classes * (math.log2(classes) + 3.0) * eps + 50.0 * slack(classes)
-
-
 def onto_simplex(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-    """Scale rows whose bounds miss the simplex by rounding so that they touch it.
-
-    Args:
-        lower: Lower probabilities ``[..., C]``.
-        upper: Upper probabilities ``[..., C]``.
-    """
+    """Scale rows whose bounds miss the simplex by rounding so that they touch it."""
     floor, ceiling = lower.sum(-1, keepdim=True), upper.sum(-1, keepdim=True)
     if bool((floor > 1.0).any()):
         lower = lower / floor.clamp_min(1.0)
@@ -224,26 +213,72 @@ def onto_simplex(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
     return lower, upper
 
 
+def float_tensor(value: TensorLike, name: str) -> Tensor:
+    """Convert to a floating-point tensor, without a copy where possible."""
+    if isinstance(value, np.ndarray) and not (value.flags.writeable and min(value.strides, default=0) >= 0):
+        value = value.copy()  # torch cannot share memory that is read-only or has negative strides
+    tensor = value if isinstance(value, Tensor) else torch.as_tensor(value)
+    if not tensor.is_floating_point():
+        raise TypeError(f"{name} must hold floating-point numbers, not {tensor.dtype}: convert it, e.g. with .double()")
+    if tensor.dim() == 0 or tensor.shape[-1] == 0:
+        raise ValueError(f"{name} has shape {list(tensor.shape)}: the last dimension must be the classes, at least one")
+    return tensor
+
+
+def tolerance(tensor: Tensor) -> float:
+    """Largest violation that rounding explains.
+
+    A distribution rounded to a dtype misses 1 by up to its epsilon; one computed in float32 over C classes and widened
+    later misses it by a few epsilons of float32 per class.
+    """
+    single = torch.finfo(torch.float32).eps
+    return max(8.0 * torch.finfo(tensor.dtype).eps, (8.0 + tensor.shape[-1]) * single)
+
+
+def place(index: tuple[int, ...]) -> str:
+    """Position in the batch for a message: ``row 3`` for [N, C] bounds, empty for a single set."""
+    return "" if not index else f"row {index[0]}" if len(index) == 1 else f"row {index}"
+
+
+def first(bad: Tensor) -> tuple[int, ...]:
+    """First index at which ``bad`` holds."""
+    return tuple(int(i) for i in bad.nonzero()[0])
+
+
+def located(bad: Tensor) -> tuple[tuple[int, ...], str]:
+    """First bad [..., class] entry: its index, and its place for a message."""
+    index = first(bad)
+    return index, ", ".join(part for part in (place(index[:-1]), f"class {index[-1]}") if part)
+
+
+def check_finite(tensor: Tensor, name: str) -> None:
+    """Refuse infinities and NaN; the message names the first."""
+    bad = ~torch.isfinite(tensor)
+    if bool(bad.any()):
+        index, where = located(bad)
+        raise ValueError(f"{where}: {name} is {tensor[index].item()}; probabilities must be finite numbers")
+
+
 def _checked(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-    """The bounds, if they admit a distribution; projected where rounding alone keeps them from it."""
+    """Validate the bounds, and project those that only rounding keeps from admitting a distribution."""
     check_finite(lower.detach(), "lower")
     check_finite(upper.detach(), "upper")
     if lower.numel() == 0:
         return lower, upper
-    slack = tolerance(lower)
+    margin = tolerance(lower)
     low, up = lower.detach().double(), upper.detach().double()
     for bad, message in (
-        (low < -slack, "lower {l:.6g} is below 0"),
-        (up > 1.0 + slack, "upper {u:.6g} is above 1"),
-        (low > up + slack, "lower {l:.6g} > upper {u:.6g}"),
+        (low < -margin, "lower {l:.6g} is below 0"),
+        (up > 1.0 + margin, "upper {u:.6g} is above 1"),
+        (low > up + margin, "lower {l:.6g} > upper {u:.6g}"),
     ):
         if bool(bad.any()):
             index, where = located(bad)
             raise ValueError(f"{where}: " + message.format(l=low[index].item(), u=up[index].item()))
     floor, ceiling = low.sum(-1), up.sum(-1)
     for bad, name, side, extreme, bound in (
-        (floor > 1.0 + slack, "lower", "more", "largest", low),
-        (ceiling < 1.0 - slack, "upper", "less", "smallest", up),
+        (floor > 1.0 + margin, "lower", "more", "largest", low),
+        (ceiling < 1.0 - margin, "upper", "less", "smallest", up),
     ):
         if bool(bad.any()):
             index = first(bad)

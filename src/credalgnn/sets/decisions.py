@@ -1,4 +1,4 @@
-"""Which classes a credal set leaves in question under 0/1 loss, and what such a set-valued answer is worth.
+"""Decision rules of credal sets under 0/1 loss, and utilities of set-valued answers.
 
 Three rules, from the most to the least cautious. A class is kept unless
 
@@ -6,8 +6,8 @@ Three rules, from the most to the least cautious. A class is kept unless
 - ``maximality``: another class is more probable under *every* distribution of the set,
 - ``e_admissibility``: under *no* distribution of the set it is a most probable class.
 
-Each keeps a part of what the rule above it keeps, and never nothing. Ties keep the class. How a rule is computed is a
-matter of the kind of set (``CredalSet.undominated``, ``CredalSet.maximal``, ``CredalSet.e_admissible``).
+Each keeps a non-empty subset of the classes kept by the rule above it; ties keep the class. Each kind of set implements
+them (``CredalSet.undominated``, ``CredalSet.maximal``, ``CredalSet.e_admissible``).
 """
 
 from __future__ import annotations
@@ -15,78 +15,79 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ._check import first, place
-from .base import CredalSet, check_credal
+from .base import CredalSet, check_credal, first, place
 
 
 def interval_dominance(credal: CredalSet) -> Tensor:
-    """Classes whose upper probability reaches every other class's lower probability; boolean ``[..., C]``.
+    """Return the classes whose upper probability reaches every other class's lower probability; boolean ``[..., C]``.
 
     Args:
-        credal: The credal sets.
+        credal: Credal sets.
     """
     check_credal(credal)
     return credal.undominated()
 
 
 def maximality(credal: CredalSet) -> Tensor:
-    """Classes that no other class beats under every distribution of the set; boolean ``[..., C]``.
+    """Return the classes that no other class beats under every distribution of the set; boolean ``[..., C]``.
 
     Args:
-        credal: The credal sets.
+        credal: Credal sets.
     """
     check_credal(credal)
     return credal.maximal()
 
 
 def e_admissibility(credal: CredalSet) -> Tensor:
-    """Classes that are a most probable class under some distribution of the set; boolean ``[..., C]``.
+    """Return the classes that are a most probable class under some distribution of the set; boolean ``[..., C]``.
 
     Args:
-        credal: The credal sets.
+        credal: Credal sets.
     """
     check_credal(credal)
     return credal.e_admissible()
 
 
-def u65(kept: Tensor, labels: Tensor) -> Tensor:
-    """Utility of each set-valued answer: 1 if it is the true class alone, 0 if that is missing, 0.65 for two classes.
+def u65(answers: Tensor, labels: Tensor) -> Tensor:
+    """Return the u65 utility of set-valued answers: 1 for the true class alone, 0.65 for it and another, 0 without it.
 
-    A discount of the accuracy x = 1/size that rewards honest doubt: 1.6 x - 0.6 x^2 (Zaffalon, Corani and Maua, 2012).
+    Discounts the accuracy x = 1/size by 1.6 x - 0.6 x^2 (Zaffalon, Corani and Maua, 2012).
 
     Args:
-        kept: The classes that a decision rule keeps, boolean ``[..., C]``.
-        labels: The true classes ``[...]``.
+        answers: Classes that a decision rule keeps, boolean ``[..., C]``.
+        labels: True classes ``[...]``.
     """
-    x = _discounted_accuracy(kept, labels)
+    x = _discounted_accuracy(answers, labels)
     return 1.6 * x - 0.6 * x**2
 
 
-def u80(kept: Tensor, labels: Tensor) -> Tensor:
-    """As ``u65`` with more aversion to risk, so that two classes are worth 0.8: 2.2 x - 1.2 x^2.
+def u80(answers: Tensor, labels: Tensor) -> Tensor:
+    """Return the u80 utility, more averse to risk than ``u65``: 2.2 x - 1.2 x^2, 0.8 for two classes.
 
     Args:
-        kept: The classes that a decision rule keeps, boolean ``[..., C]``.
-        labels: The true classes ``[...]``.
+        answers: Classes that a decision rule keeps, boolean ``[..., C]``.
+        labels: True classes ``[...]``.
     """
-    x = _discounted_accuracy(kept, labels)
+    x = _discounted_accuracy(answers, labels)
     return 2.2 * x - 1.2 * x**2
 
 
-def _discounted_accuracy(kept: Tensor, labels: Tensor) -> Tensor:
-    """1/size of each kept set that has the true class, else 0."""
-    kept, labels = torch.as_tensor(kept), torch.as_tensor(labels)
-    if kept.dtype != torch.bool:
-        raise TypeError(f"kept must be boolean [..., C], the classes not ruled out; it is {kept.dtype}")
+def _discounted_accuracy(answers: Tensor, labels: Tensor) -> Tensor:
+    """1/size of each answer that has the true class, else 0."""
+    answers, labels = torch.as_tensor(answers), torch.as_tensor(labels)
+    if answers.dtype != torch.bool:
+        raise TypeError(f"answers must be boolean [..., C], True for the classes not ruled out, not {answers.dtype}")
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise TypeError(f"labels must be integers, not {labels.dtype}")
-    if kept.dim() == 0 or labels.shape != kept.shape[:-1]:
-        raise ValueError(f"labels of shape {list(labels.shape)} do not fit kept of shape {list(kept.shape)}: one a row")
-    bad = (labels < 0) | (labels >= kept.shape[-1])
+    if answers.dim() == 0 or labels.shape != answers.shape[:-1]:
+        raise ValueError(
+            f"labels of shape {list(labels.shape)} do not fit answers of shape {list(answers.shape)}: pass one per row"
+        )
+    bad = (labels < 0) | (labels >= answers.shape[-1])
     if bool(bad.any()):
         index = first(bad)
         raise ValueError(
-            f"{place(index) or 'labels'}: label {int(labels[index])} is not one of 0..{kept.shape[-1] - 1}"
+            f"{place(index) or 'labels'}: label {int(labels[index])} is not one of 0..{answers.shape[-1] - 1}"
         )
-    hit = kept.gather(-1, labels.long()[..., None]).squeeze(-1)
-    return hit / kept.sum(-1).clamp_min(1)
+    hit = answers.gather(-1, labels.long()[..., None]).squeeze(-1)
+    return hit / answers.sum(-1).clamp_min(1)

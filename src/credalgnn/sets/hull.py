@@ -1,4 +1,4 @@
-"""Credal sets given by their members: the convex hull of several distributions, as an ensemble makes them."""
+"""Hull sets: convex hulls of several distributions, as from the members of an ensemble."""
 
 from __future__ import annotations
 
@@ -10,9 +10,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ._check import TensorLike, check_finite, first, float_tensor, located, place, tolerance
 from ._solvers import hull_lower, hull_upper, normalised
-from .base import CredalSet, Optimum, SolverOptions, tie, undominated
+from .base import (
+    CredalSet,
+    Optimum,
+    SolverOptions,
+    TensorLike,
+    check_finite,
+    first,
+    float_tensor,
+    located,
+    place,
+    tie,
+    tolerance,
+    undominated,
+)
 from .intervals import IntervalSet
 
 LP_BLOCKS = 256  # linear programs solved in a call
@@ -21,12 +33,17 @@ LP_TOLERANCE = 1e-9
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class HullSet(CredalSet):
-    """The convex hull of M distributions for each node of a batch.
+    """Convex hull of M distributions for each node of a batch.
 
-    Members that miss 1 by rounding are normalised; what is not a distribution raises a ``ValueError`` that names it.
+    Members that miss 1 by rounding are normalised; a member that is no distribution raises a ``ValueError`` that names
+    it.
 
     Args:
-        members: The distributions ``[M, ..., C]``, usually ``[M, N, C]``.
+        members: Distributions ``[M, ..., C]``, usually ``[M, N, C]``.
+
+    Example:
+        >>> HullSet(torch.tensor([[[0.9, 0.1]], [[0.4, 0.6]]])).width
+        tensor([[0.5000, 0.5000]])
     """
 
     members: Tensor
@@ -40,52 +57,52 @@ class HullSet(CredalSet):
         super().__init__(tensor.amin(0), tensor.amax(0))
 
     def to(self, target: torch.dtype | torch.device | str) -> HullSet:
-        """The set in another dtype or on another device.
+        """Return the set in another dtype or on another device.
 
         Args:
-            target: The dtype or the device.
+            target: Dtype or device.
         """
         members = self.members.double()
         keep = self.dtype if not isinstance(target, torch.dtype) else target
         return HullSet((members / members.sum(-1, keepdim=True)).to(target).to(keep))
 
     def take(self, rows: Tensor) -> HullSet:
-        """The sets of some rows of a batch ``[M, N, C]``.
+        """Return the sets of some rows of a batch ``[M, N, C]``.
 
         Args:
-            rows: Their numbers, or a boolean mask ``[N]``.
+            rows: Row numbers, or a boolean mask ``[N]``.
         """
         return HullSet(self.members[:, rows])
 
     def mean(self) -> Tensor:
-        """The members' average, which is what a classical ensemble predicts."""
+        """Return the mean of the members, the prediction of a classical ensemble."""
         return self.members.mean(0)
 
     def to_intervals(self) -> IntervalSet:
-        """The smallest interval set around the hull: each class's range over the members."""
+        """Return the smallest interval set around the hull, each class's range over the members."""
         return IntervalSet(self.members.amin(0), self.members.amax(0))
 
     def solve_upper(self, options: SolverOptions) -> Optimum:
-        """The largest entropy: a concave problem in the members' weights.
+        """Return the largest entropy, a concave problem in the members' weights.
 
         Args:
-            options: What the caller asks for.
+            options: Solver options.
         """
         return hull_upper(normalised(self.members), options.backend)
 
     def solve_lower(self, options: SolverOptions) -> Optimum:
-        """The smallest entropy: that of a member.
+        """Return the smallest entropy, that of a member.
 
         Args:
-            options: What the caller asks for; nothing of it is needed.
+            options: Ignored.
         """
         return hull_lower(normalised(self.members))
 
     def solve(self, options: SolverOptions) -> tuple[Optimum, Optimum]:
-        """Both, of members normalised once.
+        """Return both, normalising the members once.
 
         Args:
-            options: What the caller asks for.
+            options: Solver options.
         """
         members = normalised(self.members)
         return hull_upper(members, options.backend), hull_lower(members)
@@ -97,22 +114,21 @@ class HullSet(CredalSet):
 
     def maximal(self) -> Tensor:
         """Classes that no other class beats under every distribution: the difference is linear, so members decide."""
-        kept, members = self.undominated(), self._exact()
+        maximal, members = self.undominated(), self._exact()
         for j in range(members.shape[-1]):
-            margin = (members[..., j, None] - members).amin(0)  # how far j is ahead, at least
-            kept &= margin <= tie(members.shape[-1])
-        return kept
+            margin = (members[..., j, None] - members).amin(0)  # least lead of j
+            maximal &= margin <= tie(members.shape[-1])
+        return maximal
 
     def e_admissible(self) -> Tensor:
         """Classes that are a most probable class of some mixture of the members: a linear program in its weights.
 
-        Solved to 1e-9, and only set up for classes that no member and no mixture of two puts first and that maximality
-        does not rule out.
+        Solved to 1e-9, for the maximal classes that no member and no mixture of two members puts first.
         """
-        kept, members = self.maximal(), self._exact()
+        maximal, members = self.maximal(), self._exact()
         top = members >= members.amax(-1, keepdim=True) - tie(members.shape[-1])
         sure = top.any(0)
-        doubtful = (kept & ~sure).reshape(-1, kept.shape[-1])
+        doubtful = (maximal & ~sure).reshape(-1, maximal.shape[-1])
         if members.shape[0] > 1 and bool(doubtful.any()):
             rows = members.reshape(members.shape[0], -1, members.shape[-1])
             node, label = doubtful.nonzero(as_tuple=True)
@@ -123,14 +139,14 @@ class HullSet(CredalSet):
             doubtful[node, label] = leads
         else:
             doubtful[:] = False
-        return sure & kept | doubtful.reshape(kept.shape)
+        return sure & maximal | doubtful.reshape(maximal.shape)
 
     def contains(self, p: TensorLike, slack: float = 0.0) -> Tensor:
-        """Whether distributions lie in the hulls, up to rounding: a linear program in the weights of the members.
+        """Test whether distributions lie in the hulls, up to rounding, by a linear program in the members' weights.
 
         Args:
-            p: The distributions ``[..., C]``.
-            slack: By how much the probability of a class may miss the hull.
+            p: Distributions ``[..., C]``.
+            slack: Largest distance of a class's probability from the hull, default 0.
         """
         point = float_tensor(p, "p").to(self.device)
         inside = self.to_intervals().contains(point, slack)
@@ -144,7 +160,7 @@ class HullSet(CredalSet):
         return flat.reshape(inside.shape)
 
     def _exact(self) -> Tensor:
-        """The members in float64, free of what rounding to the set's dtype did to their sums."""
+        """Members in float64, without what rounding to the set's dtype did to their sums."""
         members = self.members.double()
         members = members / members.sum(-1, keepdim=True)
         return members / members.sum(-1, keepdim=True)  # as ``to`` does: the first quotients miss 1 by rounding, too
@@ -155,7 +171,7 @@ class HullSet(CredalSet):
 
 
 def _checked(members: Tensor) -> Tensor:
-    """The members, if they are distributions; normalised where rounding alone keeps them from it."""
+    """Validate the members, and normalise those that only rounding keeps from being distributions."""
     for k, member in enumerate(members.detach()):
         try:
             check_finite(member, "probability")
@@ -181,7 +197,7 @@ def _checked(members: Tensor) -> Tensor:
 
 
 def _distance(members: NDArray[np.float64], point: NDArray[np.float64]) -> float:
-    """The largest difference in a class between a point [C] and the mixture of members [M, C] that is nearest to it."""
+    """Largest difference in a class between a point [C] and the nearest mixture of members [M, C]."""
     from scipy.optimize import linprog
 
     count, classes = members.shape
@@ -200,7 +216,7 @@ def _distance(members: NDArray[np.float64], point: NDArray[np.float64]) -> float
 
 
 def _lead_of_two(rows: Tensor, node: Tensor, label: Tensor) -> Tensor:
-    """Whether some mixture of two of the members [M, N, C] puts class ``label[k]`` of ``node[k]`` first, or level.
+    """Test whether some mixture of two members [M, N, C] puts class ``label[k]`` of ``node[k]`` first, or level.
 
     w a + (1 - w) b >= 0 for all other classes leaves an interval of w for each pair of members.
     """
@@ -215,7 +231,7 @@ def _lead_of_two(rows: Tensor, node: Tensor, label: Tensor) -> Tensor:
 
 
 def _lead_of_many(rows: NDArray[np.float64], node: NDArray[np.int64], label: NDArray[np.int64]) -> Tensor:
-    """The same for mixtures of all members: many small linear programs in a single sparse program.
+    """Test the same for mixtures of all members: many small linear programs in one sparse program.
 
     Maximise z subject to z <= sum_m w_m (p_m[label] - p_m[j]) for all other j.
     """

@@ -1,4 +1,4 @@
-"""Credal sets given by a lower and an upper probability for each class, and the interval softmax that makes them."""
+"""Interval sets and the interval softmax."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ._check import TensorLike, float_tensor, located, tolerance
 from ._solvers import interval_optima
-from .base import CredalSet, Optimum, SolverOptions, tie, undominated
+from .base import CredalSet, Optimum, SolverOptions, TensorLike, float_tensor, located, tie, tolerance, undominated
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class IntervalSet(CredalSet):
     """All distributions between two bounds, ``{p : lower <= p <= upper, sum p = 1}``, for a batch of nodes.
 
-    The bounds need not be reachable. What makes a set empty or not a set of probabilities raises a ``ValueError`` that
-    names the first offending row; violations of the size of rounding are projected.
+    The bounds need not be reachable. Empty sets and values that are not probabilities raise a ``ValueError`` that names
+    the first offending row; violations within rounding are projected.
+
+    Example:
+        >>> credal = IntervalSet(torch.tensor([[0.5, 0.1, 0.0]]), torch.tensor([[0.8, 0.4, 0.2]]))
+        >>> credal.intersection_probability().argmax(-1)
+        tensor([0])
 
     Args:
         lower: Lower probabilities ``[..., C]``, usually ``[N, C]``; numpy arrays are accepted and share their memory.
@@ -26,29 +30,29 @@ class IntervalSet(CredalSet):
 
     @property
     def midpoint(self) -> Tensor:
-        """The middle of each interval; it need not sum to 1 (``intersection_probability`` does)."""
+        """Middle of each interval; it need not sum to 1 (``intersection_probability`` does)."""
         return (self.lower + self.upper) / 2
 
     def to(self, target: torch.dtype | torch.device | str) -> IntervalSet:
-        """The set in another dtype or on another device.
+        """Return the set in another dtype or on another device.
 
         Args:
-            target: The dtype or the device.
+            target: Dtype or device.
         """
         low, up = self._exact_bounds()
         keep = self.dtype if not isinstance(target, torch.dtype) else target
         return IntervalSet(low.to(target).to(keep), up.to(target).to(keep))
 
     def take(self, rows: Tensor) -> IntervalSet:
-        """The sets of some rows of a batch ``[N, C]``.
+        """Return the sets of some rows of a batch ``[N, C]``.
 
         Args:
-            rows: Their numbers, or a boolean mask ``[N]``.
+            rows: Row numbers, or a boolean mask ``[N]``.
         """
         return IntervalSet(self.lower[rows], self.upper[rows])
 
     def reachable(self) -> IntervalSet:
-        """The tightest intervals of the same set: every bound is attained by some distribution in it.
+        """Return the tightest intervals of the same set, whose bounds are all attained.
 
         A class holds at least what the others cannot (1 - sum of their upper bounds), and at most what they leave.
         """
@@ -60,17 +64,17 @@ class IntervalSet(CredalSet):
         return IntervalSet(tight_low.to(self.dtype), torch.maximum(tight_up, tight_low).to(self.dtype))
 
     def is_reachable(self) -> Tensor:
-        """Whether each row's bounds are all attained, up to rounding."""
+        """Test whether all bounds of a row are attained, up to rounding; boolean ``[...]``."""
         tight = self.reachable()
         moved = (tight.lower - self.lower).abs().maximum((tight.upper - self.upper).abs())
         return moved.amax(-1) <= tolerance(self.lower)
 
     def contains(self, p: TensorLike, slack: float = 0.0) -> Tensor:
-        """Whether distributions lie in the sets, up to rounding.
+        """Test whether distributions lie in the sets, up to rounding; boolean ``[...]``.
 
         Args:
-            p: The distributions ``[..., C]``.
-            slack: By how much the probability of a class may miss the set.
+            p: Distributions ``[..., C]``.
+            slack: Largest distance of a class's probability from its interval, default 0.
         """
         point = float_tensor(p, "p").to(self.device)
         if point.shape[-1] != self.shape[-1]:
@@ -81,28 +85,28 @@ class IntervalSet(CredalSet):
         return inside.all(-1) & ((point.sum(-1) - 1.0).abs() <= rounding)
 
     def solve_upper(self, options: SolverOptions) -> Optimum:
-        """The largest entropy: water filling.
+        """Return the largest entropy, by water filling.
 
         Args:
-            options: What the caller asks for.
+            options: Solver options.
         """
         (upper,) = interval_optima(self.lower, self.upper, True, False, options)
         return upper
 
     def solve_lower(self, options: SolverOptions) -> Optimum:
-        """The smallest entropy: branch and bound.
+        """Return the smallest entropy, by branch and bound.
 
         Args:
-            options: What the caller asks for.
+            options: Solver options.
         """
         (lower,) = interval_optima(self.lower, self.upper, False, True, options)
         return lower
 
     def solve(self, options: SolverOptions) -> tuple[Optimum, Optimum]:
-        """Both in a single pass over the rows.
+        """Return both in one pass over the rows.
 
         Args:
-            options: What the caller asks for.
+            options: Solver options.
         """
         upper, lower = interval_optima(self.lower, self.upper, True, True, options)
         return upper, lower
@@ -121,9 +125,8 @@ class IntervalSet(CredalSet):
     def e_admissible(self) -> Tensor:
         """Classes that are a most probable class under some distribution of the set.
 
-        Give class i all it can have, u_i. It is then a most probable class of some distribution exactly if no other
-        class must exceed it (l_j <= u_i) and the others, held at u_i or below, can take the rest:
-        sum_j min(u_j, u_i) >= 1.
+        Set class i to u_i. It is a most probable class of some distribution exactly if no other class must exceed it
+        (l_j <= u_i) and the others, held at u_i or below, can take the rest: sum_j min(u_j, u_i) >= 1.
         """
         lower, upper = self._range()
         level, order = upper.sort(-1)
@@ -133,7 +136,7 @@ class IntervalSet(CredalSet):
         return undominated(lower, upper) & (capacity >= 1.0 - tie(upper.shape[-1]))
 
     def _range(self) -> tuple[Tensor, Tensor]:
-        """The reachable bounds in float64."""
+        """Reachable bounds in float64."""
         if self.shape.numel() == 0:
             return self.lower.double(), self.upper.double()
         tight = self.to(torch.float64).reachable()
@@ -141,7 +144,7 @@ class IntervalSet(CredalSet):
 
 
 def log_interval_softmax(lower_logits: TensorLike, upper_logits: TensorLike) -> tuple[Tensor, Tensor]:
-    """Logarithms of the lower and upper probabilities of Equation 3, for losses; natural logarithm.
+    """Return natural logarithms of the lower and upper probabilities of Equation 3, for losses.
 
     Class i competes at its lower logit with the *upper* logits of all others for its lower probability, and the other
     way round for its upper probability: the exact range of softmax over the box of logits. Finite, with finite
@@ -158,11 +161,15 @@ def log_interval_softmax(lower_logits: TensorLike, upper_logits: TensorLike) -> 
 
 
 def interval_softmax(lower_logits: TensorLike, upper_logits: TensorLike) -> IntervalSet:
-    """The credal set of Equation 3: reachable by construction, as each bound is attained inside the box of logits.
+    """Return the credal set of Equation 3; each bound is attained inside the box of logits, so it is reachable.
 
     Args:
         lower_logits: Lower logits ``[..., C]``, two classes or more; finite.
         upper_logits: Upper logits of the same shape, nowhere below the lower ones.
+
+    Example:
+        >>> interval_softmax(torch.tensor([[1.0, 0.0]]), torch.tensor([[2.0, 0.5]]))
+        IntervalSet(shape=[1, 2], dtype=torch.float32, device=cpu)
     """
     lower_logits, upper_logits = _checked_logits(lower_logits, upper_logits)
     with torch.no_grad():
@@ -189,12 +196,12 @@ def _checked_logits(lower_logits: TensorLike, upper_logits: TensorLike) -> tuple
     return lower, upper
 
 
-def _lead_of_others(logits: Tensor, own: Tensor) -> Tensor:
-    """log sum_{k != i} exp(a_k) - own_i for every i, without cancellation.
+def _lead_of_others(logits: Tensor, rival: Tensor) -> Tensor:
+    """log sum_{k != i} exp(a_k) - rival_i for every i, without cancellation.
 
-    For all but the largest logit the sum over all classes, less the class itself, keeps the largest; the largest has a
-    sum of its own, shifted by the second largest. Differences of logits are taken first, so that a common offset costs
-    no digits.
+    For all but the largest logit the sum over all classes, less the class itself, keeps the largest; the largest is
+    summed separately, shifted by the second largest. Differences of logits are taken first, so that a common offset
+    costs no digits.
     """
     with torch.no_grad():
         largest, at = logits.max(-1, keepdim=True)
@@ -202,5 +209,5 @@ def _lead_of_others(logits: Tensor, own: Tensor) -> Tensor:
     shifted = (logits - largest).exp()
     rest = (shifted.sum(-1, keepdim=True) - shifted).scatter(-1, at, 1.0)
     beside_largest = (logits - second).scatter(-1, at, -torch.inf).exp().sum(-1, keepdim=True)
-    lead = rest.log() + (largest - own)
-    return lead.scatter(-1, at, beside_largest.log() + (second - own.gather(-1, at)))
+    lead = rest.log() + (largest - rival)
+    return lead.scatter(-1, at, beside_largest.log() + (second - rival.gather(-1, at)))
