@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import time
+import tomllib
 from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 
 import credalgnn
 from credalgnn.cli import main
+from credalgnn.runtime.imports import EXTRAS, install_hint
 
 ROOT = Path(__file__).parents[1]
 
@@ -50,6 +52,13 @@ def test_import_costs_little_more_than_torch() -> None:
     assert min(float(seconds) for seconds, *_ in runs) < 0.5
     heavy = {"numba", "scipy", "sklearn", "matplotlib", "torch_geometric", "optuna", "ray"}
     assert not heavy & set(runs[0][1:])
+
+
+def test_install_hints_name_an_extra_that_has_the_package() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for package, extra in EXTRAS.items():
+        assert any(re.match(rf"{package}\b", requirement) for requirement in extras[extra])
+        assert f"pip install -e '.[{extra}]'" in install_hint(package)
 
 
 HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")

@@ -187,5 +187,5 @@ def test_runs_of_both_settings_get_their_own_task(tmp_path: Path) -> None:
 
 def test_without_ray_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("credalgnn.runtime.ray.find_spec", lambda name: None)
-    with pytest.raises(EngineError, match=r"pip install 'credalgnn\[ray\]'"):
+    with pytest.raises(EngineError, match=r"pip install -e '\.\[ray\]'"):
         Ray(None, Source(), tmp_path)

@@ -326,7 +326,7 @@ def test_commands_that_cannot_work(
 
 def test_without_ray_the_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("credalgnn.methods.workers.find_spec", lambda name: None)
-    with pytest.raises(MethodError, match=r"workers need ray: pip install 'credalgnn\[ray\]'"):
+    with pytest.raises(MethodError, match=r"workers need ray: pip install -e '\.\[ray\]'"):
         Vanilla().fit(csbm(60, 3), workers=2)
 
 

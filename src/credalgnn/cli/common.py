@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..runtime.imports import install_hint
 from ..runtime.memory import parse_memory
 from .errors import UserError, WorkLost
 
@@ -170,7 +171,7 @@ def need(package: str, what: str, otherwise: str = "") -> None:
     from importlib.util import find_spec
 
     if find_spec(package) is None:
-        raise UserError(f"{what} needs {package}: pip install 'credalgnn[bench]'{otherwise}")
+        raise UserError(f"{what} needs {package}: {install_hint(package)}{otherwise}")
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..runtime.imports import install_hint
 from ..runtime.reading import Unreadable, check_gzip, check_regular, read_parquet
 from ..runtime.texts import one_line
 from .errors import GraphError
@@ -27,7 +28,7 @@ def pyarrow_modules() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.compute
     except ImportError:
-        raise GraphError("reading tables needs pyarrow: pip install 'credalgnn[tables]'") from None
+        raise GraphError(f"reading tables needs pyarrow: {install_hint('pyarrow')}") from None
     return pyarrow, pyarrow.compute
 
 

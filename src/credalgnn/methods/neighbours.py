@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from ..nn import SparseMatrix
 from ..nn.layers import rows_of
+from ..runtime.imports import install_hint
 from .prediction import MethodError
 
 Latent: TypeAlias = Tensor | SparseMatrix
@@ -291,7 +292,7 @@ class _Index:
 def check_search(count: int) -> None:
     """Say what is missing for a search among so many training nodes, before anything is trained."""
     if count > EXACT_UP_TO and find_spec("faiss") is None:
-        raise MethodError(f"neighbours among {count:,} training nodes need faiss: pip install 'credalgnn[large]'")
+        raise MethodError(f"neighbours among {count:,} training nodes need faiss: {install_hint('faiss')}")
 
 
 def _others(found: Any, own: Any) -> Any:

@@ -21,6 +21,7 @@ from ..nn import Classifier, DamagedGraph, TrainingError
 from ..nn.group import Processes, ProcessLost
 from ..nn.progress import Progress
 from ..nn.rounds import Epoch
+from ..runtime.imports import install_hint
 from ..runtime.ray import NoCluster, check_head, connect, ray_module
 from .base import Method
 from .checkpoints import Checkpoint, packed, unpacked
@@ -84,7 +85,7 @@ def check_count(workers: object) -> None:
         raise MethodError(f"workers must be a whole number of 1 or more, not {workers!r:.60}")
     for package in ("ray", "pydantic", "pyarrow"):
         if find_spec(package) is None:
-            raise MethodError(f"workers need {package}: pip install 'credalgnn[ray]'")
+            raise MethodError(f"workers need {package}: {install_hint(package, 'ray')}")
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from ..bench.node_tables import column_names, read_columns
 from ..bench.records import RecordError, read_record
 from ..metrics import MARKS, METRICS
 from ..runtime.files import write
+from ..runtime.imports import install_hint
 from .document import distinct_numbers, document, numbers
 from .summary import Row, TaskKey, make_rows
 
@@ -182,7 +183,7 @@ def _nodes(dataset: str, done: Sequence[Record], folders: Sequence[Path]) -> dic
     try:
         import pyarrow  # noqa: F401
     except ImportError:
-        return {"missing": "Predictions per node cannot be read without pyarrow: pip install 'credalgnn[tables]'."}
+        return {"missing": f"Predictions per node cannot be read without pyarrow: {install_hint('pyarrow')}."}
     result: dict[tuple[int, int, str], list[tuple[Path, Record]]] = {}
     for record in done:
         if (found := _folder_of(record, folders)) is not None:

@@ -9,6 +9,21 @@ from typing import Any
 
 from .names import suggestion
 
+EXTRAS = {
+    "faiss": "large", "matplotlib": "plot", "mpltern": "plot", "optuna": "bench", "pyarrow": "tables",
+    "pydantic": "ray", "ray": "ray",
+}  # fmt: skip
+
+
+def install_hint(package: str, extra: str | None = None) -> str:
+    """Return how to install a missing optional package; credalgnn is on no package index.
+
+    Args:
+        package: Import name of the package.
+        extra: Extra of ``pyproject.toml`` that has it, where it is in several.
+    """
+    return f"pip install -e '.[{extra or EXTRAS[package]}]' in the credalgnn checkout"
+
 
 def import_object(path: str) -> Any:
     """What an import path leads to; an ``ImportError`` says in one line what is missing.

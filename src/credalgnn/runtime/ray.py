@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from .imports import install_hint
+
 SILENCE = 20.0  # seconds without an answer after which the head is taken for gone; Ray would end the process after 60
 
 
@@ -35,7 +37,7 @@ def connect(address: str | None) -> Any:
         address: ``HOST:PORT`` of the cluster; None for that of ``RAY_ADDRESS``, or the one that Ray finds.
     """
     if find_spec("ray") is None:
-        raise NoCluster("a Ray cluster needs Ray: pip install 'credalgnn[ray]'")
+        raise NoCluster(f"a Ray cluster needs ray: {install_hint('ray')}")
     ray = ray_module()
     address = address or os.environ.get("RAY_ADDRESS") or "auto"
     in_main = threading.current_thread() is threading.main_thread()
