@@ -914,7 +914,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(command) == 0
     said = capsys.readouterr()
     assert "nodes      200\nedges      1,500\n" in said.out
-    assert "sort: 1 of 1" in said.err
+    assert "[1/1] sort\n" in said.err
     assert main(["describe", out]) == 0
     assert "1,500 directed" in capsys.readouterr().out
     Path(out).rename(other := str(tmp_path / "graph"))  # a packed graph whatever its folder is called

@@ -49,37 +49,12 @@ def add_commands(commands: Any) -> None:
     pack.set_defaults(run=_pack)
 
 
-class _Stages:
-    """Progress on stderr: on a terminal a bar for each stage, elsewhere a line for each that is finished."""
-
-    def __init__(self) -> None:
-        self._stage, self._bar = "", None
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        from tqdm import tqdm
-
-        if stage != self._stage:
-            self.close()
-            self._stage = stage
-            self._bar = tqdm(total=total, desc=stage, leave=False, disable=None, unit_scale=True, dynamic_ncols=True)
-        if self._bar is not None:
-            self._bar.update(done - self._bar.n)
-            if self._bar.disable:
-                self._bar.n = done  # which a bar that is not shown does not count
-                if done >= total:
-                    print(f"{stage}: {done:,} of {total:,}", file=sys.stderr)
-
-    def close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-
 def _pack(args: argparse.Namespace) -> None:
     need("pyarrow", "credalgnn pack")
     from ..graphs import GraphError, pack
+    from ..runtime.progress import stage_bars
 
-    stages = _Stages()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), stage_bars() as progress:
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_, **__: print(f"! {one_line(str(message))}", file=sys.stderr)
         try:
@@ -98,12 +73,10 @@ def _pack(args: argparse.Namespace) -> None:
                 undirected=args.undirected,
                 dtype=args.dtype,
                 memory=args.memory,
-                progress=stages,
+                progress=progress,
             )
         except (GraphError, OSError) as error:
             raise UserError(str(error)) from None
-        finally:
-            stages.close()
     if not made.seconds:
         print(f"{made.path}: packed already from these tables; nothing to do")
     print(f"{'nodes':10s} {made.nodes:,}\n{'edges':10s} {made.edges:,}\n{'on disk':10s} {in_units(made.bytes)}")

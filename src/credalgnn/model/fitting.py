@@ -23,12 +23,12 @@ from ..methods.large import budget_of, fits
 from ..methods.prediction_table import check_class_names
 from ..methods.workers import check_workers
 from ..runtime.memory import processors
+from ..runtime.progress import Stages
 from .folder import CHECKPOINTS, PAGE, TUNING, check_free
 from .model import Model
 from .page import title_of, write_page_of
 from .parts import parts_of
 from .reading import TableReader, to_learn
-from .stages import Stages
 from .summary import drawn, judged_part, summarise
 
 
@@ -106,7 +106,7 @@ def fit(
     if workers is not None or address is not None:
         check_workers(template, workers)
     reader = TableReader(Columns(id, label, features, source, target, weight), None, split, delimiter, undirected)
-    stages = Stages(silent=not progress)
+    stages = Stages(progress)
     with _noted(stages.warn) as messages:
         with stages("read") as said:
             loaded = to_learn(data, edges, reader)

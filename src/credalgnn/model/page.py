@@ -15,9 +15,9 @@ from ..graphs import Graph
 from ..methods import MethodError, Prediction
 from ..methods.calibration import calibration_nodes_for
 from ..report.graph_page import GraphPage, write_graph_page
+from ..runtime.progress import Stages
 from .folder import PAGE
 from .model import Model
-from .stages import Stages
 from .summary import alarms_of
 
 

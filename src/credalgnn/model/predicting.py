@@ -18,8 +18,8 @@ from ..methods import MethodError, Prediction
 from ..methods.answers import room_for
 from ..methods.large import budget_of
 from ..methods.prediction_table import share_explained, table_of, write_tables
+from ..runtime.progress import Stages
 from .model import NOT_TOLD, Model
-from .stages import Stages
 
 _REMEDY_OF_TABLES = "To bring them in, give the tables of fit: --context nodes.csv edges.csv"
 _REMEDY = "To bring them in, give a graph that has the nodes of the fitted one, too, in both with ids."
@@ -56,7 +56,7 @@ def predict_to(
         address: ``HOST:PORT`` of the cluster; None: that of ``RAY_ADDRESS``, or the one that Ray finds.
         progress: Show how far it is, on stderr.
     """
-    stages = Stages(silent=not progress)
+    stages = Stages(progress)
     with stages("read") as said:
         loaded = model.read(data, edges, context)
         said.append(f"{len(loaded.nodes):,} nodes")
