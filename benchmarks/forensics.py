@@ -19,16 +19,18 @@ from typing import TypeAlias
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import credalgnn as cg
-from credalgnn.bench.benchmark import run_all
-from credalgnn.bench.engines import Processes
-from credalgnn.bench.folder import Folder
-from credalgnn.bench.tasks import Source
-from credalgnn.progress import Bar
-from credalgnn.report.paper import ACCURACY, Pair, paper_results
+from credalgnn.experiments.engines import Processes
+from credalgnn.experiments.paper import ACCURACY, Pair, paper_results
+from credalgnn.experiments.progress import Bar
+from credalgnn.experiments.published import CHOICES, PREFIX, TOLD, AsPublished, with_rows_of_sum_one
+from credalgnn.experiments.published.choices import concerning
+from credalgnn.experiments.reproduction import Budget
+from credalgnn.experiments.runner import run_all
+from credalgnn.experiments.search import Studies
+from credalgnn.experiments.searches import search_all
+from credalgnn.experiments.tasks import Source
+from credalgnn.records.folder import Folder
 from credalgnn.report.summary import Summary, make_rows, read_runs
-from credalgnn.tuning import Budget, Studies, search_all
-from credalgnn.tuning.published import CHOICES, PREFIX, TOLD, AsPublished, with_rows_of_sum_one
-from credalgnn.tuning.published.choices import concerning
 
 Figure: TypeAlias = tuple[str, str, str]  # method, score, metric
 OURS = Path(__file__).parents[1] / "docs" / "results" / "paper" / "table.csv"

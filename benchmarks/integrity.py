@@ -23,9 +23,9 @@ from unittest import mock
 import numpy as np
 
 import credalgnn as cg
-from credalgnn import api
-from credalgnn.bench.engines import Engine, Result, Unit
-from credalgnn.bench.model_cache import ModelCache
+from credalgnn.experiments import api
+from credalgnn.experiments.engines import Engine, Result, Unit
+from credalgnn.experiments.model_cache import ModelCache
 from credalgnn.runtime import checksums
 
 SIZES = {"reddit2": (232_965, 23_213_838, 602), "small": (20_000, 200_000, 100)}

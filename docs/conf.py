@@ -8,7 +8,7 @@ from pathlib import Path
 from sphinx.application import Sphinx
 
 import credalgnn
-from credalgnn import api, graphs, methods, metrics, model, probing, report, sets
+from credalgnn import experiments, graphs, methods, metrics, model, report, sets
 
 project = "credalgnn"
 author = "The credalgnn developers"
@@ -41,7 +41,7 @@ html_theme = "furo"
 html_title = f"credalgnn {release}"
 html_copy_source = False
 
-PACKAGES = (sets, graphs, methods, metrics, model, report, probing, api)
+PACKAGES = (sets, graphs, methods, metrics, model, report, experiments)
 GUIDES = [
     "own-graph",
     "large",

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, TypeAlias, get_args
 
-from credalgnn.bench.records import About, FailedRecord, Record, fields_of
+from credalgnn.experiments.published import CHOICES
 from credalgnn.metrics import MARKS, METRICS
-from credalgnn.tuning.published import CHOICES
+from credalgnn.records.schema import About, FailedRecord, Record, fields_of
 
 Rows: TypeAlias = Iterable[tuple[str, ...]]
 

@@ -77,8 +77,8 @@ def write(folder: Path) -> None:
 
 def read(folder: Path) -> dict[str, list[Any]]:
     """For each its size on disk, the seconds that it took to read, the growth of memory in MiB and what was said."""
-    from credalgnn.bench.records import read_record
     from credalgnn.graphs import Columns, Graph, read_source, read_tables
+    from credalgnn.records.schema import read_record
     from credalgnn.runtime import reading
 
     reading.ALWAYS = ALWAYS

@@ -312,7 +312,7 @@ def _report(folder: Path) -> object:
 
 
 def _identity(folder: Path) -> object:
-    from credalgnn.bench.folder import Folder
+    from credalgnn.records.folder import Folder
 
     about = json.loads((Path(os.environ["FUZZ_MATERIAL"]) / "bench" / "experiment.json").read_bytes())
     kept = {name: value for name, value in about.items() if name not in ("format", "credalgnn", "checksum")}
@@ -344,7 +344,7 @@ def _best(folder: Path) -> Path:
 
 
 def _tuned(folder: Path) -> object:
-    from credalgnn.tuning.best import earlier_config, tuned
+    from credalgnn.experiments.best import earlier_config, tuned
     from searches import small_task
 
     return tuned(folder, small_task(), "sealed"), earlier_config(folder, small_task(), "vanilla")
@@ -654,10 +654,10 @@ def work(name: str, count: int, place: Path) -> dict[str, Any]:
     """Read so many damaged files of a kind in this process; what became of them."""
     import torch
 
-    from credalgnn.bench.engines import EngineError
-    from credalgnn.bench.records import RecordError
+    from credalgnn.experiments.engines import EngineError
     from credalgnn.graphs import GraphError
     from credalgnn.methods import MethodError
+    from credalgnn.records.schema import RecordError
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from credalgnn.bench.engines import Engine, Result, Source, Unit
-from credalgnn.bench.model_cache import ModelCache
+from credalgnn.experiments.engines import Engine, Result, Source, Unit
+from credalgnn.experiments.model_cache import ModelCache
 
 
 class Inline(Engine):

@@ -27,7 +27,7 @@ from safetensors import safe_open
 
 import credalgnn.cli
 import credalgnn.model.watching
-from credalgnn.bench.records import RecordError, read_record
+from credalgnn.records.schema import RecordError, read_record
 from own_graphs import write_tables
 
 NOT_COMPARED = ("seconds", "peak_mib", "finished")

@@ -20,16 +20,16 @@ import optuna
 import torch
 from optuna.trial import FrozenTrial
 
-from credalgnn.bench.engines import Engine, Result, Unit
-from credalgnn.bench.plan import Run
+from credalgnn.experiments.best import write_best
+from credalgnn.experiments.engines import Engine, Result, Unit
+from credalgnn.experiments.plan import Run
+from credalgnn.experiments.search import Search
+from credalgnn.experiments.searches import run_searches
+from credalgnn.experiments.storage import Owners, open_storage
 from credalgnn.graphs import Split, Task, csbm
 from credalgnn.methods import METHODS
 from credalgnn.methods.search_space import Space, Uniform
 from credalgnn.runtime.files import to_json
-from credalgnn.tuning.best import write_best
-from credalgnn.tuning.run import run_searches
-from credalgnn.tuning.storage import Owners, open_storage
-from credalgnn.tuning.study import Search
 
 Point = dict[str, Any]
 Answer = Callable[[Run], dict[str, Any]]

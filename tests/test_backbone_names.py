@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import references as ref
-from credalgnn.bench.choices import choose
-from credalgnn.bench.plan import plan
 from credalgnn.cli.common import settings_of
+from credalgnn.experiments.choices import choose
+from credalgnn.experiments.plan import plan
 from credalgnn.graphs import Graph, Task, csbm
 from credalgnn.methods import CredalLJ, MCDropout, MethodError, Vanilla
 from credalgnn.nn import GAT, GPR, SAGE, Adjacency, GATv2, SparseMatrix, make_backbone

@@ -28,17 +28,17 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-import credalgnn.api as api
+import credalgnn.experiments.api as api
 from credalgnn import Graph, Prediction, Task, load_task
-from credalgnn.bench import node_tables
-from credalgnn.bench.engines import Processes, Result, Source, Unit
-from credalgnn.bench.folder import Folder
-from credalgnn.bench.model_cache import ModelCache
-from credalgnn.bench.node_tables import columns
-from credalgnn.bench.plan import Run, plan
 from credalgnn.cli import main
+from credalgnn.experiments.engines import Processes, Result, Source, Unit
+from credalgnn.experiments.model_cache import ModelCache
+from credalgnn.experiments.plan import Run, plan
 from credalgnn.methods import ClassicalEnsemble, CredalEnsemble, CredalLJ, Degree, Energy, FeatureSum, Method, Vanilla
 from credalgnn.metrics.marks import MARKS
+from credalgnn.records import node_tables
+from credalgnn.records.folder import Folder
+from credalgnn.records.node_tables import columns
 from credalgnn.runtime.files import to_json
 from inline import Inline
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import credalgnn as cg
-from credalgnn.bench.node_tables import columns
 from credalgnn.cli import main
+from credalgnn.records.node_tables import columns
 from credalgnn.sets import Optimum, SolverOptions
 
 RULES = (cg.interval_dominance, cg.maximality, cg.e_admissibility)

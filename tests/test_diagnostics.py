@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from credalgnn import CredalEnsemble, CredalFinal, CredalLJ, CredalWarning, IntervalSet, Prediction, Vanilla, load_task
-from credalgnn.bench.engines import Source, Unit, _done
-from credalgnn.bench.plan import Run
+from credalgnn.experiments.engines import Source, Unit, _done
+from credalgnn.experiments.plan import Run
 from credalgnn.graphs import Graph
 from credalgnn.methods import Method, load_method
 from credalgnn.methods.base import Given

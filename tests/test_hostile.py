@@ -22,15 +22,15 @@ import torch
 import credalgnn as cg
 import fuzzing
 from bombs import npy, zipped
-from credalgnn.bench.engines import EngineError
-from credalgnn.bench.records import RecordError
 from credalgnn.cli import main
+from credalgnn.experiments.engines import EngineError
+from credalgnn.experiments.storage import open_storage
 from credalgnn.graphs import GraphError
 from credalgnn.methods import MethodError
+from credalgnn.records.schema import RecordError
 from credalgnn.runtime.files import to_json
 from credalgnn.runtime.reading import Unreadable, parse_json, read_npz, read_parquet
 from credalgnn.runtime.texts import markdown, printable, without_credentials
-from credalgnn.tuning.storage import open_storage
 from own_graphs import graph_of, write_tables
 from searches import Instant, finish, search, small_task
 

@@ -15,20 +15,20 @@ import numpy as np
 import pytest
 
 import credalgnn as cg
-from credalgnn import api
-from credalgnn.bench.engines import EngineError
-from credalgnn.bench.folder import read_nodes
-from credalgnn.bench.records import RecordError, read_json, read_record
 from credalgnn.cli import main
+from credalgnn.experiments import api
+from credalgnn.experiments.best import read_best
+from credalgnn.experiments.engines import EngineError
+from credalgnn.experiments.storage import open_storage
 from credalgnn.graphs import Graph, GraphError, Task, csbm, load_task
 from credalgnn.graphs.storage import read_arrays
 from credalgnn.integrity import Check
 from credalgnn.methods import MethodError, load_method
 from credalgnn.model.watching import watch
+from credalgnn.records.folder import read_nodes
+from credalgnn.records.schema import RecordError, read_json, read_record
 from credalgnn.runtime.checksums import BLANK, seal, sealed_with
 from credalgnn.runtime.files import to_json
-from credalgnn.tuning.best import read_best
-from credalgnn.tuning.storage import open_storage
 from inline import Inline
 from raw_files import write_reddit
 
@@ -380,7 +380,7 @@ def test_a_repaired_folder_gets_the_same_numbers_again(
 
 
 def test_nothing_is_put_aside_while_somebody_works_there(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from credalgnn.bench.folder import Folder
+    from credalgnn.records.folder import Folder
 
     path = copy / "results" / "report.html"
     path.write_bytes(b"half")

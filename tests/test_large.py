@@ -13,7 +13,6 @@ import pytest
 import torch
 
 import credalgnn as cg
-from credalgnn.bench.node_tables import graph_columns
 from credalgnn.graphs import Graph, Task, csbm
 from credalgnn.methods import CredalFinal, CredalLJ, Energy, GNNSafe, Mahalanobis, MethodError, Vanilla, large
 from credalgnn.methods.inputs import inputs, inputs_by_rows
@@ -34,6 +33,7 @@ from credalgnn.nn import (
 )
 from credalgnn.nn.chunks import Scratch, latents_by_chunks
 from credalgnn.nn.sampling import ALL, Sampler
+from credalgnn.records.node_tables import graph_columns
 
 SHORT: dict[str, Any] = {"hidden": 12, "epochs": 8, "patience": 8}
 
@@ -493,7 +493,7 @@ def test_a_packed_graph_is_described_node_by_node_without_all_its_edges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neighbours by a loop over all edges; those listed are the first ones in the order of their numbers."""
-    monkeypatch.setattr("credalgnn.bench.node_tables.NEIGHBOURS", 6)
+    monkeypatch.setattr("credalgnn.records.node_tables.NEIGHBOURS", 6)
     graph = graph_of(loops=True)
     edges, labels = graph.edge_index.tolist(), graph.labels.tolist()
     packed = graph.pack(tmp_path / "graph.cg")

@@ -17,9 +17,9 @@ import pytest
 import scipy.stats
 
 import credalgnn as cg
-from credalgnn.bench.records import RecordError
 from credalgnn.cli import main
 from credalgnn.metrics import METRICS
+from credalgnn.records.schema import RecordError
 from credalgnn.report.archive import ARCHIVE, read_archive, write_archive
 from credalgnn.report.standings import RANKED, Condition, Standing, critical_difference
 from test_summary import failed, folder_of, record

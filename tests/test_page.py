@@ -16,10 +16,10 @@ from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from credalgnn import CredalLJ, IntervalSet, Task
 from credalgnn import benchmark as benchmark_runs
-from credalgnn.bench.folder import Folder
-from credalgnn.bench.records import FORMAT
 from credalgnn.graphs import csbm
 from credalgnn.metrics.marks import MARKS
+from credalgnn.records.folder import Folder
+from credalgnn.records.schema import FORMAT
 from credalgnn.report.page import write_page
 from credalgnn.report.summary import make_rows
 from credalgnn.report.ternary import _corners

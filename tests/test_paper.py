@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from credalgnn.bench.records import FORMAT, read_record
+from credalgnn.experiments.paper import Pair, beside_paper, pairs, paper_results, write_beside
 from credalgnn.methods import METHODS
-from credalgnn.report.paper import Pair, beside_paper, pairs, paper_results, write_beside
+from credalgnn.records.schema import FORMAT, read_record
 from credalgnn.report.summary import make_rows, read_runs
 from credalgnn.runtime.checksums import seal_text
 from credalgnn.runtime.files import to_json

@@ -21,13 +21,8 @@ import torch
 
 import credalgnn as cg
 import probe_methods
-from credalgnn.bench.model_cache import ModelCache
-from credalgnn.bench.plan import plan
-from credalgnn.bench.records import wrong_field
 from credalgnn.cli import main
-from credalgnn.graphs import csbm
-from credalgnn.methods import METHODS
-from credalgnn.probing.conditions import (
+from credalgnn.experiments.conditions import (
     DETECTIONS,
     RISES,
     TESTS,
@@ -36,9 +31,14 @@ from credalgnn.probing.conditions import (
     conditions,
     feature_deviation,
 )
-from credalgnn.probing.curves import curve
-from credalgnn.probing.measure import BINS, by_homophily, examine, true_distribution
-from credalgnn.probing.results import QUESTIONS, ProbeResults, cliffs_delta, rise
+from credalgnn.experiments.curves import curve
+from credalgnn.experiments.measure import BINS, by_homophily, examine, true_distribution
+from credalgnn.experiments.model_cache import ModelCache
+from credalgnn.experiments.plan import plan
+from credalgnn.experiments.probe_results import QUESTIONS, ProbeResults, cliffs_delta, rise
+from credalgnn.graphs import csbm
+from credalgnn.methods import METHODS
+from credalgnn.records.schema import wrong_field
 from inline import Inline
 
 HAND_MADE = (probe_methods.Distance, probe_methods.Disagreement, probe_methods.Mirror, probe_methods.Constant)
@@ -47,7 +47,7 @@ NOT_COMPARED = ("seconds", "peak_mib", "finished", "checksum")
 
 def work_inline(patch: pytest.MonkeyPatch) -> None:
     """Do the work in this process, which starts no others."""
-    for place in ("credalgnn.probing.run.make_engine", "credalgnn.api.make_engine"):
+    for place in ("credalgnn.experiments.probing.make_engine", "credalgnn.experiments.api.make_engine"):
         patch.setattr(place, lambda *args: Inline(*args[-2:]))
 
 

@@ -16,26 +16,26 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from credalgnn import MethodError, Task, Vanilla, evaluate, interval_softmax, lower_entropy, uncertainty
-from credalgnn.api import reproduce
-from credalgnn.bench.execute import execute
-from credalgnn.bench.folder import Folder
-from credalgnn.bench.model_cache import ModelCache
-from credalgnn.bench.plan import plan
-from credalgnn.bench.records import RecordError
 from credalgnn.cli import main
+from credalgnn.experiments.api import reproduce
+from credalgnn.experiments.execute import execute
+from credalgnn.experiments.model_cache import ModelCache
+from credalgnn.experiments.paper import paper_results, write_beside
+from credalgnn.experiments.plan import plan
+from credalgnn.experiments.published import CHOICES, PREFIX, PUBLISHED, TOLD, AsPublished, chosen, with_rows_of_sum_one
+from credalgnn.experiments.published.choices import concerning, has_random_split
+from credalgnn.experiments.published.methods import PublishedVanilla, PublishedVanillaByOOD
+from credalgnn.experiments.published.sets import box, greedy_lower_entropy, midpoint_softmax, saturated
+from credalgnn.experiments.reproduction import Budget, Reproduction
+from credalgnn.experiments.search import Studies
+from credalgnn.experiments.searches import search_all
 from credalgnn.graphs import csbm
 from credalgnn.methods import KNN, METHODS, Energy, Method, find_method, method_path, scores
 from credalgnn.nn import RngScope
+from credalgnn.records.folder import Folder
+from credalgnn.records.schema import RecordError
 from credalgnn.report import leaderboard, report
-from credalgnn.report.paper import paper_results, write_beside
 from credalgnn.sets import HullSet, IntervalSet
-from credalgnn.tuning.published import CHOICES, PREFIX, PUBLISHED, TOLD, AsPublished, chosen, with_rows_of_sum_one
-from credalgnn.tuning.published.choices import concerning, has_random_split
-from credalgnn.tuning.published.methods import PublishedVanilla, PublishedVanillaByOOD
-from credalgnn.tuning.published.sets import box, greedy_lower_entropy, midpoint_softmax, saturated
-from credalgnn.tuning.reproduce import Budget, Reproduction
-from credalgnn.tuning.run import search_all
-from credalgnn.tuning.study import Studies
 from searches import ENSEMBLES, NETWORK, POST_HOC, Instant, one_line, small_task, worth
 
 pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from credalgnn.bench.engines import EngineError, Ray, Source, Unit
-from credalgnn.bench.plan import plan
+from credalgnn.experiments.engines import EngineError, Ray, Source, Unit
+from credalgnn.experiments.plan import plan
 from credalgnn.graphs import Task, csbm
 from credalgnn.runtime.ray import _check_port
 from ray_cluster import Machine

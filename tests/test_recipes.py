@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from credalgnn.bench.choices import choose
 from credalgnn.cli import main
 from credalgnn.cli.common import settings_of
+from credalgnn.experiments.choices import choose
 
 yaml = pytest.importorskip("yaml")
 RECIPES = Path(__file__).parents[1] / "docs" / "recipes"

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from credalgnn.bench.plan import Run
-from credalgnn.bench.records import read_record
+from credalgnn.experiments.plan import Run
+from credalgnn.experiments.reproduction import Budget, Reproduction
+from credalgnn.experiments.search import Studies
+from credalgnn.experiments.searches import Progress, search_all
+from credalgnn.experiments.space import size, space_of
 from credalgnn.methods import METHODS
-from credalgnn.tuning.reproduce import Budget, Reproduction
-from credalgnn.tuning.run import Progress, search_all
-from credalgnn.tuning.space import size, space_of
-from credalgnn.tuning.study import Studies
+from credalgnn.records.schema import read_record
 from searches import (
     ENSEMBLES,
     NETWORK,

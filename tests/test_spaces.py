@@ -9,9 +9,9 @@ import numpy as np
 import optuna
 import pytest
 
+from credalgnn.experiments.space import Scale, draw, points, size, space_of
 from credalgnn.methods import METHODS, MethodError
 from credalgnn.methods.search_space import Uniform
-from credalgnn.tuning.space import Scale, draw, points, size, space_of
 from searches import ENDLESS, ENSEMBLES, FINITE, NETWORK, SPACES
 
 

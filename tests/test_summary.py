@@ -19,9 +19,9 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credalgnn.bench.records import FORMAT, RecordError
 from credalgnn.methods import METHODS
 from credalgnn.metrics.marks import MARKS, disqualifies
+from credalgnn.records.schema import FORMAT, RecordError
 from credalgnn.report.summary import Row, Summary, TaskKey, make_rows, read_runs, summarise
 from credalgnn.report.tables import in_words, latex, legend, markdown, terminal, tidy, write_tables
 from credalgnn.runtime.files import to_json

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from optuna.trial import TrialState
 
-from credalgnn.bench.model_cache import ModelCache
-from credalgnn.bench.plan import Run
-from credalgnn.bench.records import RecordError, read_record
 from credalgnn.cli import main
+from credalgnn.experiments.best import tuned
+from credalgnn.experiments.model_cache import ModelCache
+from credalgnn.experiments.objective import try_point
+from credalgnn.experiments.plan import Run
 from credalgnn.graphs import load_task
-from credalgnn.tuning.best import tuned
-from credalgnn.tuning.objective import try_point
+from credalgnn.records.schema import RecordError, read_record
 from searches import (
     SET,
     Instant,
@@ -104,7 +104,7 @@ def test_an_inductive_tune_is_for_an_inductive_bench(
         assert run.inductive
         return try_point(run, task, ModelCache(tmp_path / "models"), {})
 
-    monkeypatch.setattr("credalgnn.api.make_engine", lambda *_: Instant(answer=answer))
+    monkeypatch.setattr("credalgnn.experiments.api.make_engine", lambda *_: Instant(answer=answer))
     words = ["tune", "-d", "digits", "-m", "vanilla", "--trials", "2", "--set", "epochs=3", "hidden=8"]
     assert main([*words, "--setting", "inductive", "--out", str(tmp_path / "out")]) == 0
     assert f"bench --tuned {tmp_path / 'out'} --protocol sealed --setting inductive uses" in capsys.readouterr().out

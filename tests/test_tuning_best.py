@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from credalgnn.bench.records import RecordError
+from credalgnn.experiments.best import tuned, write_best
+from credalgnn.records.schema import RecordError
 from credalgnn.runtime.files import to_json
-from credalgnn.tuning.best import tuned, write_best
 from searches import as_found, small_task, tuned_by_hand
 
 

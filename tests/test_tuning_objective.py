@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from credalgnn.bench.model_cache import ModelCache
-from credalgnn.bench.plan import Run, options, plan
+from credalgnn.experiments.model_cache import ModelCache
+from credalgnn.experiments.objective import Pruned, PruningCallback, objective, try_point
+from credalgnn.experiments.plan import Run, options, plan
 from credalgnn.graphs import Task
 from credalgnn.methods import METHODS
 from credalgnn.metrics.evaluation import Evaluation
 from credalgnn.nn.training import Epoch
-from credalgnn.tuning.objective import Pruned, PruningCallback, objective, try_point
 from searches import ENSEMBLES, PROTOCOLS, SPACES, small_task
 from strangers import disturbed
 

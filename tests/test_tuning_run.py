@@ -18,12 +18,12 @@ import pytest
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from credalgnn.bench.engines import Unit
+from credalgnn.experiments import searches as driver
+from credalgnn.experiments import storage as storage_module
+from credalgnn.experiments.engines import Unit
+from credalgnn.experiments.search import Search
+from credalgnn.experiments.searches import run_searches
 from credalgnn.methods.search_space import Space
-from credalgnn.tuning import run as driver
-from credalgnn.tuning import storage as storage_module
-from credalgnn.tuning.run import run_searches
-from credalgnn.tuning.study import Search
 from searches import (
     ENDLESS,
     FEW,

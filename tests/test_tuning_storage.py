@@ -14,10 +14,10 @@ from pathlib import Path
 import optuna
 import pytest
 
-from credalgnn.bench.engines import EngineError
-from credalgnn.tuning.run import run_searches
-from credalgnn.tuning.storage import open_storage
-from credalgnn.tuning.study import Search
+from credalgnn.experiments.engines import EngineError
+from credalgnn.experiments.search import Search
+from credalgnn.experiments.searches import run_searches
+from credalgnn.experiments.storage import open_storage
 from searches import ENDLESS, Instant, Owned, a_run, finish, finished_trials, kept, search, with_curve
 
 
@@ -101,7 +101,7 @@ def test_a_storage_that_cannot_be_opened_is_an_engine_error(url: str, tmp_path: 
 OWNER = """
 import sys, time
 from pathlib import Path
-from credalgnn.tuning import study
+from credalgnn.experiments import search as study
 from searches import ENDLESS, Owners, Search, a_run, open_storage
 
 place, mode = Path(sys.argv[1]), sys.argv[2]
@@ -132,12 +132,12 @@ def test_an_owner_who_cannot_be_seen_is_told_by_its_heartbeats(
         if mode == "killed":
             owner.kill()
             owner.wait()
-        monkeypatch.setattr("credalgnn.tuning.run.PATIENCE", 0.5)
+        monkeypatch.setattr("credalgnn.experiments.searches.PATIENCE", 0.5)
         said: list[str] = []
 
         def told(line: str) -> None:
             said.append(line)
-            monkeypatch.setattr("credalgnn.tuning.storage.SILENT", 5.0)
+            monkeypatch.setattr("credalgnn.experiments.storage.SILENT", 5.0)
 
         other = Search("small vanilla", "0", ENDLESS, 6, a_run, open_storage(tmp_path, url), Owned(tmp_path / "b"))
         done = run_searches([other], Instant(2), time.monotonic() + (100 if mode == "killed" else 15), on_wait=told)

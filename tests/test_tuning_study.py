@@ -13,14 +13,14 @@ import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState
 
-from credalgnn.bench.engines import EngineError, Result
-from credalgnn.bench.plan import Run
-from credalgnn.tuning import storage as storage_module
-from credalgnn.tuning.best import Best
-from credalgnn.tuning.objective import CHECKS
-from credalgnn.tuning.space import points, size
-from credalgnn.tuning.storage import open_storage
-from credalgnn.tuning.study import FEWEST, Search, Studies
+from credalgnn.experiments import storage as storage_module
+from credalgnn.experiments.best import Best
+from credalgnn.experiments.engines import EngineError, Result
+from credalgnn.experiments.objective import CHECKS
+from credalgnn.experiments.plan import Run
+from credalgnn.experiments.search import FEWEST, Search, Studies
+from credalgnn.experiments.space import points, size
+from credalgnn.experiments.storage import open_storage
 from searches import (
     ENDLESS,
     FINITE,

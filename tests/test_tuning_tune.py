@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from credalgnn.bench.plan import Run, plan
+from credalgnn.experiments.best import Best
+from credalgnn.experiments.plan import Run, plan
+from credalgnn.experiments.reproduction import Budget, Reproduction
+from credalgnn.experiments.search import Search, Studies
+from credalgnn.experiments.searches import Progress, search_all
+from credalgnn.experiments.space import Scale
+from credalgnn.experiments.tuning import Tuning
 from credalgnn.graphs import Task
 from credalgnn.methods import MethodError
 from credalgnn.runtime.files import to_json
-from credalgnn.tuning.best import Best
-from credalgnn.tuning.reproduce import Budget, Reproduction
-from credalgnn.tuning.run import Progress, search_all
-from credalgnn.tuning.space import Scale
-from credalgnn.tuning.study import Search, Studies
-from credalgnn.tuning.tune import Tuning
 from searches import Instant, Point, finish, kept, small_task, worth
 
 

@@ -13,7 +13,7 @@ from ._version import __version__
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 if TYPE_CHECKING:
-    from .api import benchmark, tune
+    from .experiments import ProbeResults, TuningResults, benchmark, probe, reproduce, tune
     from .graphs import Graph, GraphError, GraphWarning, Task, load_graph, load_task, pack
     from .methods import (
         GEBM,
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     )
     from .metrics import Evaluation, evaluate
     from .model import Model, fit, load_model
-    from .probing import ProbeResults, probe
     from .report import Leaderboard, Results, leaderboard, plot_ternary, report
     from .sets import (
         CredalSet,
@@ -82,9 +81,8 @@ _NAMES = {
     "load_method",
     "metrics": "Evaluation evaluate",
     "model": "Model fit load_model",
-    "probing": "ProbeResults probe",
     "report": "Leaderboard Results leaderboard plot_ternary",
-    "api": "benchmark tune",
+    "experiments": "ProbeResults TuningResults benchmark probe reproduce tune",
 }
 _PACKAGE = {name: package for package, names in _NAMES.items() for name in names.split()}
 
@@ -132,6 +130,7 @@ __all__ = [
     "Results",
     "Task",
     "Temperature",
+    "TuningResults",
     "Vanilla",
     "__version__",
     "benchmark",
@@ -152,6 +151,7 @@ __all__ = [
     "plot_ternary",
     "probe",
     "report",
+    "reproduce",
     "tune",
     "u65",
     "u80",

@@ -11,11 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .bench.engines import EngineError
-from .bench.folder import DAMAGED, EXPERIMENT, Folder, read_nodes
-from .bench.folder import PAGE as RESULTS_PAGE
-from .bench.model_cache import SECONDS
-from .bench.records import EDITED, RecordError, read_json, read_record
+from .experiments.best import BEST, read_best
+from .experiments.engines import EngineError
+from .experiments.model_cache import SECONDS
+from .experiments.probe_page import LEVELS as PROBE_LEVELS
+from .experiments.probe_page import PAGE as PROBE_PAGE
+from .experiments.probe_page import PICTURE as PROBE_PICTURE
+from .experiments.probe_page import TABLES as PROBE_TABLES
+from .experiments.probe_page import VALUES as PROBE_VALUES
+from .experiments.storage import JOURNAL, OWNERS
 from .graphs import DATASETS, GraphError
 from .graphs._mapped import Entry
 from .graphs._packed_files import ARRAYS, check_array, is_packed, read_entries, read_header
@@ -25,18 +29,14 @@ from .methods import MethodError
 from .methods.storage import CONFIG, WEIGHTS, read_files
 from .model.folder import CARD, CHECKPOINTS, MODEL, PAGE, PARTS, SUMMED, TUNING, read_config
 from .model.watching import PICTURE, STATE
-from .probing.page import LEVELS as PROBE_LEVELS
-from .probing.page import PAGE as PROBE_PAGE
-from .probing.page import PICTURE as PROBE_PICTURE
-from .probing.page import TABLES as PROBE_TABLES
-from .probing.page import VALUES as PROBE_VALUES
+from .records.folder import DAMAGED, EXPERIMENT, Folder, read_nodes
+from .records.folder import PAGE as RESULTS_PAGE
+from .records.schema import EDITED, RecordError, read_json, read_record
 from .report.archive import ARCHIVE, read_archive
 from .report.leaderboard_page import PAGE as BOARD_PAGE
 from .report.leaderboard_page import TABLES as BOARD_TABLES
 from .runtime.checksums import sealed_with
 from .runtime.files import Lock, make_folder, sync_folder, write
-from .tuning.best import BEST, read_best
-from .tuning.storage import JOURNAL, OWNERS
 
 # For people, made of records.
 SEALED = (RESULTS_PAGE, "table.md", "table.tex", "paper.md", "paper.html", PROBE_PAGE, PROBE_TABLES)
@@ -275,7 +275,7 @@ def _journal(path: Path) -> None:
 
 def _whole_part(path: Path) -> bytes:
     """The lines at the beginning of a journal that are as they were written."""
-    from .tuning.journal import intact
+    from .experiments.journal import intact
 
     return path.read_bytes()[: intact(path)]
 

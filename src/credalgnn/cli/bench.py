@@ -94,7 +94,7 @@ def _bench(args: argparse.Namespace) -> int:
         need("pyarrow", "--predictions", ", or give --predictions none")
     work = work_options(args)
     with user_errors(KEPT):
-        from ..api import benchmark
+        from ..experiments.api import benchmark
 
         results = benchmark(
             args.datasets,
@@ -128,9 +128,9 @@ def _report(args: argparse.Namespace) -> int:
     if args.out is None and len(args.folders) > 1:
         raise UserError("several folders: say with --out where the tables and the page shall go")
     with user_errors():
-        from ..probing import is_probe, read_probes
+        from ..experiments.paper import is_reproduction, write_beside
+        from ..experiments.probe_results import is_probe, read_probes
         from ..report import report
-        from ..report.paper import is_reproduction, write_beside
 
         out = args.out or args.folders[0]
         if any(map(is_probe, args.folders)):  # read_probes refuses others among them
@@ -168,7 +168,7 @@ def summary_of(results: Results, out: Path, scores: Sequence[str] | None = None)
         out: Where tables and page are.
         scores: Only these; None for all.
     """
-    from ..bench.folder import PAGE
+    from ..records.folder import PAGE
     from ..report.summary import TaskKey
     from ..report.tables import in_words, terminal
 

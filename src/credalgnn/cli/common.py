@@ -181,13 +181,13 @@ def user_errors(hint: str = AGAIN) -> Iterator[None]:
     Args:
         hint: What is left and what to do, after an error of the system such as a full disk.
     """
-    from ..bench.choices import SettingError
-    from ..bench.engines import EngineError
-    from ..bench.records import RecordError
-    from ..bench.vanished import FolderVanished
+    from ..experiments.choices import SettingError
+    from ..experiments.engines import EngineError
+    from ..experiments.vanished import FolderVanished
     from ..graphs import GraphError
     from ..methods import MethodError
     from ..nn import DamagedGraph, TrainingError
+    from ..records.schema import RecordError
 
     try:
         yield

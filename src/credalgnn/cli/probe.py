@@ -38,7 +38,7 @@ def add_commands(commands: Any) -> None:
 def _probe(args: argparse.Namespace) -> int:
     work = work_options(args)
     with user_errors(KEPT):
-        from ..probing import probe
+        from ..experiments.probing import probe
 
         results = probe(
             args.datasets,

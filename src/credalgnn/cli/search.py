@@ -21,7 +21,7 @@ from .common import (
 )
 
 if TYPE_CHECKING:
-    from ..tuning.best import Best
+    from ..experiments.best import Best
 
 
 def add_commands(commands: Any) -> None:
@@ -79,7 +79,7 @@ def _tune(args: argparse.Namespace) -> int:
     check_setting(args)
     work = work_options(args)
     with user_errors(KEPT):
-        from ..api import tune
+        from ..experiments.api import tune
 
         results = tune(
             args.datasets,
@@ -120,8 +120,8 @@ def _reproduce(args: argparse.Namespace) -> int:
     need("pyarrow", "credalgnn reproduce")
     work = work_options(args)
     with user_errors(KEPT):
-        from ..api import reproduce
-        from ..report.paper import write_beside
+        from ..experiments.api import reproduce
+        from ..experiments.paper import write_beside
 
         results = reproduce(
             args.datasets,

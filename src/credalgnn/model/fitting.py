@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..api import tune as search
-from ..bench.choices import Choice, MethodLike, choose
+from ..experiments.api import tune as search
+from ..experiments.choices import Choice, MethodLike, choose
 from ..graphs import Columns, Graph, Split, Task
 from ..methods import Method, MethodError
 from ..methods.answers import room_for

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..bench.records import FORMAT, RecordError, wrong_field
 from ..metrics import METRICS
+from ..records.schema import FORMAT, RecordError, wrong_field
 from ..runtime.checksums import checksum
 from ..runtime.files import write
 from ..runtime.reading import check_gzip, parse_json, read_bytes

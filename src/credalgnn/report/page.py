@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..bench.folder import Folder, read_nodes
-from ..bench.node_tables import column_names, read_columns
-from ..bench.records import RecordError, read_record
 from ..metrics import MARKS, METRICS
+from ..records.folder import Folder, read_nodes
+from ..records.node_tables import column_names, read_columns
+from ..records.schema import RecordError, read_record
 from ..runtime.files import write
 from ..runtime.imports import install_hint
 from .document import distinct_numbers, document, numbers

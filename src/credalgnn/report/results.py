@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..bench.folder import EXPERIMENT, PAGE
-from ..bench.records import RecordError
+from ..records.folder import EXPERIMENT, PAGE
+from ..records.schema import RecordError, is_published
 from ..runtime.names import suggestion
-from ..tuning.published import is_published
 from .page import write_page
 from .summary import Row, make_rows, read_runs
 from .tables import terminal, write_tables

@@ -12,13 +12,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ..bench.folder import EXPERIMENT, read_records
-from ..bench.records import RecordError
 from ..graphs import DATASETS
 from ..methods import METHODS
 from ..metrics.marks import disqualifies
 from ..metrics.registry import METRICS, OF_SCORES, Metric
-from ..tuning.published import is_published
+from ..records.folder import EXPERIMENT, read_records
+from ..records.schema import RecordError, is_published
 from .archive import ARCHIVE, read_archive
 from .summary import SIGNIFICANT, Row, TaskKey, check_alike, holm, make_rows, p_value
 

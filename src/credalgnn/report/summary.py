@@ -13,12 +13,11 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..bench.folder import read_records
-from ..bench.records import RecordError
 from ..graphs import DATASETS
 from ..methods import METHODS
 from ..metrics.marks import MARKS, disqualifies
-from ..tuning.published import is_published
+from ..records.folder import read_records
+from ..records.schema import RecordError, is_published
 
 Key = TypeVar("Key")
 RESAMPLES = 10_000

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from ..metrics import METRICS
 from ..metrics.marks import MARKS, disqualifies
+from ..records.schema import is_published
 from ..runtime.checksums import seal_text
 from ..runtime.files import write
 from ..runtime.texts import markdown as escaped
 from ..runtime.texts import one_line
-from ..tuning.published import is_published
 from .summary import Row, Summary, TaskKey
 
 AS_PUBLISHED = (

@@ -15,11 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..bench.choices import parameters_of
-from ..bench.execute import execute
-from ..bench.model_cache import ModelCache
-from ..bench.plan import complete, options, plan
-from ..bench.records import wrong_field
+from ..experiments.choices import parameters_of
+from ..experiments.execute import execute
+from ..experiments.model_cache import ModelCache
+from ..experiments.plan import complete, options, plan
 from ..graphs import Task, csbm
 from ..methods import (
     Components,
@@ -34,6 +33,7 @@ from ..methods import (
 from ..methods.given import EvalProtocol
 from ..metrics import METRICS
 from ..nn.training import Epoch
+from ..records.schema import wrong_field
 from ._common import fail, sandbox
 
 DATACLASS = "decorate the class with @dataclass(kw_only=True, eq=False)"

@@ -1,0 +1,1 @@
+"""Records of experiments on disk: their schema, the folder, tables of nodes."""

@@ -1,0 +1,144 @@
+"""What is known of single nodes, as tables: predictions beside the truth, and facts of the graph."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..graphs import Task, local_homophily
+from ..methods import Method, Prediction
+from ..metrics.evaluation import rows_of_part
+from ..runtime.reading import Unreadable, check_regular, read_parquet
+from .schema import RecordError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+Columns: TypeAlias = dict[str, NDArray[Any] | list[Any]]
+
+REASONS = 20_000  # nodes of which a table says why they are uncertain, at the most: texts take time and space
+
+
+def columns(prediction: Prediction, task: Task, method: Method | None = None) -> Columns:
+    """A prediction as a table, one row per node, with the truth beside it, and what the method says of its reasons."""
+    parts = {"val": task.validation, "test": task.test}
+    rows = torch.cat([rows_of_part(prediction, part, name) for name, part in parts.items()])
+    nodes, labels = (torch.cat([getattr(part, name) for part in parts.values()]) for name in ("nodes", "labels"))
+    table: Columns = {
+        "node": nodes.numpy(),
+        "split": np.repeat(list(parts), [len(part.nodes) for part in parts.values()]),
+        "label": labels.numpy(),
+        "class": np.array(task.graph.class_names, dtype=object)[task.graph.labels[nodes].numpy()],
+        "ood": (labels < 0).numpy(),
+        "prediction": [None] * len(nodes),
+    }
+    table.update({f"score_{name}": values[rows].numpy() for name, values in prediction.scores.items()})
+    if prediction.probabilities is not None:
+        table["prediction"] = prediction.classes[rows].numpy()
+        table.update({f"p_{k}": p.numpy() for k, p in enumerate(prediction.probabilities[rows].unbind(-1))})
+    if prediction.credal is not None:
+        for side in ("lower", "upper"):
+            each = getattr(prediction.credal, side)[rows].double().unbind(-1)
+            table.update({f"{side}_{k}": bound.numpy() for k, bound in enumerate(each)})
+    if method is not None and len(nodes) <= REASONS and (reasons := method.reasons(nodes)) is not None:
+        table["reasons"] = list(reasons)
+    return table
+
+
+NEIGHBOURS = 30  # of a node that are kept for the page
+
+
+def graph_columns(tasks: Sequence[Task]) -> Columns:
+    """Facts of a graph about validation and test nodes of its splits: degree, homophily, neighbours, their classes."""
+    graph = tasks[0].graph
+    nodes = torch.cat([part.nodes for task in tasks for part in (task.validation, task.test)])
+    nodes = torch.from_numpy(np.unique(nodes.numpy()))
+    starts, sources, _ = graph.in_edges
+    begin, degree = starts[nodes].tolist(), starts.diff()[nodes]
+    ends = zip(begin, degree.tolist(), strict=True)
+    near = [sources[first : first + count].sort().values[:NEIGHBOURS].long().numpy() for first, count in ends]
+    share = local_homophily(graph)[nodes]
+    names = np.array([*graph.class_names, "unknown"], dtype=object)  # the last serves label -1
+    labels = graph.labels.numpy()
+    return {
+        "node": nodes.numpy(),
+        "degree": degree.numpy(),
+        "homophily": [None if value != value else value for value in share.tolist()],
+        "neighbours": near,
+        "neighbour_classes": [names[labels[row]] for row in near],
+    }
+
+
+# The types of columns, numbers at the end of names aside; these may miss values, and no others.
+_TYPES = {
+    "integer": ("node", "label", "prediction", "degree"),
+    "floating": ("score", "p", "lower", "upper", "homophily"),
+    "boolean": ("ood",),
+    "string": ("split", "class", "reasons"),
+}
+_LISTS = {"neighbours": "integer", "neighbour_classes": "string"}
+_NULLABLE = ("prediction", "homophily", "reasons")
+
+
+def column_names(path: Path) -> list[str]:
+    """The names of the columns of a table of nodes.
+
+    Args:
+        path: The Parquet file.
+    """
+    import pyarrow.parquet as pq
+
+    with _whole(path):
+        check_regular(path)
+        return list(pq.read_schema(path).names)
+
+
+def read_columns(path: Path, names: Sequence[str]) -> pyarrow.Table:
+    """Columns of a table of nodes, each of the type that it was written with, and complete.
+
+    Args:
+        path: The Parquet file.
+        names: Of the columns; all must be there.
+    """
+    with _whole(path):
+        table = read_parquet(path, names)
+        for name in names:
+            for part, is_right in _parts(name, table[name]):
+                if not is_right(part.type) or (part.null_count and name not in _NULLABLE):
+                    raise Unreadable(f"{name} is {part.type}{', and misses values' if part.null_count else ''}")
+        return table
+
+
+def _parts(name: str, column: Any) -> Iterator[tuple[Any, Callable[[Any], bool]]]:
+    """What has to be checked of a column: itself and, if it holds lists, what is in them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    stem = re.sub(r"^(score)_.*|^(p|lower|upper)_\d+$", lambda found: found[1] or found[2], name)
+    if name in _LISTS:
+        yield column, pa.types.is_list
+        if pa.types.is_list(column.type):
+            yield pc.list_flatten(column), getattr(pa.types, f"is_{_LISTS[name]}")
+        return
+    kind = next((kind for kind, stems in _TYPES.items() if stem in stems), None)
+    if kind is not None:
+        yield column, getattr(pa.types, f"is_{kind}")
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """A Parquet file that cannot be read is named, with the remedy."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (Unreadable, pa.ArrowException, LookupError, OSError) as error:
+        message = " ".join(str(error).split())
+        raise RecordError(f"{path}: damaged ({message:.120}); delete it, and the benchmark makes it again") from None
