@@ -35,7 +35,7 @@ from credalgnn.experiments.engines import Processes, Result, Source, Unit
 from credalgnn.experiments.model_cache import ModelCache
 from credalgnn.experiments.plan import Run, plan
 from credalgnn.methods import ClassicalEnsemble, CredalEnsemble, CredalLJ, Degree, Energy, FeatureSum, Method, Vanilla
-from credalgnn.metrics.marks import MARKS
+from credalgnn.metrics.registry import MARKS
 from credalgnn.records import node_tables
 from credalgnn.records.folder import Folder
 from credalgnn.records.node_tables import columns

@@ -169,21 +169,21 @@ def test_a_much_wider_credal_set_has_more_classes() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: p_values(torch.empty(0), torch.ones(1)), "no calibration scores"),
+        (lambda: p_values(torch.empty(0), torch.ones(1)), "calibration is empty"),
         (lambda: p_values(torch.ones(2), torch.tensor([1.0, math.nan])), "scores: number 1 is NaN"),
-        (lambda: p_values(torch.ones(2, 2), torch.ones(1)), "one number a node"),
+        (lambda: p_values(torch.ones(2, 2), torch.ones(1)), "one number per node"),
         (lambda: p_values(torch.ones(2), torch.ones(1), (torch.ones(3), torch.ones(1))), "do not fit calibration"),
         (lambda: needed(0.0), "above 0 and below 1, not 0"),
         (lambda: flags(torch.ones(1), 5), "above 0 and below 1, not 5"),
         (lambda: benjamini_hochberg(torch.ones(1), 1.0), "fdr must be above 0"),
         (lambda: threshold(torch.ones(3), 1.0), "coverage must be above 0"),
-        (lambda: threshold(torch.tensor([math.nan]), 0.5), "none of them NaN"),
+        (lambda: threshold(torch.tensor([math.nan]), 0.5), "no NaN"),
         (lambda: nonconformity(torch.tensor([[0.5, math.nan]])), "NaN at row 0, class 1"),
         (lambda: prediction_sets(torch.ones(2, 3), 0.5, torch.ones(2, 2)), "not the same"),
-        (lambda: ExchangeabilityTest(np.empty(0)), "no calibration scores"),
+        (lambda: ExchangeabilityTest(np.empty(0)), "calibration is empty"),
         (lambda: ExchangeabilityTest(np.ones(3), false_alarms=0.0), "false_alarms must be above 0"),
         (lambda: ExchangeabilityTest(np.ones(3), seed=-1), "seed must be 0 or more"),
-        (lambda: ExchangeabilityTest(np.ones(3)).update(np.ones((2, 2))), "one number a node"),
+        (lambda: ExchangeabilityTest(np.ones(3)).update(np.ones((2, 2))), "one number per node"),
     ],
 )
 def test_errors_say_what_is_wrong(call, message: str) -> None:
@@ -312,7 +312,7 @@ def test_a_state_goes_on_as_if_nothing_had_been() -> None:
     again = ExchangeabilityTest.from_state(json.loads(json.dumps(values)), arrays)
     assert [again.update(batch) for batch in batches[2:]] == [whole.update(batch) for batch in batches[2:]]
     assert len(arrays["bag"]) == 50 + 30 + 7  # a copy, which later batches do not change
-    with pytest.raises(ValueError, match="of another version"):
+    with pytest.raises(ValueError, match="another version"):
         ExchangeabilityTest.from_state({**values, "format": 99}, arrays)
 
 

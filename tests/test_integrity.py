@@ -221,8 +221,8 @@ def test_a_record_that_a_person_changes_is_refused_and_can_be_marked(
         assert "edited is missing or wrong" in capsys.readouterr().err
     path.write_text(json.dumps({**record, "edited": "the label of node 7 was wrong"}, indent=4))
     assert main(["report", str(copy / "results")]) == 0
-    assert "E: was measured otherwise" in capsys.readouterr().out
-    assert "a person has changed its record" in (copy / "results" / "report.html").read_text()
+    assert "E: was edited" in capsys.readouterr().out
+    assert "its record was changed by hand" in (copy / "results" / "report.html").read_text()
     assert main(["check", str(copy / "results")]) == 0
     assert "edited   " in (listed := capsys.readouterr().out)
     assert "the label of node 7 was wrong" in listed

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from credalgnn import HullSet, IntervalSet, Prediction, Task
 from credalgnn.graphs import Graph, Split
 from credalgnn.metrics.evaluation import Evaluation, evaluate
-from credalgnn.metrics.marks import MARKS, disqualifies
+from credalgnn.metrics.registry import MARKS, disqualifies
 from oracles import Polytope, lp_e_admissibility, lp_interval_dominance, lp_maximality
 
 Scores = Mapping[str, Sequence[float]]

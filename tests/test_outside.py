@@ -337,9 +337,13 @@ def test_evaluate_refuses_a_prediction_of_another_task_or_split() -> None:
     method = Mine().fit(task)
     assert cg.evaluate(method.predict(), task).metrics["accuracy"] is not None
     for prediction in (method.predict(), method.predict(resplit.graph), method.predict(resplit.prediction_graph)):
-        with pytest.raises(ValueError, match=r"of another task or split: \d+ nodes of the test part, node \d+ first"):
+        with pytest.raises(
+            ValueError, match=r"belongs to another task or split: \d+ nodes of the test part, node \d+ first"
+        ):
             cg.evaluate(prediction, resplit)
-        with pytest.raises(ValueError, match="of another task: its classes are 1, 2, and those of this task 0, 2"):
+        with pytest.raises(
+            ValueError, match="belongs to another task: its classes are 1, 2, and those of this task 0, 2"
+        ):
             cg.evaluate(prediction, others)
 
 

@@ -17,7 +17,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 from credalgnn import CredalLJ, IntervalSet, Task
 from credalgnn import benchmark as benchmark_runs
 from credalgnn.graphs import csbm
-from credalgnn.metrics.marks import MARKS
+from credalgnn.metrics.registry import MARKS
 from credalgnn.records.folder import Folder
 from credalgnn.records.schema import FORMAT
 from credalgnn.report.page import write_page

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from credalgnn.methods import METHODS
-from credalgnn.metrics.marks import MARKS, disqualifies
+from credalgnn.metrics.registry import MARKS, disqualifies
 from credalgnn.records.schema import FORMAT, RecordError
 from credalgnn.report.summary import Row, Summary, TaskKey, make_rows, read_runs, summarise
 from credalgnn.report.tables import in_words, latex, legend, markdown, terminal, tidy, write_tables

@@ -1,4 +1,4 @@
-"""Conformal statistics: p-values, prediction sets, a test over time. Knows nothing of graphs and methods."""
+"""Conformal statistics: p-values, prediction sets, drift test. Independent of graphs and methods."""
 
 from .martingale import BatchResult, ExchangeabilityTest
 from .p_values import benjamini_hochberg, flags, needed, p_values

@@ -1,14 +1,14 @@
-"""Is what comes still what was learnt? A test of exchangeability over time that may be looked at after every batch.
+"""Conformal test martingale for distribution shift, valid at any stopping time.
 
-Every node that comes is compared with all nodes before it, calibration nodes first: its smoothed p-value is the share
-of scores above its own, ties (itself among them) shared out at random. As long as all nodes are exchangeable these
-p-values are independent and exactly uniform (Vovk, Gammerman and Shafer, 2005), and nobody can expect to win by betting
-on them. The test bets that they are small: a capital is multiplied by 1 - w + w e p^(e - 1) at each p-value p. It
-starts as 1, in equal parts for several stakes w and exponents e below 1, which suit a shift of all nodes (w = 1) or a
-few strangers among many nodes that are as ever (w small: little is lost on these). Of each part 1 / (b (b + 1)) is put
-in at batch b, so that a drift after a long quiet time finds capital that was not lost before. The sum of all is a
-martingale, whose mean stays 1: by Ville's inequality it ever reaches 1 / alpha with probability at most alpha. All bets
-fall with p, so p-values that are larger than uniform ones make alarms rarer and never more frequent.
+Every new node is compared with all nodes before it, calibration nodes first: its smoothed p-value is the share of
+scores above its score, with ties (its own score among them) broken at random. As long as all nodes are exchangeable
+these p-values are independent and exactly uniform (Vovk, Gammerman and Shafer, 2005), so no bet on them has a positive
+expected gain. The test bets that they are small: its capital is multiplied by 1 - w + w e p^(e - 1) at each p-value p.
+The capital starts at 1, in equal parts for several stakes w and exponents e below 1, which suit a shift of all nodes
+(w = 1) or a few OOD nodes among many unchanged ones (w small: little is lost on these). Of each part 1 / (b (b + 1)) is
+put in at batch b, so that a drift after a long quiet time meets capital that was not lost before. The sum of all is a
+martingale with mean 1: by Ville's inequality it ever reaches 1 / alpha with probability at most alpha. All bets
+decrease in p, so p-values that are larger than uniform ones make alarms rarer and never more frequent.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ FORMAT = 1  # of the stored state
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What a batch says.
+    """Result of one batch.
 
     Args:
-        batch: Its number, from 1.
-        nodes: How many nodes it has.
-        mean_p: The mean of its p-values: 0.5 where nothing changes, less where nodes are stranger than before; NaN if
-            it is empty.
+        batch: Number of the batch, from 1.
+        nodes: Number of its nodes.
+        mean_p: Mean of its p-values: 0.5 where nothing changes, less where scores are higher than before; NaN if the
+            batch is empty.
         log_evidence: Natural logarithm of the evidence against exchangeability after the batch.
-        log_highest: The highest that it has ever been, within batches, too: this is what decides.
-        alarm: Whether it has ever reached 1 / false_alarms; once raised, it stays.
+        log_highest: Highest evidence so far, also within batches; it decides the alarm.
+        alarm: True once the evidence has reached 1 / false_alarms; it stays raised.
     """
 
     batch: int
@@ -52,16 +52,21 @@ class BatchResult:
 
 
 class ExchangeabilityTest:
-    """Watches scores that come in batches, and raises an alarm when they become higher than chance allows.
+    """Test for drift that raises an alarm when the scores of new batches are higher than chance allows.
 
-    If all that comes is exchangeable with the calibration nodes, the probability that there is *ever* an alarm is at
-    most ``false_alarms``, however many batches are looked at. Two kinds of scores must not be mixed in it: scores of
-    calibration nodes and of later ones must be made in the same way. Nodes of a batch are taken in a random order.
+    If all new nodes are exchangeable with the calibration nodes, the probability of *ever* raising an alarm is at most
+    ``false_alarms``, however many batches are tested. Scores of calibration nodes and of later nodes must be computed
+    in the same way. Nodes of a batch are processed in a random order.
 
     Args:
-        calibration: Scores of the calibration nodes ``[n]``, higher where a node is stranger.
-        seed: Of the order of nodes in a batch and of the shares of ties.
-        false_alarms: The probability of a false alarm over all time, above 0 and below 1.
+        calibration: Scores of the calibration nodes ``[n]``, higher where a node is less familiar.
+        seed: Seed of the order of nodes in a batch and of the breaking of ties, default 0.
+        false_alarms: Probability of a false alarm over all time, above 0 and below 1, default 0.01.
+
+    Example:
+        >>> test = ExchangeabilityTest(torch.rand(200))
+        >>> test.update(torch.rand(50)).alarm
+        False
     """
 
     def __init__(self, calibration: Tensor | Array, seed: int = 0, false_alarms: float = 0.01) -> None:
@@ -71,29 +76,29 @@ class ExchangeabilityTest:
             raise ValueError(f"seed must be 0 or more, not {seed}")
         self._bag = np.sort(_numbers("calibration", calibration))
         if not len(self._bag):
-            raise ValueError("there are no calibration scores: the first batch has nothing to be compared with")
+            raise ValueError("calibration is empty: pass the scores of at least one calibration node")
         self.seed = seed
         self.false_alarms = false_alarms
         self.batches = 0
-        self._log_capital = np.full(len(EXPONENTS), -np.inf)  # what is at stake, by bet
+        self._log_capital = np.full(len(EXPONENTS), -np.inf)  # capital at stake, per bet
         self._log_highest = 0.0
 
     @property
     def alarm(self) -> bool:
-        """Whether there has been an alarm."""
+        """True once an alarm has been raised."""
         return self._log_highest >= -math.log(self.false_alarms)
 
     @property
     def log_evidence(self) -> float:
-        """Natural logarithm of the capital: what is at stake, and what is kept for batches to come."""
-        kept = -math.log(self.batches + 1.0)
-        return float(np.logaddexp(_log_mean(self._log_capital), kept))
+        """Natural logarithm of the capital, including the reserve for later batches."""
+        reserve = -math.log(self.batches + 1.0)
+        return float(np.logaddexp(_log_mean(self._log_capital), reserve))
 
     def update(self, scores: Tensor | Array) -> BatchResult:
-        """Take in the next batch.
+        """Process the next batch.
 
         Args:
-            scores: Of its nodes ``[m]``, higher where a node is stranger.
+            scores: Scores of its nodes ``[m]``, higher where a node is less familiar.
         """
         values = _numbers("scores", scores)
         random = np.random.default_rng([self.seed, self.batches])
@@ -102,8 +107,8 @@ class ExchangeabilityTest:
         entering = -math.log(self.batches * (self.batches + 1.0))
         self._log_capital = np.logaddexp(self._log_capital, entering)
         for first in range(0, max(1, len(p)), CHUNK):
-            some = p[first : first + CHUNK, None]
-            gains = np.log1p(STAKES * (EXPONENTS * some ** (EXPONENTS - 1.0) - 1.0))
+            chunk = p[first : first + CHUNK, None]
+            gains = np.log1p(STAKES * (EXPONENTS * chunk ** (EXPONENTS - 1.0) - 1.0))
             path = self._log_capital + np.vstack([np.zeros_like(self._log_capital), gains.cumsum(0)])
             self._log_capital = path[-1]
             along = np.logaddexp(_log_mean(path), -math.log(self.batches + 1.0))
@@ -113,7 +118,7 @@ class ExchangeabilityTest:
         return BatchResult(self.batches, len(p), mean, self.log_evidence, self._log_highest, self.alarm)
 
     def _p_values(self, values: Array, random: np.random.Generator) -> Array:
-        """Smoothed p-values of values, each compared with the bag and with those before it."""
+        """Smoothed p-values, each value compared with the bag and with the values before it."""
         above = len(self._bag) - np.searchsorted(self._bag, values, side="right")
         level = len(self._bag) - np.searchsorted(self._bag, values, side="left") - above
         higher, equal = _among_earlier(values)
@@ -123,7 +128,7 @@ class ExchangeabilityTest:
         return p
 
     def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """All that the next batch needs: values that JSON can hold, and arrays."""
+        """Return the state of the test: values that JSON can hold, and arrays."""
         values = {
             "format": FORMAT,
             "seed": self.seed,
@@ -135,25 +140,29 @@ class ExchangeabilityTest:
 
     @classmethod
     def from_state(cls, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
-        """The test as it was when ``state`` was called.
+        """Restore a test from the result of ``state``.
 
         Args:
-            values: The plain values.
-            arrays: The arrays.
+            values: Plain values.
+            arrays: Arrays.
         """
         if values.get("format") != FORMAT:
-            raise ValueError(f"state of format {values.get('format')}, not {FORMAT}: of another version; start anew")
+            raise ValueError(
+                f"state has format {values.get('format')}, not {FORMAT}: another version wrote it; start a new test"
+            )
         test = cls(np.asarray(arrays["bag"]), values["seed"], values["false_alarms"])
         test.batches, test._log_highest = int(values["batches"]), float(values["log_highest"])
         capital = np.array(arrays["log_capital"], dtype=np.float64)
         if capital.shape != EXPONENTS.shape:
-            raise ValueError(f"state with {capital.size} capitals, not {EXPONENTS.size}: it is damaged; start anew")
+            raise ValueError(
+                f"state has {capital.size} capitals, not {EXPONENTS.size}: it is damaged; start a new test"
+            )
         test._log_capital = capital
         return test
 
 
 def _among_earlier(values: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How many of the values before each one are higher, and how many are equal.
+    """Count the values before each one that are higher, and those that are equal.
 
     Merges blocks of 1, 2, 4, ... values: each value of a right block looks itself up in the sorted left one, for all
     pairs of blocks at once.
@@ -186,12 +195,12 @@ def _log_mean(logs: Array) -> Array:
 
 
 def _numbers(name: str, values: Tensor | Array) -> Array:
-    """As float64 ``[n]``, none of them NaN."""
+    """Convert to float64 ``[n]`` without NaN."""
     on_cpu = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
     numbers = np.asarray(on_cpu, dtype=np.float64)
     if numbers.ndim != 1:
-        raise ValueError(f"{name} must be one number a node, not of shape {list(numbers.shape)}")
+        raise ValueError(f"{name} must hold one number per node, not shape {list(numbers.shape)}")
     bad = np.flatnonzero(np.isnan(numbers))
     if len(bad):
-        raise ValueError(f"{name}: number {bad[0]} is NaN, which is neither high nor low")
+        raise ValueError(f"{name}: number {bad[0]} is NaN")
     return numbers

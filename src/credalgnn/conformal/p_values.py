@@ -1,4 +1,4 @@
-"""Conformal p-values: how often a node like the calibration nodes has a score this high, and which nodes to flag."""
+"""Conformal p-values and the nodes to flag by them."""
 
 from __future__ import annotations
 
@@ -7,48 +7,51 @@ import math
 import torch
 from torch import Tensor
 
-ROUNDING = 1e-12  # relative; what fdr * k / m may be off by when p is exactly that
+ROUNDING = 1e-12  # relative error of fdr * k / m where p equals it exactly
 
 
 def p_values(calibration: Tensor, scores: Tensor, groups: tuple[Tensor, Tensor] | None = None) -> Tensor:
-    """One p-value a score, (1 + number of calibration scores that are as high or higher) / (1 + their number), float64.
+    """Return p-values (1 + number of calibration scores as high or higher) / (1 + number of calibration scores).
 
     If a node is exchangeable with the calibration nodes, its p-value is at most alpha with probability at most alpha,
-    for every alpha and any number of calibration nodes: over the draw of calibration nodes and node together. Ties
-    count as higher, so that they make p-values larger and never break the promise. Exchangeable are nodes that took
-    the same part in whatever made the scores, and that differ by chance alone.
+    for every alpha and any number of calibration nodes, over the draw of calibration nodes and node together. Ties
+    count as higher, so they make p-values larger and never void the guarantee. Nodes are exchangeable if they played
+    the same part in computing the scores and differ by chance alone.
 
-    With groups (Mondrian), every node is compared with the calibration nodes of its group, and the promise holds in
-    each group by itself. A group must be known for a node of unknown class as well, and mean the same for both: take
-    the *predicted* class of both. The true class of calibration nodes with the predicted class of the others promises
+    With groups (Mondrian), every node is compared with the calibration nodes of its group, and the guarantee holds in
+    each group separately. A group must be known for a node of unknown class as well, and mean the same for both: use
+    the *predicted* class of both. The true class of calibration nodes with the predicted class of the others guarantees
     nothing. In a group without calibration nodes all p-values are 1.
 
     Args:
-        calibration: Scores of the calibration nodes ``[n]``, higher where a node is stranger.
-        scores: Scores of the nodes in question ``[m]``.
-        groups: Integer groups of the calibration nodes ``[n]`` and of the nodes in question ``[m]``.
+        calibration: Scores of the calibration nodes ``[n]``, higher where a node is less familiar.
+        scores: Scores of the nodes to test ``[m]``.
+        groups: Integer groups of the calibration nodes ``[n]`` and of the nodes to test ``[m]``; default None.
     """
     calibration, scores = _numbers("calibration", calibration), _numbers("scores", scores)
     if not len(calibration):
-        raise ValueError("there are no calibration scores: a p-value needs nodes to compare with")
+        raise ValueError("calibration is empty: pass the scores of at least one calibration node")
     if groups is None:
         return _compared(calibration, scores)
-    own, other = (torch.as_tensor(group) for group in groups)
-    for name, group, values in (("calibration", own, calibration), ("scores", other, scores)):
+    calibration_groups, node_groups = (torch.as_tensor(group) for group in groups)
+    for name, group, values in (
+        ("calibration", calibration_groups, calibration),
+        ("scores", node_groups, scores),
+    ):
         if group.shape != values.shape:
             raise ValueError(f"groups of shape {list(group.shape)} do not fit {name} of shape {list(values.shape)}")
     result = torch.ones_like(scores)
-    for group in torch.unique(other):
-        members = other == group
-        result[members] = _compared(calibration[own == group], scores[members])
+    for group in torch.unique(node_groups):
+        members = node_groups == group
+        result[members] = _compared(calibration[calibration_groups == group], scores[members])
     return result
 
 
 def needed(alpha: float) -> int:
-    """The least number of calibration nodes with which a p-value can be as small as alpha: one over alpha, less one.
+    """Return the least number of calibration nodes with which a p-value can reach alpha: one over alpha, less one.
 
     Args:
-        alpha: The false-alarm rate, above 0 and below 1.
+        alpha: False-alarm rate, above 0 and below 1.
     """
     _check_share("alpha", alpha)
     count = max(1, math.floor(1.0 / alpha) - 2)  # below the right one, however 1 / alpha is rounded
@@ -58,35 +61,35 @@ def needed(alpha: float) -> int:
 
 
 def flags(p: Tensor, alpha: float) -> Tensor:
-    """The nodes whose p-value is at most alpha, boolean: a known node is among them with probability at most alpha.
+    """Flag the nodes whose p-value is at most alpha; a known node is flagged with probability at most alpha.
 
     Args:
         p: P-values.
-        alpha: The false-alarm rate, above 0 and below 1.
+        alpha: False-alarm rate, above 0 and below 1.
     """
     _check_share("alpha", alpha)
     return p <= alpha
 
 
 def benjamini_hochberg(p: Tensor, fdr: float) -> Tensor:
-    """Nodes to flag so that the expected share of false alarms among all flags is at most ``fdr``, boolean ``[m]``.
+    """Flag nodes so that the expected share of false alarms among all flags is at most ``fdr``; boolean ``[m]``.
 
     Flags the k smallest p-values, k being the largest number for which the k-th smallest is at most fdr k / m
     (Benjamini and Hochberg, 1995).
 
-    Conformal p-values share their calibration scores and so are not independent. The promise holds all the same where
-    they depend positively on each other (PRDS): for scores by a model that saw neither calibration nodes nor the nodes
-    in question (Bates et al., 2023), and for scores by a model that saw both but could not tell known nodes of the one
-    kind from those of the other (Marandon et al., 2024), as coverage does, for which both are unlabelled. It does not
-    hold for nodes that were picked by their scores beforehand. All nodes in question go in at once: the share of false
-    alarms among the flags of several calls together is not controlled.
+    Conformal p-values share their calibration scores and so are not independent. The guarantee still holds where
+    they depend positively on each other (PRDS): for scores by a model that saw neither calibration nodes nor the tested
+    nodes (Bates et al., 2023), and for scores by a model that saw both but could not tell known nodes of the one kind
+    from those of the other (Marandon et al., 2024), as coverage does, for which both are unlabelled. It does not hold
+    for nodes selected by their scores beforehand. Pass all tested nodes at once: the share of false alarms among the
+    flags of several calls together is not controlled.
 
     Few flags need many calibration nodes: no p-value of n of them is below 1 / (n + 1), so that k flags among m nodes
     are possible only if n + 1 is at least m / (fdr k).
 
     Args:
-        p: P-values ``[m]`` of all nodes in question.
-        fdr: The share of false alarms among the flags that is allowed, above 0 and below 1.
+        p: P-values ``[m]`` of all tested nodes.
+        fdr: Allowed share of false alarms among the flags, above 0 and below 1.
     """
     _check_share("fdr", fdr)
     p = _numbers("p", p)
@@ -99,18 +102,18 @@ def benjamini_hochberg(p: Tensor, fdr: float) -> Tensor:
 
 
 def _compared(calibration: Tensor, scores: Tensor) -> Tensor:
-    lower = torch.searchsorted(calibration.sort().values, scores)  # how many are lower than each score
+    lower = torch.searchsorted(calibration.sort().values, scores)  # number of lower ones
     return (len(calibration) - lower + 1).double() / (len(calibration) + 1)
 
 
 def _numbers(name: str, values: Tensor) -> Tensor:
-    """As float64 ``[n]``, none of them NaN."""
+    """Convert to float64 ``[n]`` without NaN."""
     values = torch.as_tensor(values).double()
     if values.dim() != 1:
-        raise ValueError(f"{name} must be one number a node, not of shape {list(values.shape)}")
+        raise ValueError(f"{name} must hold one number per node, not shape {list(values.shape)}")
     bad = values.isnan().nonzero()
     if len(bad):
-        raise ValueError(f"{name}: number {int(bad[0])} is NaN, which is neither high nor low")
+        raise ValueError(f"{name}: number {int(bad[0])} is NaN")
     return values.contiguous()
 
 

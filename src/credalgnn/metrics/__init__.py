@@ -1,7 +1,6 @@
-"""What a prediction is worth: metrics, curves, and marks of what does not work. Knows nothing of files."""
+"""Evaluation of predictions: metrics, curves and diagnostic marks."""
 
 from .evaluation import Evaluation, evaluate, evaluate_known
-from .marks import MARKS, Mark
-from .registry import METRICS, Metric
+from .registry import MARKS, METRICS, Mark, Metric
 
 __all__ = ["MARKS", "METRICS", "Evaluation", "Mark", "Metric", "evaluate", "evaluate_known"]

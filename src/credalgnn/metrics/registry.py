@@ -1,12 +1,12 @@
-"""Every metric, once: how it is computed, what it is called, which direction is better, and what it means.
+"""Registry of metrics and of diagnostic marks: computation, label, direction and meaning.
 
-Records hold metrics by their keys; tables, the page and docs/benchmark.md read everything else from here.
+Records store metrics by key; tables, pages and docs/benchmark.md take everything else from here.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..methods import Prediction
+from ..methods.diagnostics import FINDINGS, findings
+from ..methods.given import EvalProtocol
 from ..sets import CredalSet, e_admissibility, interval_dominance, maximality, u65, u80
 
 Array: TypeAlias = NDArray[Any]
 CALIBRATION_BINS = 15
-ROUNDING = 1e-9  # of means over many nodes
+ROUNDING = 1e-9  # rounding error of means over many nodes
 RULES: dict[str, Callable[[CredalSet], Tensor]] = {
     "interval_dominance": interval_dominance,
     "maximality": maximality,
@@ -31,9 +33,9 @@ RULES: dict[str, Callable[[CredalSet], Tensor]] = {
 
 @dataclass(frozen=True, eq=False)
 class ScoredNodes:
-    """One score of the nodes of a part: higher is more uncertain. ``wrong`` tells ID nodes that are misclassified.
+    """One score of the nodes of a part, higher = more uncertain.
 
-    ``is_shifted`` tells nodes that a shift of the task has changed.
+    ``wrong`` marks the misclassified of the ID nodes, ``is_shifted`` the nodes that a shift of the task has changed.
     """
 
     score: Array
@@ -43,7 +45,7 @@ class ScoredNodes:
 
     @cached_property
     def roc(self) -> tuple[Array, Array]:
-        """False and true positive rates at all thresholds; OOD nodes are the positives."""
+        """False and true positive rates at all thresholds, OOD nodes being the positives."""
         from sklearn.metrics import roc_curve
 
         false, true, _ = roc_curve(self.is_ood, self.score, drop_intermediate=False)
@@ -51,7 +53,7 @@ class ScoredNodes:
 
     @cached_property
     def risk(self) -> Array:
-        """The error of the i + 1 most certain ID nodes; nodes with the same score share their mean error."""
+        """Error rate of the i + 1 most certain ID nodes; tied nodes share their mean error."""
         assert self.wrong is not None
         _, group, sizes = np.unique(self.score[~self.is_ood], return_inverse=True, return_counts=True)
         shared = np.bincount(group, weights=self.wrong) / sizes
@@ -77,14 +79,11 @@ class ClassifiedNodes:
 
 @dataclass(frozen=True, eq=False)
 class CredalNodes:
-    """Credal sets of the nodes of a part: of the prediction's ``rows``, those of ID nodes where ``known``.
-
-    ``labels`` are those of the ID nodes.
-    """
+    """Credal sets of the nodes of a part: ``rows`` of the prediction, a mask of the ID nodes, and their labels."""
 
     prediction: Prediction
     rows: Tensor
-    known: Tensor
+    is_id: Tensor
     labels: Tensor
 
     @cached_property
@@ -101,13 +100,13 @@ class CredalNodes:
         return self.width.amax(-1)
 
     @cached_property
-    def in_question(self) -> dict[str, Tensor]:
-        """The classes of ID nodes that each decision rule leaves in question."""
-        sets = self.credal.take(self.rows[self.known])
+    def kept(self) -> dict[str, Tensor]:
+        """Classes of ID nodes that each decision rule keeps."""
+        sets = self.credal.take(self.rows[self.is_id])
         return {name: rule(sets) for name, rule in RULES.items()}
 
     def accuracy(self, by: Literal["lower", "upper"]) -> float:
-        return _share(self.prediction.classify(by)[self.rows[self.known]] == self.labels)
+        return _share(self.prediction.classify(by)[self.rows[self.is_id]] == self.labels)
 
 
 Nodes = TypeVar("Nodes", ScoredNodes, ClassifiedNodes, CredalNodes)
@@ -115,17 +114,21 @@ Nodes = TypeVar("Nodes", ScoredNodes, ClassifiedNodes, CredalNodes)
 
 @dataclass(frozen=True)
 class Metric(Generic[Nodes]):
-    """One metric.
+    """Metric of one kind of input (``ScoredNodes``, ``ClassifiedNodes`` or ``CredalNodes``).
 
     Attributes:
-        key: In records and tables of all metrics.
-        label: Over a column.
-        meaning: In a few words.
-        compute: From the nodes of a part; None where it is undefined.
-        better: 1 if larger is better, -1 if smaller is, 0 if neither.
-        percent: Shown in per cent.
-        shown: Whether tables and the page have a column for it.
-        highest: The largest value that it can have; the least is 0.
+        key: Key in records and tables of all metrics.
+        label: Column header.
+        meaning: Meaning in a few words.
+        compute: Function of the nodes of a part; None where the metric is undefined.
+        better: 1 if larger is better, -1 if smaller is, 0 if neither; default 1.
+        percent: Show in per cent; default True.
+        shown: Give it a column in tables and pages; default True.
+        highest: Largest possible value; the smallest is 0; default 1.
+
+    Example:
+        >>> METRICS["auroc"].label
+        'AUROC'
     """
 
     key: str
@@ -138,11 +141,7 @@ class Metric(Generic[Nodes]):
     highest: float = 1.0
 
     def can_be(self, value: float) -> bool:
-        """Whether the metric can have this value, but for rounding.
-
-        Args:
-            value: A number.
-        """
+        """Test whether a value is possible for the metric, up to rounding."""
         return -ROUNDING <= value <= self.highest + ROUNDING
 
 
@@ -219,11 +218,11 @@ def _ece(nodes: ClassifiedNodes) -> float:
 
 
 def _size(rule: str) -> Callable[[CredalNodes], float]:
-    return lambda nodes: nodes.in_question[rule].sum(-1).double().mean().item()
+    return lambda nodes: nodes.kept[rule].sum(-1).double().mean().item()
 
 
 def _coverage(rule: str) -> Callable[[CredalNodes], float]:
-    return lambda nodes: _share(nodes.in_question[rule].gather(-1, nodes.labels[:, None]))
+    return lambda nodes: _share(nodes.kept[rule].gather(-1, nodes.labels[:, None]))
 
 
 OF_SCORES: tuple[Metric[ScoredNodes], ...] = (
@@ -288,11 +287,11 @@ OF_CREDAL_SETS: tuple[Metric[CredalNodes], ...] = (
     ),
     Metric(
         "widest_id", "widest ID", "widest interval of a typical (median) node of a known class",
-        lambda nodes: _median(nodes.widest[nodes.known]), better=0, percent=False,
+        lambda nodes: _median(nodes.widest[nodes.is_id]), better=0, percent=False,
     ),
     Metric(
         "widest_ood", "widest OOD", "widest interval of a typical (median) node of a class never seen: wide is honest",
-        lambda nodes: _median(nodes.widest[~nodes.known]), better=0, percent=False,
+        lambda nodes: _median(nodes.widest[~nodes.is_id]), better=0, percent=False,
     ),
     *(
         metric
@@ -300,24 +299,97 @@ OF_CREDAL_SETS: tuple[Metric[CredalNodes], ...] = (
         for metric in (
             Metric(
                 f"size_{rule}", f"classes ({rule})",
-                "mean number of classes that the rule leaves in question, ID nodes",
+                "mean number of classes that the rule keeps, ID nodes",
                 _size(rule), better=-1, percent=False, shown=False, highest=math.inf,
             ),
             Metric(
-                f"coverage_{rule}", f"coverage ({rule})", "share of ID nodes whose class the rule leaves in question",
+                f"coverage_{rule}", f"coverage ({rule})", "share of ID nodes whose class the rule keeps",
                 _coverage(rule), shown=False,
             ),
         )
     ),
     Metric(
         "u65", "u65", "utility of the E-admissible classes, discounted: 0.65 for the right one of two, ID nodes",
-        lambda nodes: u65(nodes.in_question["e_admissibility"], nodes.labels).mean().item(), percent=False, shown=False,
+        lambda nodes: u65(nodes.kept["e_admissibility"], nodes.labels).mean().item(), percent=False, shown=False,
     ),
     Metric(
         "u80", "u80", "utility of the E-admissible classes, discounted: 0.80 for the right one of two, ID nodes",
-        lambda nodes: u80(nodes.in_question["e_admissibility"], nodes.labels).mean().item(), percent=False, shown=False,
+        lambda nodes: u80(nodes.kept["e_admissibility"], nodes.labels).mean().item(), percent=False, shown=False,
     ),
 )  # fmt: skip
 
 _COLUMNS: tuple[Metric[Any], ...] = (*OF_SCORES[:3], *OF_CLASSES, *OF_SCORES[3:], *OF_CREDAL_SETS)  # in their order
 METRICS: dict[str, Metric[Any]] = {metric.key: metric for metric in _COLUMNS}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Diagnostic mark.
+
+    Attributes:
+        letter: Letter in tables.
+        meaning: Finding, as a predicate of the run.
+        advice: Remedy.
+        disqualifies: Protocols under which the mark takes a row out of the ranking.
+    """
+
+    letter: str
+    meaning: str
+    advice: str
+    disqualifies: tuple[EvalProtocol, ...] = ("sealed", "paper")
+
+
+# A model that does not classify, or whose headline score orders numerical noise, is not ranked. Mirrored scores are one
+# honest score, as long as its sign was not chosen by looking at OOD nodes.
+MARKS = {
+    "few-classes": Mark(
+        "F",
+        "predicts fewer than half of the ID classes",
+        "it does not classify: look at its training curve, and train it longer or with a lower weight_decay",
+    ),
+    "majority": Mark(
+        "M",
+        "is not better than always predicting the most frequent class",
+        "it does not classify: look at its training curve, and train it longer or with a lower weight_decay",
+    ),
+    "narrow": Mark("N", *FINDINGS["narrow"]),
+    "saturated": Mark("S", *FINDINGS["saturated"], disqualifies=("paper",)),
+    "mirror": Mark(
+        "A",
+        "AU and EU order the nodes alike, or exactly the other way round (|Spearman| above 0.95)",
+        "they are one score, up to its sign; check that the sign was fixed before OOD nodes were seen",
+        disqualifies=("paper",),
+    ),
+    "edited": Mark(
+        "E",
+        "was edited: its record was changed by hand",
+        "the field `edited` of the record gives the reason; delete the record to measure the run again",
+    ),
+}
+
+
+def disqualifies(mark: str, protocol: str) -> bool:
+    """Test whether a mark takes a row out of the ranking; an unknown mark does."""
+    return mark not in MARKS or protocol in MARKS[mark].disqualifies
+
+
+def diagnose(
+    prediction: Prediction, rows: Tensor, metrics: Mapping[str, float | None], labels: Tensor, frequent: int
+) -> tuple[str, ...]:
+    """Return the marks of some rows of a prediction; ``frequent`` is the majority class of the training nodes."""
+    result = set(findings(prediction, rows))
+    if prediction.probabilities is not None:
+        if 2 * len(set(prediction.classes[rows].tolist())) < len(prediction.class_names):
+            result.add("few-classes")
+        if (metrics["accuracy"] or 0.0) <= (labels == frequent).double().mean().item():
+            result.add("majority")
+    if {"AU", "EU"} <= set(prediction.scores) and _mirrored(*(prediction.scores[name][rows] for name in ("AU", "EU"))):
+        result.add("mirror")
+    return tuple(name for name in MARKS if name in result)
+
+
+def _mirrored(one: Tensor, other: Tensor) -> bool:
+    from scipy.stats import rankdata
+
+    ranks = [rankdata(score.numpy()) for score in (one, other)]
+    return all(np.ptp(rank) > 0 for rank in ranks) and bool(abs(np.corrcoef(ranks)[0, 1]) > 0.95)

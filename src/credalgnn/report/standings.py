@@ -14,8 +14,7 @@ import numpy as np
 
 from ..graphs import DATASETS
 from ..methods import METHODS
-from ..metrics.marks import disqualifies
-from ..metrics.registry import METRICS, OF_SCORES, Metric
+from ..metrics.registry import METRICS, OF_SCORES, Metric, disqualifies
 from ..records.folder import EXPERIMENT, read_records
 from ..records.schema import RecordError, is_published
 from .archive import ARCHIVE, read_archive

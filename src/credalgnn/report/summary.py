@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..graphs import DATASETS
 from ..methods import METHODS
-from ..metrics.marks import MARKS, disqualifies
+from ..metrics.registry import MARKS, disqualifies
 from ..records.folder import read_records
 from ..records.schema import RecordError, is_published
 

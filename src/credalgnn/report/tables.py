@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ..metrics import METRICS
-from ..metrics.marks import MARKS, disqualifies
+from ..metrics.registry import MARKS, disqualifies
 from ..records.schema import is_published
 from ..runtime.checksums import seal_text
 from ..runtime.files import write

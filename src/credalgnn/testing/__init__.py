@@ -1,7 +1,7 @@
-"""The contract of methods and data sets as a test that anyone can run on their own.
+"""Contract tests for methods and data sets of plug-ins.
 
-Every problem is an ``AssertionError``, or the ``MethodError`` or ``GraphError`` that a user would get, which names it
-and the remedy. The package itself never imports this one.
+Every problem raises an ``AssertionError``, or the ``MethodError`` or ``GraphError`` that a user would get, which names
+the problem and its remedy. The rest of the package never imports this one.
 """
 
 from .datasets import check_dataset

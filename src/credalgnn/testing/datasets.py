@@ -1,17 +1,19 @@
-"""The contract of data sets."""
+"""Contract of data sets."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
 
+import numpy as np
 import torch
 
 from ..graphs import Dataset, Graph, Task, dataset_name, find_dataset
-from ..methods import Vanilla
+from ..methods import CredalWarning, Vanilla
 from ..metrics import evaluate
-from ._common import fail, sandbox
 
 
 def check_dataset(
@@ -20,13 +22,18 @@ def check_dataset(
     *,
     split_seed: int = 0,
 ) -> None:
-    """Try everything that the package asks of a data set; silent if all is well.
+    """Check that a data set meets the contract of the package; return silently if it does.
 
     Args:
-        dataset: Whatever ``load_task`` takes, a ``Dataset``, or what its ``make`` would be: a function or what it
-            returns.
-        ood_classes: The classes to leave out, by number or name, if the data set does not say.
-        split_seed: The split to try.
+        dataset: Anything that ``load_task`` takes, a ``Dataset``, or its ``make``: a function or its result.
+        ood_classes: Classes to leave out, by number or name, if the data set does not define them; default None.
+        split_seed: Split to check, default 0.
+
+    Raises:
+        AssertionError: Names the first problem and its remedy.
+
+    Example:
+        >>> check_dataset("digits")
     """
     entry = _dataset(dataset)
     if dataset_name(entry.name) != entry.name:
@@ -46,8 +53,8 @@ def check_dataset(
             name = task.graph.class_names[number]
             fail(entry, f"no node is of class {name!r}", "leave this class out of class_names")
     counts = task.counts
-    needed = [part for part in counts if task.ood_classes or not part.endswith("ood")]
-    for part in needed:
+    required = [part for part in counts if task.ood_classes or not part.endswith("ood")]
+    for part in required:
         if not counts[part]:
             fail(entry, f"the part {part} has no node", "change the split, or leave out another class")
     with sandbox():
@@ -55,15 +62,33 @@ def check_dataset(
         evaluate(model.predict(), task)
 
 
-def _dataset(given: Any) -> Dataset:
-    if isinstance(given, Dataset):
-        return given
-    if isinstance(given, str | os.PathLike):
-        return find_dataset(given)
-    if isinstance(given, Graph | Task):
-        return Dataset("dataset", lambda: given)
-    if not callable(given):
+def _dataset(source: Any) -> Dataset:
+    if isinstance(source, Dataset):
+        return source
+    if isinstance(source, str | os.PathLike):
+        return find_dataset(source)
+    if isinstance(source, Graph | Task):
+        return Dataset("dataset", lambda: source)
+    if not callable(source):
         raise AssertionError(
-            f"a name, a Dataset, a Graph, a Task or a function that makes one is wanted, not {type(given).__name__}"
+            f"dataset must be a name, Dataset, Graph, Task or a function that makes one, not {type(source).__name__}"
         )
-    return Dataset(dataset_name(getattr(given, "__name__", "dataset")), given)
+    return Dataset(dataset_name(getattr(source, "__name__", "dataset")), source)
+
+
+def fail(subject: type | Dataset, problem: str, remedy: str) -> NoReturn:
+    """Raise an ``AssertionError`` that names a class or data set, a problem and its remedy."""
+    name = subject.__qualname__ if isinstance(subject, type) else subject.name
+    raise AssertionError(f"{name}: {problem}: {remedy}")
+
+
+@contextmanager
+def sandbox() -> Iterator[None]:
+    """Restore the global random generators, and silence warnings about credal sets of short trainings."""
+    state = np.random.get_state()  # noqa: NPY002  # methods must not use the global state
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore", CredalWarning)
+        try:
+            yield
+        finally:
+            np.random.set_state(state)  # noqa: NPY002

@@ -1,4 +1,4 @@
-"""The contract of methods."""
+"""Contract of methods."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from ..methods.given import EvalProtocol
 from ..metrics import METRICS
 from ..nn.training import Epoch
 from ..records.schema import wrong_field
-from ._common import fail, sandbox
+from .datasets import fail, sandbox
 
 DATACLASS = "decorate the class with @dataclass(kw_only=True, eq=False)"
 THREADS = 4
@@ -42,13 +42,19 @@ PROTOCOLS: tuple[EvalProtocol, ...] = get_args(EvalProtocol)
 
 
 def check_method(method: type[Method] | Method, task: Task | None = None) -> None:
-    """Try everything that the package asks of a method; silent if all is well.
+    """Check that a method meets the contract of the package; return silently if it does.
 
-    It is fitted about ten times, so a template with few epochs is quicker than a class with its defaults.
+    The method is fitted about ten times, so a template with few epochs is quicker than a class with its defaults.
 
     Args:
-        method: A class, or a template whose hyper-parameters are used.
-        task: What it is fitted on; by default a generated graph of 120 nodes, one of whose four classes is left out.
+        method: Method class, or a template whose hyper-parameters are used.
+        task: Task to fit on; by default a generated graph of 120 nodes with one of four classes left out.
+
+    Raises:
+        AssertionError: Names the first problem and its remedy.
+
+    Example:
+        >>> check_method(Vanilla(epochs=5))
     """
     kind = method if isinstance(method, type) else type(method)
     check_declared(kind, kind.__qualname__)
@@ -77,20 +83,23 @@ def check_method(method: type[Method] | Method, task: Task | None = None) -> Non
 
 
 def check_prediction(kind: type[Method], prediction: Prediction, task: Task) -> None:
-    """Try what the package asks of a prediction of all nodes; silent if all is well.
+    """Check that a prediction of all nodes meets the contract; return silently if it does.
 
     Args:
-        kind: The class of the method that made it.
-        prediction: What ``predict()`` returned.
-        task: What the method was fitted on.
+        kind: Class of the method that made the prediction.
+        prediction: Result of ``predict()``.
+        task: Task that the method was fitted on.
+
+    Raises:
+        AssertionError: Names the first problem and its remedy.
     """
     n, c = task.graph.num_nodes, task.num_classes
     if not isinstance(prediction, Prediction):
         fail(kind, f"_predict returns {type(prediction).__name__}", "return a Prediction")
     if not torch.equal(prediction.nodes, torch.arange(n)):
-        fail(kind, "predict() is not of all nodes in their order", "hand on the nodes that _predict is given")
+        fail(kind, "predict() does not return all nodes in order", "pass the nodes on to the Prediction")
     if prediction.class_names != task.class_names:
-        fail(kind, "its classes are not those of the task", "hand self.class_names to the Prediction")
+        fail(kind, "its classes are not those of the task", "pass self.class_names to the Prediction")
     if set(prediction.scores) != set(kind.score_names):
         fail(
             kind,
@@ -126,26 +135,24 @@ def check_prediction(kind: type[Method], prediction: Prediction, task: Task) -> 
 
 
 def _check_class(kind: type[Method]) -> None:
-    """Whether hyper-parameters are the fields of a dataclass, and documented."""
-    known = getattr(kind, "__dataclass_fields__", {})
+    """Check that hyper-parameters are the fields of a dataclass, and documented."""
+    declared = getattr(kind, "__dataclass_fields__", {})
     for base in kind.__mro__:
         if base is Method or not issubclass(base, Method):
             continue
         for name, hint in inspect.get_annotations(base).items():
-            if name not in known and "ClassVar" not in str(hint):  # annotations may be text
+            if name not in declared and "ClassVar" not in str(hint):  # annotations may be text
                 fail(kind, f"{name} is annotated, but is no hyper-parameter", DATACLASS)
     for name, parameter in inspect.signature(kind).parameters.items():
-        if name not in known:
+        if name not in declared:
             fail(kind, f"its constructor takes {name!r}, which is no field", f"{DATACLASS} and write no __init__")
         if parameter.kind is not parameter.KEYWORD_ONLY:
-            fail(kind, f"{name!r} can be given by its position", DATACLASS)
+            fail(kind, f"{name!r} can be passed by position", DATACLASS)
     if kind.__eq__ is not object.__eq__:
-        fail(kind, "methods are compared by their values, so they cannot be hashed", DATACLASS)
+        fail(kind, "methods compare by value, so they cannot be hashed", DATACLASS)
     doc = kind.__dict__.get("__doc__") or ""
-    if not doc or doc.startswith(f"{kind.__name__}("):  # what dataclass writes itself
-        fail(
-            kind, "has no docstring", "say what its scores mean, which are all higher where the method is less certain"
-        )
+    if not doc or doc.startswith(f"{kind.__name__}("):  # written by dataclass
+        fail(kind, "has no docstring", "explain its scores, all of them higher = less certain")
     section = doc.partition("Args:")[2]
     for field in fields(kind):
         if f"\n    {field.name}: " not in section.replace("\n        ", "\n    "):
@@ -160,7 +167,7 @@ def _constructed(kind: type[Method]) -> Method:
 
 
 def _same_value(one: Any, other: Any) -> bool:
-    """Whether two hyper-parameters are equal; methods among them if theirs are."""
+    """Test whether two hyper-parameters are equal; methods compare by their hyper-parameters."""
     if isinstance(one, Method):
         return type(one) is type(other) and _same_params(one.get_params(deep=False), other.get_params(deep=False))
     if isinstance(one, list | tuple):
@@ -178,18 +185,16 @@ def _check_parameters(template: Method) -> None:
     kind, params = type(template), template.get_params(deep=False)
     for label, copy in (("clone()", template.clone()), ("sklearn.base.clone", clone(template))):
         if type(copy) is not kind or copy is template or copy.is_fitted:
-            fail(kind, f"{label} does not make a new, unfitted one", "leave clone as it is")
+            fail(kind, f"{label} does not make a new, unfitted method", "do not override clone")
         if not _same_params(copy.get_params(deep=False), params):
-            fail(
-                kind, f"{label} has other hyper-parameters", "keep them as they are given; what is derived is for _fit"
-            )
+            fail(kind, f"{label} has other hyper-parameters", "store them unchanged; derive values in _fit")
     if not _same_params(template.clone().set_params(**params).get_params(deep=False), params):
-        fail(kind, "set_params does not set what get_params gives", "leave both as they are")
+        fail(kind, "set_params does not accept the result of get_params", "do not override them")
     try:
         template.clone().set_params(no_such_parameter=1)
     except MethodError:
         return
-    fail(kind, "set_params takes a hyper-parameter that does not exist", "leave it as it is")
+    fail(kind, "set_params accepts a hyper-parameter that does not exist", "do not override it")
 
 
 def _check_components(kind: type[Method]) -> None:
@@ -200,7 +205,7 @@ def _check_components(kind: type[Method]) -> None:
     if not isinstance(declared, Components):
         fail(kind, "components is of another type", 'declare them with Components("model", Vanilla)')
     if declared.parameter not in names or names[declared.parameter].default is not None:
-        fail(kind, f"its components go to {declared.parameter!r}", "make that a field whose default is None")
+        fail(kind, f"its components are passed as {declared.parameter!r}", "make that a field whose default is None")
     if declared.size is not None and not isinstance(options(kind).get(declared.size), int):
         fail(kind, f"the number of its components is {declared.size!r}", "make that a field, a whole number")
     check_declared(declared.kind, f"the components of {kind.__qualname__}")
@@ -214,17 +219,17 @@ def _check_search(kind: type[Method], task: Task) -> None:
             fail(kind, f"objective {kind.objective(protocol)!r} is no metric", f"choose from {', '.join(METRICS)}")
     space = kind.space(len(task.split.train)) if kind.search_space else {}
     if set(space) - set(kind.search_space):
-        fail(kind, "space() has names that search_space has not", "declare in search_space all that can be tuned")
+        fail(kind, "space() has names that search_space lacks", "declare all tunable hyper-parameters in search_space")
     for name, values in space.items():
         if name not in defaults:
             fail(kind, f"search_space names {name!r}", f"choose from its hyper-parameters {', '.join(defaults)}")
         if isinstance(values, Uniform):
-            tried: tuple[Any, ...] = (values.low, (values.low + values.high) / 2, values.high)
+            candidates: tuple[Any, ...] = (values.low, (values.low + values.high) / 2, values.high)
         elif isinstance(values, tuple) and values:
-            tried = values
+            candidates = values
         else:
             fail(kind, f"search_space[{name!r}] is neither a Uniform nor a tuple", "write Uniform(0, 1) or (1, 2)")
-        for value in tried:
+        for value in candidates:
             try:
                 kind(**{**defaults, name: value})
             except (MethodError, TypeError, ValueError) as error:
@@ -240,7 +245,7 @@ def _check_unfitted(template: Method) -> None:
 
 
 def _arrays(prediction: Prediction) -> dict[str, Tensor]:
-    """All numbers of a prediction by name."""
+    """Numerical results of a prediction by name."""
     arrays = {f"score {name}": score for name, score in prediction.scores.items()}
     if prediction.probabilities is not None:
         arrays["probabilities"] = prediction.probabilities
@@ -250,21 +255,21 @@ def _arrays(prediction: Prediction) -> dict[str, Tensor]:
 
 
 def _difference(one: Prediction, other: Prediction) -> str | None:
-    """What differs, by however little."""
+    """Name of the first result that differs in any bit, or None."""
     first, second = _arrays(one), _arrays(other)
     return next((name for name in first if name not in second or not torch.equal(first[name], second[name])), None)
 
 
 def _check_some_nodes(fitted: Method, prediction: Prediction) -> None:
-    """Other rows may be summed in another order, so the last bits may differ."""
+    """Check predictions of some nodes, up to the order of summation."""
     kind, whole = type(fitted), _arrays(prediction)
     nodes = torch.tensor([5, 0, 17])
     mask = torch.zeros(len(prediction.nodes), dtype=torch.bool)
     mask[nodes] = True
-    for asked, expected in ((nodes, nodes), (mask, nodes.sort().values)):
-        part = fitted.predict(nodes=asked)
+    for selection, expected in ((nodes, nodes), (mask, nodes.sort().values)):
+        part = fitted.predict(nodes=selection)
         if not torch.equal(part.nodes, expected):
-            fail(kind, "predict(nodes=...) is of other nodes", "hand on the nodes that _predict is given")
+            fail(kind, "predict(nodes=...) returns other nodes", "pass the nodes on to the Prediction")
         for name, values in _arrays(part).items():
             if not torch.allclose(values.double(), whole[name][expected].double(), rtol=1e-6, atol=1e-6):
                 fail(kind, f"{name} of some nodes differs from that of all", "predict the whole graph, then take nodes")
@@ -293,12 +298,12 @@ def _check_seed(template: Method, task: Task, prediction: Prediction) -> None:
 
 
 def _check_threads(template: Method, fitted: Method, task: Task, prediction: Prediction) -> None:
-    """Threads that ask one method, of two graphs in turn, and threads that fit: each gets what one alone would get."""
+    """Check that threads that predict with one method, or fit clones of it, get the results of a single thread."""
     kind, features = type(template), task.graph.features.to_dense().flip(0)
     graphs = task.graph, task.graph.replace(features=features)
 
     def disturb(epoch: Epoch) -> None:
-        torch.manual_seed(epoch.epoch)  # as any other thread may
+        torch.manual_seed(epoch.epoch)  # as any other thread might
 
     def fit(_: int) -> Prediction:
         return template.clone().fit(task, on_epoch=disturb).predict()
@@ -307,39 +312,39 @@ def _check_threads(template: Method, fitted: Method, task: Task, prediction: Pre
     sys.setswitchinterval(1e-5)  # so that threads meet often
     try:
         with ThreadPoolExecutor(THREADS) as pool:
-            asked = list(pool.map(fitted.predict, THREADS * graphs))
+            predictions = list(pool.map(fitted.predict, THREADS * graphs))
             fits = list(pool.map(fit, range(THREADS)))
     finally:
         sys.setswitchinterval(interval)
     alone = prediction, fitted.predict(task.graph.replace(features=features.clone()))
-    for found, expected in zip(asked, THREADS * alone, strict=True):
-        if name := _difference(expected, found):
-            fail(kind, f"{name} differs when several threads predict", "let _predict change nothing that others read")
-    for found in fits:
-        if name := _difference(prediction, found):
-            remedy = "draw inside credalgnn.nn.RngScope(self.seed), or from a generator of its own"
+    for result, expected in zip(predictions, THREADS * alone, strict=True):
+        if name := _difference(expected, result):
+            fail(kind, f"{name} differs when several threads predict", "do not modify shared state while predicting")
+    for result in fits:
+        if name := _difference(prediction, result):
+            remedy = "draw inside credalgnn.nn.RngScope(self.seed), or from a generator of the method"
             fail(kind, f"{name} differs when several threads fit", remedy)
 
 
 def _check_hidden_labels(template: Method, task: Task, prediction: Prediction) -> None:
-    """Other labels of all nodes but those of training and validation change nothing."""
+    """Check that labels of nodes outside training and validation change nothing."""
     hidden = torch.ones(task.graph.num_nodes, dtype=torch.bool)
     hidden[torch.cat([task.split.train, task.split.val])] = False
     labels = task.graph.labels.clone()
     labels[hidden] = labels[hidden].flip(0)
     other = replace(task, graph=task.graph.replace(labels=labels))
     if name := _difference(prediction, template.clone().fit(other).predict()):
-        fail(type(template), f"{name} depends on test labels", "learn from what _fit is given, and leave fit as it is")
+        fail(type(template), f"{name} depends on test labels", "learn only from the arguments of _fit")
 
 
 def _check_graph(template: Method, task: Task) -> None:
-    """A graph of one's own, with nodes to train on and to stop by, of which all classes are known."""
+    """Check fitting on a graph with explicit training and validation nodes."""
     view = task.training
     mask = torch.zeros(view.val_graph.num_nodes, dtype=torch.bool)
     mask[view.train] = True
     prediction = template.clone().fit(view.val_graph, train=mask, val=view.val).predict()
     if len(prediction.nodes) != len(mask) or not bool(prediction.score.isfinite().all()):
-        fail(type(template), "does not predict all nodes of a graph", "hand on the nodes that _predict is given")
+        fail(type(template), "does not predict all nodes of a graph", "pass the nodes on to the Prediction")
 
 
 def _check_files(fitted: Method, task: Task, prediction: Prediction) -> None:
@@ -357,7 +362,7 @@ def _check_files(fitted: Method, task: Task, prediction: Prediction) -> None:
 
 
 def _check_record(template: Method, task: Task) -> None:
-    """One run of a benchmark, as any process would do it."""
+    """Check one run of a benchmark."""
     kind = type(template)
     path = method_path(kind)
     if "<locals>" in path:
