@@ -141,7 +141,11 @@ class Metric(Generic[Nodes]):
     highest: float = 1.0
 
     def can_be(self, value: float) -> bool:
-        """Test whether a value is possible for the metric, up to rounding."""
+        """Test whether a value is possible for the metric, up to rounding.
+
+        Args:
+            value: Value to test.
+        """
         return -ROUNDING <= value <= self.highest + ROUNDING
 
 
