@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.docs-ready
 
-.PHONY: demo test test-slow lint docs browser bench bench-entropy bench-train bench-scale bench-network bench-untuned bench-features bench-coverage bench-open bench-guarantee bench-own bench-integrity bench-published bench-posterior bench-forensics bench-ablations bench-leaderboard figures clean
+.PHONY: demo test test-slow lint docs browser characterise structure bench bench-compare bench-entropy bench-train bench-scale bench-network bench-untuned bench-features bench-coverage bench-open bench-guarantee bench-own bench-integrity bench-published bench-posterior bench-forensics bench-ablations bench-leaderboard figures clean
 
 FEW := credal-coverage credal-lj credal-dual vanilla classical-ensemble credal-ensemble mc-dropout energy knn gnnsafe evidential gpn
 demo: $(READY)  ## some methods on a graph of handwritten digits: who notices the 8s and 9s it never saw? (runs/demo)
@@ -33,6 +33,16 @@ lint: $(READY)
 docs: $(DOCS_READY)  ## guides and API reference as a site without network: docs/_build/html/index.html
 	$(BIN)/python docs/tables.py
 	$(BIN)/python -m sphinx -q -W --keep-going -c docs -b html . docs/_build/html
+
+# Another checkout to compare with: git worktree add ../base COMMIT, then make characterise BASE=../base
+characterise: $(READY)  ## bits of predictions, scores, records and saved files of every method: the same as in BASE?
+	$(BIN)/python -W ignore benchmarks/characterise.py --base $(BASE) --ray
+
+bench-compare: $(READY)  ## training steps and a large graph: time and memory relative to BASE (minutes, quiet machine)
+	$(BIN)/python -W ignore benchmarks/compare.py --base $(BASE)
+
+structure: $(READY)  ## size, prose, names and imports of the package, and their limits
+	$(BIN)/python benchmarks/structure.py
 
 bench: bench-entropy bench-train bench-untuned bench-features bench-coverage bench-open bench-guarantee bench-own bench-integrity bench-published bench-posterior bench-forensics bench-ablations bench-leaderboard bench-scale  ## all benchmarks
 

@@ -401,15 +401,15 @@ def plan() -> dict[str, tuple[Callable[[Any, str], Entry], str, str]]:
     return chosen
 
 
-def compute(only: str = "") -> dict[str, Entry]:
-    """All entries whose key matches."""
+def compute(*patterns: str) -> dict[str, Entry]:
+    """All entries whose key matches every pattern."""
     torch.set_num_threads(1)
     entries: dict[str, Entry] = {}
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         inputs = Inputs(Path(folder))
         for key, (function, about, name) in plan().items():
-            if re.search(only, key):
+            if all(re.search(pattern, key) for pattern in patterns):
                 torch.manual_seed(0)
                 begin = time.perf_counter()
                 entries[key] = {}
@@ -557,7 +557,7 @@ def main() -> None:
         print("\n".join([*lines, f"{len(lines)} of {quantities} quantities in {len(now)} entries differ"]))
         print(f"{time.perf_counter() - begin:.0f} s")
         raise SystemExit(1 if lines else 0)
-    entries = compute(args.only or (QUICK if args.write not in (None, "-") else ""))
+    entries = compute(args.only, QUICK if args.write not in (None, "-") else "")
     if args.ray:
         entries |= on_ray(args.only)
     text = as_text(entries)
