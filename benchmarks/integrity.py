@@ -26,10 +26,10 @@ import credalgnn as cg
 from credalgnn.experiments import api
 from credalgnn.experiments.engines import Engine, Result, Unit
 from credalgnn.experiments.model_cache import ModelCache
-from credalgnn.runtime import checksums
+from credalgnn.runtime import files
 
 SIZES = {"reddit2": (232_965, 23_213_838, 602), "small": (20_000, 200_000, 100)}
-CHECKING = ("checksum", "seal", "seal_text", "sealed_with", "seal_zip", "is_sealed_zip")
+CHECKING = ("checksum", "seal", "sealed_with", "seal_zip", "is_sealed_zip")
 METHODS = ["vanilla", "credal-lj", "energy", "knn", "classical-ensemble"]
 
 
@@ -55,7 +55,7 @@ class Clock:
 
     def watch(self) -> None:
         for name in CHECKING:
-            plain = getattr(checksums, name)
+            plain = getattr(files, name)
             for module in [module for key, module in sys.modules.items() if key.startswith("credalgnn")]:
                 if getattr(module, name, None) is plain:
                     setattr(module, name, self.timed(plain))
@@ -106,7 +106,7 @@ def load(path: Path, name: str) -> tuple[float, float, float]:
     rows = []
     for _ in range(3):
         clock = Clock()
-        check = clock.timed(checksums.is_sealed_zip)
+        check = clock.timed(files.is_sealed_zip)
         with mock.patch("credalgnn.graphs.storage.is_sealed_zip", check):
             begin = time.perf_counter()
             cg.Graph.load(path)

@@ -379,7 +379,7 @@ def _load_method(folder: Path) -> object:
 
 def reseal(path: Path) -> None:
     """As if the checksum that stands in a file were made of what the file now is."""
-    from credalgnn.runtime.checksums import BLANK, PREFIX, seal
+    from credalgnn.runtime.files import BLANK, PREFIX, seal
 
     content = path.read_bytes()
     place = content.rfind(PREFIX.encode())
@@ -389,7 +389,7 @@ def reseal(path: Path) -> None:
 
 def reseal_zip(path: Path) -> None:
     """The same for an archive, whose checksum is its comment."""
-    from credalgnn.runtime.checksums import BLANK, seal_zip
+    from credalgnn.runtime.files import BLANK, seal_zip
 
     with suppress(Exception), path.open("r+b") as file:  # one that is too damaged stays as it is
         with zipfile.ZipFile(file, "a") as archive:
@@ -399,8 +399,7 @@ def reseal_zip(path: Path) -> None:
 
 def reseal_predictions(folder: Path) -> None:
     """The same for predictions, which the record of their run names."""
-    from credalgnn.runtime.checksums import sealed_with
-    from credalgnn.runtime.files import to_json
+    from credalgnn.runtime.files import sealed_with, to_json
 
     table = next(folder.glob("nodes/digits/vanilla/*.parquet"))
     record = next(folder.glob("runs/digits/vanilla/*.json"))
@@ -410,7 +409,7 @@ def reseal_predictions(folder: Path) -> None:
 
 def _chain(folder: Path) -> None:
     """Give every line of the journal the checksum that belongs there now."""
-    from credalgnn.runtime.checksums import checksum
+    from credalgnn.runtime.files import checksum
 
     before, lines = "", []
     for line in (folder / "tuning.journal").read_bytes().splitlines():
@@ -427,8 +426,7 @@ def _chain(folder: Path) -> None:
 
 def _sum_weights(folder: Path) -> None:
     """As if the weights were those that the method was saved with."""
-    from credalgnn.runtime.checksums import checksum
-    from credalgnn.runtime.files import to_json
+    from credalgnn.runtime.files import checksum, to_json
 
     weights = (folder / "model.safetensors").read_bytes()
     with suppress(ValueError, TypeError, RecursionError, AttributeError):
@@ -474,8 +472,7 @@ def _watch(folder: Path) -> object:
 
 
 def _sum_model(folder: Path) -> None:
-    from credalgnn.runtime.checksums import checksum
-    from credalgnn.runtime.files import to_json
+    from credalgnn.runtime.files import checksum, to_json
 
     _sum_weights(folder / "model")
     place = folder / "model" / "model.json"

@@ -23,7 +23,7 @@ from credalgnn.graphs import Graph, csbm
 from credalgnn.methods import ClassicalEnsemble, CredalLJ, Energy, Method, Vanilla, checkpoints
 from credalgnn.methods.checkpoints import Checkpoint, CheckpointWarning, packed, unpacked
 from credalgnn.nn import GCN, TrainingError
-from credalgnn.runtime.checksums import sealed_with
+from credalgnn.runtime.files import sealed_with
 
 SHORT: dict[str, Any] = {"hidden": 8, "epochs": 12, "patience": 12, "dropout": 0.3}
 

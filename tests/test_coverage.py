@@ -47,8 +47,7 @@ from credalgnn.methods.coverage.learners import Forest, Logistic, arrays_of, lea
 from credalgnn.methods.coverage.model import estimate
 from credalgnn.methods.coverage.strangeness import Strangeness
 from credalgnn.nn import SparseMatrix
-from credalgnn.runtime.checksums import checksum
-from credalgnn.runtime.files import to_json
+from credalgnn.runtime.files import checksum, to_json
 
 pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from credalgnn.runtime.files import Lock, atomic, locked, to_json, write
+from credalgnn.runtime.files import Lock, Occupancy, atomic, check_writable, locked, to_json, write
 
 
 def test_a_file_is_there_whole_and_alone(tmp_path: Path) -> None:
@@ -57,15 +58,15 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from credalgnn.runtime.files import Lock
-assert Lock.take(lock := Lock(Path(sys.argv[1])), shared=len(sys.argv) > 2)
+assert Lock.take(lock := Lock(Path(sys.argv[1])))
 print("held", flush=True)
 time.sleep(60)
 """
 
 
-def hold(path: Path, *shared: str) -> subprocess.Popen[str]:
+def hold(path: Path, program: str = HOLDER) -> subprocess.Popen[str]:
     """Another process, which has the lock by now."""
-    process = subprocess.Popen([sys.executable, "-c", HOLDER, str(path), *shared], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     return process
@@ -105,15 +106,50 @@ def test_a_lock_on_a_file_that_is_removed_is_none(third: bool, tmp_path: Path, m
     lock.free()
 
 
-def test_a_shared_lock_becomes_exclusive_when_the_others_are_gone(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    lock = Lock(path)
-    assert lock.take(shared=True)
-    with hold(path, "shared") as other:
-        assert not lock.take()
-        assert lock.take(shared=True)
+AT_WORK = """
+import sys, time
+from pathlib import Path
+from credalgnn.runtime.files import Occupancy
+occupancy = Occupancy(Path(sys.argv[1]))
+occupancy.enter()
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_the_last_process_at_work_in_a_folder_is_alone(tmp_path: Path) -> None:
+    here, watcher = Occupancy(tmp_path), Occupancy(tmp_path)
+    here.enter()
+    with hold(tmp_path, AT_WORK) as other:
+        with here.alone() as alone:
+            assert not alone
         os.kill(other.pid, signal.SIGKILL)
-    assert lock.take()
-    assert not Lock(path).take(shared=True)
-    lock.free()
-    assert Lock(path).take(shared=True)
+    with here.alone() as alone:
+        assert alone
+    with watcher.alone() as alone:
+        assert not alone
+    here.leave()
+    with watcher.alone() as alone:
+        assert alone
+    assert not (tmp_path / ".at-work").exists()
+
+
+def test_places_that_cannot_be_written_are_told_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "file").write_text("whole")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "pipe")
+    refused = ["loop", "loop/x.csv", "file/x.csv", ".", "pipe", "x" * 300, "y" * 300 + "/x.csv"]
+    for name in refused:
+        with pytest.raises(OSError, match=re.escape(str(tmp_path / name))) as raised:
+            check_writable(tmp_path / name)
+        assert raised.value.filename == str(tmp_path / name)
+    for name in ("loop", "loop/x", "file", "file/x", "pipe"):
+        with pytest.raises(OSError, match=name):
+            check_writable(tmp_path / name, folder=True)
+    for name in ("file", "new.csv", "a/b/c.csv", "link"):
+        check_writable(tmp_path / name)
+    for name in ("", "new", "a/b/c", "link"):
+        check_writable(tmp_path / name, folder=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "loop", "pipe"]
+    assert (tmp_path / "file").read_text() == "whole"

@@ -27,8 +27,7 @@ from credalgnn.methods import MethodError, load_method
 from credalgnn.model.watching import watch
 from credalgnn.records.folder import read_nodes
 from credalgnn.records.schema import RecordError, read_json, read_record
-from credalgnn.runtime.checksums import BLANK, seal, sealed_with
-from credalgnn.runtime.files import to_json
+from credalgnn.runtime.files import BLANK, seal, sealed_with, to_json
 from inline import Inline
 from raw_files import write_reddit
 
@@ -93,9 +92,6 @@ KINDS: dict[str, Callable[[Path], Any]] = {
     "results/experiment.json": lambda path: read_json(path, "an experiment"),
     "results/nodes/small/vanilla/seed-000.parquet": named,
     "results/nodes/small/graph.parquet": read_nodes,
-    "results/report.html": lambda path: found(path.parent),
-    "results/table.md": lambda path: found(path.parent),
-    "results/table.tex": lambda path: found(path.parent),
     "tuning/tuning.journal": lambda path: open_storage(path.parent),
     "tuning/best.json": lambda path: read_best(path.parent),
     "method/method.json": lambda path: load_method(path.parent),
@@ -105,7 +101,6 @@ KINDS: dict[str, Callable[[Path], Any]] = {
     "model/model.safetensors": lambda path: cg.load_model(path.parent),
     "model/parts.safetensors": lambda path: cg.load_model(path.parent),
     "model/watch.safetensors": lambda path: found(path.parent),
-    "model/README.md": lambda path: found(path.parent),
     "graph.npz": Graph.load,
     "cache/reddit2/graph.npz": lambda path: read_arrays(path, sealed=True),
 }
@@ -349,6 +344,28 @@ def test_what_is_missing_or_foreign_is_listed(copy: Path, capsys: pytest.Capture
     assert f"missing  {copy / 'model' / 'parts.safetensors'}" in capsys.readouterr().out
 
 
+def test_names_and_texts_of_files_do_not_reach_the_terminal_as_commands(
+    copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = copy / "results"
+    path = results / "runs" / "small" / "vanilla" / "seed-000.json"
+    record = json.loads(path.read_text())
+    del record["checksum"]
+    path.write_text(json.dumps({**record, "edited": "why \x1b[2J\nfake"}))
+    (results / "notes\x1b]0;title\x07\nfake.txt").write_text("mine")
+    misplaced = results / "runs" / "small" / "vanilla" / "seed-001.json"
+    misplaced.write_bytes(to_json({**json.loads(misplaced.read_text()), "dataset": "\x1b[31mred"}))
+    for words in (["check"], ["check", "--repair"]):
+        main([*words, str(results)])
+        captured = capsys.readouterr()
+        assert "\x1b" not in captured.out + captured.err
+        assert "\nfake" not in captured.out + captured.err
+        assert r"\x1b[2J" in captured.out
+        assert r"notes\x1b]0;title\x07\nfake.txt" in captured.out
+    main(["check", str(results / "notes\x1b]0;title\x07\nfake.txt")])
+    assert "\x1b" not in capsys.readouterr().err
+
+
 def numbers(folder: Path) -> dict[str, Any]:
     """What time does not change of all records, and the predictions beside them."""
     plain = ("metrics", "scores", "curves", "config", "predictions")
@@ -364,7 +381,7 @@ def test_a_repaired_folder_gets_the_same_numbers_again(
     results, before = copy / "results", numbers(copy / "results")
     for name in (
         "runs/small/vanilla/seed-000.json", "nodes/small/energy/seed-001.parquet", "nodes/small/graph.parquet",
-        "experiment.json", "report.html",
+        "experiment.json",
     ):  # fmt: skip
         content = (results / name).read_bytes()
         (results / name).write_bytes(content.replace(b"0", b"1", 1) if b"0" in content else content + b"0")
@@ -382,7 +399,7 @@ def test_a_repaired_folder_gets_the_same_numbers_again(
 def test_nothing_is_put_aside_while_somebody_works_there(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from credalgnn.records.folder import Folder
 
-    path = copy / "results" / "report.html"
+    path = copy / "results" / "nodes" / "small" / "graph.parquet"
     path.write_bytes(b"half")
     with Folder(copy / "results").occupied():
         assert main(["check", "--repair", str(copy / "results")]) == 2

@@ -19,7 +19,7 @@ import pytest
 
 import credalgnn
 from credalgnn.cli import main
-from credalgnn.runtime.imports import EXTRAS, install_hint
+from credalgnn.runtime.names import EXTRAS, install_hint
 
 ROOT = Path(__file__).parents[1]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -113,17 +112,3 @@ def test_without_posix_the_library_works(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WITHOUT + LIBRARY, str(tmp_path / "model")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "1797"), done.stderr[-2000:]
-
-
-@pytest.mark.parametrize(
-    "words", ["bench -d digits -m vanilla --out x", "tune -d digits -m vanilla --out x", "watch m"]
-)
-def test_without_locks_a_command_that_needs_them_says_so_at_once(words: str, tmp_path: Path) -> None:
-    run = "from credalgnn.cli import main\nsys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", WITHOUT + run, *words.split()]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False, env=env)
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert "need POSIX file locks" in line
-    assert not (tmp_path / "x").exists()

@@ -35,12 +35,13 @@ from .records.schema import EDITED, RecordError, read_json, read_record
 from .report.archive import ARCHIVE, read_archive
 from .report.leaderboard_page import PAGE as BOARD_PAGE
 from .report.leaderboard_page import TABLES as BOARD_TABLES
-from .runtime.checksums import sealed_with
-from .runtime.files import Lock, make_folder, sync_folder, write
+from .runtime.files import Occupancy, make_folder, sealed_with, sync_folder, write
 
-# For people, made of records.
-SEALED = (RESULTS_PAGE, "table.md", "table.tex", "paper.md", "paper.html", PROBE_PAGE, PROBE_TABLES)
-UNSEALED = ("table.csv", PROBE_VALUES, PROBE_LEVELS, PROBE_PICTURE)  # the same, with no place for a checksum
+# Made of records for people, and never read again.
+PAGES = (
+    RESULTS_PAGE, "table.md", "table.tex", "table.csv", "paper.md", "paper.html",
+    PROBE_PAGE, PROBE_TABLES, PROBE_VALUES, PROBE_LEVELS, PROBE_PICTURE,
+)  # fmt: skip
 GRAPH, RAW = "graph.npz", "raw"
 
 
@@ -138,10 +139,6 @@ class Check:
             self.findings.append(Finding("damaged", path, reason, (path,) if aside is None else aside))
         return None
 
-    def _text(self, path: Path) -> None:
-        """A page or a table for people, which is made again from what it shows."""
-        self._look(path, _sealed)
-
     def _results(self, folder: Path) -> None:
         """The folder of a benchmark, a search, a reproduction or a probe."""
         place = Folder(folder)
@@ -165,16 +162,12 @@ class Check:
                 self._method(path)
                 self._look(path / SECONDS, lambda path: read_json(path, "a time"))
             self._known.add(path / "lock")
-        for name in SEALED:
-            if (folder / name).exists():
-                self._text(folder / name)
-        self._known |= {folder / name for name in UNSEALED}
+        self._known |= {folder / name for name in PAGES}
 
     def _leaderboard(self, folder: Path) -> None:
         """The folder of a leaderboard: runs, and the page and tables that are made of them."""
         self._look(folder / ARCHIVE, read_archive)
-        for name in (BOARD_PAGE, BOARD_TABLES):
-            self._text(folder / name)
+        self._known |= {folder / BOARD_PAGE, folder / BOARD_TABLES}
 
     def _nodes(self, folder: Path, records: Mapping[Path, Mapping[str, Any] | None]) -> None:
         """Predictions per node: those that records name, and facts of the graphs beside them."""
@@ -210,11 +203,9 @@ class Check:
         if all((folder / name).is_file() for name in (MODEL, *SUMMED)):
             self._look(folder / MODEL, lambda path: (read_config(path.parent), read_files(path.parent)), whole)
             self.checked -= 1  # it was counted above
-        self._text(folder / CARD)
-        for name in (PAGE, STATE):
-            if (folder / name).exists():
-                self._text(folder / name)
-        self._known |= {folder / PICTURE, *(folder / CHECKPOINTS).glob("*")}  # of a fit that was stopped
+        if (folder / STATE).exists():
+            self._look(folder / STATE, _sealed)
+        self._known |= {folder / CARD, folder / PAGE, folder / PICTURE, *(folder / CHECKPOINTS).glob("*")}
         if (folder / TUNING).is_dir():
             self._results(folder / TUNING)
 
@@ -313,13 +304,7 @@ def _put_aside(path: Path, root: Path) -> None:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """While no command works in the folder of an experiment."""
-    lock = Lock(folder / ".lock")
-    if not (folder / ".lock").exists():  # not of an experiment
+    with Occupancy(folder).alone() as alone:
+        if not alone:
+            raise EngineError(f"{folder}: another command works here; repair when it has ended")
         yield
-        return
-    if not lock.take():
-        raise EngineError(f"{folder}: another command works here; repair when it has ended")
-    try:
-        yield
-    finally:
-        lock.free()

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from .._version import __version__
-from ..runtime.files import check_locks
 from ..runtime.names import suggestion
 from ..runtime.texts import one_line
 from . import bench, check, data, own, pack, probe, search, sets
@@ -79,15 +78,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _check_platform(args: argparse.Namespace) -> None:
-    """Say at once what this system cannot do."""
-    if args.command in ("bench", "tune", "reproduce", "probe", "watch", "pack") or getattr(args, "tune", False):
-        try:
-            check_locks()
-        except OSError as error:
-            raise UserError(str(error)) from None
-
-
 class _Terminated(KeyboardInterrupt):
     """The process is asked to end, as by a queue of jobs whose time is over: the same as Ctrl-C."""
 
@@ -111,7 +101,6 @@ def _terminable() -> Iterator[None]:
 
 def _run(args: argparse.Namespace) -> int:
     try:
-        _check_platform(args)
         return int(args.run(args) or 0)
     except UserError as error:
         print(f"credalgnn: {one_line(str(error))}", file=sys.stderr)

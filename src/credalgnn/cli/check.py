@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from ..runtime.texts import printable
 from .common import need, user_errors
 from .errors import UserError
 
@@ -47,14 +48,19 @@ def _check(args: argparse.Namespace) -> int:
             raise UserError(error) from None
         for finding in result.findings:
             reason = f": {finding.reason}" if finding.reason else ""
-            print(f"{finding.kind:8s} {finding.path}{reason}")
+            print(f"{finding.kind:8s} {_line(finding.path)}{_line(reason)}")
         moved = result.repair() if args.repair else []
     counts = {kind: sum(each.kind == kind for each in result.wrong) for kind in ("damaged", "missing", "foreign")}
     said = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count) or "all as they were written"
     print(f"{result.checked} files checked: {said}")
     if moved:
         files = "1 file" if len(moved) == 1 else f"{len(moved)} files"
-        print(f"{files} moved into {folder / 'damaged'}: the command that made them makes them again")
+        print(f"{files} moved into {_line(folder / 'damaged')}: the command that made them makes them again")
     elif counts["damaged"] and not args.repair:
-        print(f"credalgnn check --repair {folder} puts the damaged aside; the command that made them makes them again")
+        print(f"credalgnn check --repair {_line(folder)} puts them aside; the command that made them makes them again")
     return 1 if result.wrong else 0
+
+
+def _line(text: object) -> str:
+    """Return a text out of files, or their names, that a terminal shows in one line and does not obey."""
+    return printable(str(text)).replace("\n", "\\n")

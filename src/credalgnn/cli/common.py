@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..runtime.imports import install_hint
 from ..runtime.memory import parse_memory
+from ..runtime.names import install_hint
 from .errors import UserError, WorkLost
 
 LONGEST = 1_000  # characters of a hyper-parameter: what is longer is no value, and parsers are slow at it

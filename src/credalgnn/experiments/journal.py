@@ -15,8 +15,7 @@ from typing import Any
 
 from optuna.storages.journal import BaseJournalBackend
 
-from ..runtime.checksums import PREFIX, checksum
-from ..runtime.files import Lock, make_folder, sync_folder
+from ..runtime.files import PREFIX, Lock, checksum, make_folder, sync_folder
 from ..runtime.reading import open_file, parse_json, read_bytes
 from .engines import EngineError
 

@@ -18,7 +18,6 @@ from ..records.folder import EXPERIMENT
 from ..records.schema import RecordError, read_json
 from ..report.summary import Row, Summary, make_rows, read_runs
 from ..report.tables import legend, letters, pipes
-from ..runtime.checksums import seal_text
 from ..runtime.files import write
 from ..runtime.texts import markdown as escaped
 from .published import PREFIX, chosen, note
@@ -123,8 +122,8 @@ def write_beside(folders: Sequence[Path], out: Path) -> str:
     rows = make_rows(records)
     published = as_published(folders[0])
     text = _markdown(records, rows, _scale(folders[0]), published)
-    write(out / "paper.md", seal_text(text))
-    write(out / "paper.html", seal_text(_page(rows, published)))
+    write(out / "paper.md", text.encode())
+    write(out / "paper.html", _page(rows, published).encode())
     return text
 
 

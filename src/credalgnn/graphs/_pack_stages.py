@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..runtime.checksums import sealed_with
-from ..runtime.files import Lock, make_folder, sync_folder, to_json, write
+from ..runtime.files import Lock, make_folder, sealed_with, sync_folder, to_json, write
 from ..runtime.reading import Unreadable, parse_json, read_bytes
 from ._mapped import Writer
 from ._pack_edges import (

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..runtime.checksums import sealed_with
-from ..runtime.files import sync_folder, to_json, write
+from ..runtime.files import sealed_with, sync_folder, to_json, write
 from ..runtime.reading import Unreadable, parse_json, read_bytes
 from ._mapped import KINDS, Entry, Map, digest
 from .errors import GraphError

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..runtime.imports import install_hint
+from ..runtime.names import install_hint
 from ..runtime.reading import Unreadable, check_gzip, check_regular, read_parquet
 from ..runtime.texts import one_line
 from .errors import GraphError

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..runtime.checksums import BLANK, is_sealed_zip, seal_zip
-from ..runtime.files import atomic
+from ..runtime.files import BLANK, atomic, is_sealed_zip, seal_zip
 from ..runtime.reading import open_file, read_npz
 from .errors import GraphError
 from .graph import Graph

@@ -19,8 +19,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from .._version import __version__
-from ..runtime.checksums import BLANK, seal, sealed_with
-from ..runtime.files import write
+from ..runtime.files import BLANK, seal, sealed_with, write
 from ..runtime.reading import Unreadable, parse_json, parse_tensors, read_bytes, texts_about
 from ..runtime.texts import one_line
 from .warn import warn_caller

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from ..nn import SparseMatrix
 from ..nn.layers import rows_of
-from ..runtime.imports import install_hint
+from ..runtime.names import install_hint
 from .prediction import MethodError
 
 Latent: TypeAlias = Tensor | SparseMatrix

@@ -7,8 +7,7 @@ import sys
 from functools import cache
 from importlib.metadata import entry_points
 
-from ..runtime.imports import import_object
-from ..runtime.names import suggestion
+from ..runtime.names import import_object, suggestion
 from .base import Method
 from .baselines import Degree, FeatureSum
 from .coverage import CredalCoverage

@@ -16,8 +16,7 @@ from ..graphs import Task
 from ..nn.backbones import BackboneFactory
 from ..nn.building import at_most
 from ..nn.training import Epoch
-from ..runtime.checksums import checksum, sealed_with
-from ..runtime.files import to_json, write
+from ..runtime.files import checksum, sealed_with, to_json, write
 from ..runtime.reading import Unreadable, parse_json, parse_tensors, read_bytes
 from ..runtime.texts import one_line
 from .base import Method

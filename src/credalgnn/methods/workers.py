@@ -21,7 +21,7 @@ from ..nn import Classifier, DamagedGraph, TrainingError
 from ..nn.group import Processes, ProcessLost
 from ..nn.progress import Progress
 from ..nn.rounds import Epoch
-from ..runtime.imports import install_hint
+from ..runtime.names import install_hint
 from ..runtime.ray import NoCluster, check_head, connect, ray_module
 from .base import Method
 from .checkpoints import Checkpoint, packed, unpacked

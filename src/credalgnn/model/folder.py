@@ -19,8 +19,7 @@ from ..methods import Method, MethodError, load_method
 from ..methods.checkpoints import holds_checkpoints
 from ..methods.known_nodes import KnownNodes
 from ..methods.storage import CONFIG, WEIGHTS
-from ..runtime.checksums import checksum, seal_text, sealed_with
-from ..runtime.files import find_link, to_json, write
+from ..runtime.files import checksum, find_link, sealed_with, to_json, write
 from ..runtime.reading import parse_json, read_bytes, read_tensors
 from .card import card
 from .reading import TableReader
@@ -95,7 +94,7 @@ def save(model: Model, folder: Path) -> None:
         model.method.save(folder)
         write(folder / PARTS, save_tensors(tensors))
         config["sums"] = {name: checksum((folder / name).read_bytes()) for name in SUMMED}
-        write(folder / CARD, seal_text(card(model, config)))
+        write(folder / CARD, card(model, config).encode())
         write(folder / MODEL, to_json(config))
     except OSError as error:
         raise MethodError(f"{folder}: cannot be written ({error.strerror}); choose another place") from None

@@ -22,8 +22,7 @@ from ..graphs import Graph
 from ..methods import InputWarning, Method, MethodError
 from ..methods.known_nodes import ids_of
 from ..methods.warn import warn_caller
-from ..runtime.checksums import BLANK, seal, sealed_with
-from ..runtime.files import Lock, write
+from ..runtime.files import BLANK, Lock, seal, sealed_with, write
 from ..runtime.reading import parse_json, parse_tensors, read_bytes, texts_about
 from .model import NOT_TOLD, Model
 from .picture import svg_of

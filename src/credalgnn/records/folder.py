@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from .._version import __version__
-from ..runtime.checksums import BLANK, seal, sealed_with
-from ..runtime.files import Lock, find_link, locked, to_json, write
+from ..runtime.files import BLANK, Lock, Occupancy, find_link, locked, seal, sealed_with, to_json, write
 from ..runtime.reading import Unreadable, read_bytes
 from .node_tables import Columns
 from .schema import FORMAT, REMEDY, RecordError, read_json, read_record
@@ -142,21 +141,22 @@ class Folder:
     @contextmanager
     def occupied(self) -> Iterator[Callable[[], None]]:
         """Be one of those who work here. What it yields tidies up, unless others are still at work."""
-        lock = Lock(self.path / ".lock")
-        lock.take(wait=True, shared=True)
+        occupancy = Occupancy(self.path)
+        occupancy.enter()
 
         def tidy() -> None:
-            if not lock.take():
-                return
-            for name in ("models", ".locks", ".owners"):
-                shutil.rmtree(self.path / name, ignore_errors=True)
-            for part in self.path.rglob(".*.part"):  # of those who were killed while they wrote
-                part.unlink(missing_ok=True)
+            with occupancy.alone() as alone:
+                if not alone:
+                    return
+                for name in ("models", ".locks", ".owners"):
+                    shutil.rmtree(self.path / name, ignore_errors=True)
+                for part in self.path.rglob(".*.part"):  # of those who were killed while they wrote
+                    part.unlink(missing_ok=True)
 
         try:
             yield tidy
         finally:
-            lock.free()
+            occupancy.leave()
 
 
 def read_nodes(path: Path, checksum: str | None = None) -> bytes:

@@ -15,8 +15,7 @@ from ..methods.given import EvalProtocol
 from ..metrics import METRICS
 from ..metrics.evaluation import BINS, REJECTION_STEPS, ROC_GRID
 from ..metrics.registry import ROUNDING
-from ..runtime.checksums import sealed_with
-from ..runtime.files import to_json
+from ..runtime.files import sealed_with, to_json
 from ..runtime.reading import parse_json, read_bytes
 
 SETTINGS = ("transductive", "inductive")

@@ -11,8 +11,7 @@ from typing import Any
 
 from ..metrics import METRICS
 from ..records.schema import FORMAT, RecordError, wrong_field
-from ..runtime.checksums import checksum
-from ..runtime.files import write
+from ..runtime.files import checksum, write
 from ..runtime.reading import check_gzip, parse_json, read_bytes
 
 ARCHIVE = "runs.jsonl.gz"

@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..runtime.checksums import seal_text
-
 
 def document(
     title: str, data: Mapping[str, Any], template: str, scripts: Sequence[str], styles: Sequence[str] = ("page.css",)
@@ -43,7 +41,7 @@ def document(
     }
     frame = _read(template).replace("{{head}}\n", _read("head.html"))  # the same for all pages
     page = re.sub(r"\{\{([a-z-]+)\}\}", lambda result: parts[result[1]], frame)
-    return seal_text(page)
+    return page.encode()
 
 
 def _read(name: str) -> str:

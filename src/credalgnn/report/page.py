@@ -18,7 +18,7 @@ from ..records.folder import Folder, read_nodes
 from ..records.node_tables import column_names, read_columns
 from ..records.schema import RecordError, read_record
 from ..runtime.files import write
-from ..runtime.imports import install_hint
+from ..runtime.names import install_hint
 from .document import distinct_numbers, document, numbers
 from .summary import Row, TaskKey, make_rows
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from ..metrics import METRICS
 from ..metrics.registry import MARKS, disqualifies
 from ..records.schema import is_published
-from ..runtime.checksums import seal_text
 from ..runtime.files import write
 from ..runtime.texts import markdown as escaped
 from ..runtime.texts import one_line
@@ -26,9 +25,9 @@ AS_PUBLISHED = (
 
 def write_tables(rows: Sequence[Row], folder: Path) -> None:
     """``table.md``, ``table.csv`` and ``table.tex`` in a folder."""
-    write(folder / "table.md", seal_text(markdown(rows)))
+    write(folder / "table.md", markdown(rows).encode())
     write(folder / "table.csv", tidy(rows).encode())
-    write(folder / "table.tex", seal_text(latex(rows), "% ", ""))
+    write(folder / "table.tex", latex(rows).encode())
 
 
 def terminal(rows: Sequence[Row], width: int | None = None) -> str:

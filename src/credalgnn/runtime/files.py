@@ -1,26 +1,38 @@
-"""Files that survive a kill: written whole or not at all, and locks that a dead process does not hold."""
+"""Atomic files, their checksums, and locks between processes.
+
+A checksum is the text ``sha256:`` and 64 digits: the SHA-256 of the file with 64 zeros in its place. It is in the file
+itself: the last field of a JSON object, the metadata of Parquet and safetensors, the comment of a zip archive. It
+detects accidents; it is no signature.
+"""
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import io
 import json
 import os
-import sys
+import stat
+import struct
+import tempfile
+import uuid
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .checksums import BLANK, seal
+PREFIX = "sha256:"
+BLANK = PREFIX + "0" * 64  # in place of a checksum until everything else is written
+_LOCAL = struct.Struct("<26xHH")  # header of a zip member up to the lengths of its name and extra field
 
 
 @contextmanager
 def atomic(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to write that gets its name only when all of it is on the disk; folders are made if need be.
+    """Open a file for writing that appears at ``path`` only when it is complete and on the disk.
 
-    Until then it is ``.{name}.{process}.part`` beside it, which is removed if anything fails.
-
-    Args:
-        path: Where the file is to be; what is there already stays until the new file is complete.
+    Until then it is ``.{name}.{process}.part`` in the same folder, which is removed on failure. Missing folders are
+    made.
     """
     make_folder(path.parent)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -41,11 +53,7 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it, so that they are on the disk when this returns.
-
-    Args:
-        path: The folder; it may be there already.
-    """
+    """Make a folder and its missing parents, and bring their names to the disk."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in missing:
@@ -53,11 +61,7 @@ def make_folder(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk, where the file system can.
-
-    Args:
-        folder: The folder.
-    """
+    """Bring the names in a folder to the disk, where the file system can."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -67,33 +71,33 @@ def sync_folder(folder: Path) -> None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, and on the disk when this returns; folders are made if need be.
-
-    Args:
-        path: Where the file is to be.
-        content: All of it.
-    """
+    """Write a file atomically; it is on the disk when this returns."""
     with atomic(path) as file:
         file.write(content)
 
 
-def to_json(value: Mapping[str, Any], allow_nan: bool = False) -> bytes:
-    """A value as people can read it, too, with a ``checksum`` as its last field.
+def check_writable(path: Path, folder: bool = False) -> None:
+    """Raise an ``OSError`` that names ``path`` unless it can be written; nothing is left behind.
 
     Args:
-        value: What ``json`` can write.
-        allow_nan: Whether what is not a number may be in it, as Python alone reads it.
+        path: A file, or a folder of files, that a call writes later. It may be missing, and so may its parents.
+        folder: It is a folder.
     """
-    fields = {name: entry for name, entry in value.items() if name != "checksum"}
-    return seal((json.dumps({**fields, "checksum": BLANK}, indent=1, allow_nan=allow_nan) + "\n").encode())
+    try:
+        mode = None
+        with suppress(FileNotFoundError):
+            mode = path.stat().st_mode
+        place = path if folder and mode is not None else path.parent
+        place = next(each for each in (place, *place.parents) if each.exists())
+        if mode is not None and not (stat.S_ISDIR(mode) if folder else stat.S_ISREG(mode)):
+            raise OSError(errno.EINVAL, f"It is there, and no {'folder' if folder else 'regular file'}")
+        tempfile.TemporaryFile(dir=place).close()
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def find_link(folder: Path) -> Path | None:
-    """A link below a folder, if there is one: what is written there would be written elsewhere.
-
-    Args:
-        folder: The folder, which may be a link itself.
-    """
+    """Return a symbolic link below a folder, if there is one: writes would follow it elsewhere."""
     for place, folders, names in os.walk(folder):
         for name in (*folders, *names):
             if os.path.islink(path := os.path.join(place, name)):
@@ -101,91 +105,156 @@ def find_link(folder: Path) -> Path | None:
     return None
 
 
-def check_locks() -> None:
-    """Refuse to begin where the system has no locks that a dead process does not hold.
+def to_json(value: Mapping[str, Any], allow_nan: bool = False) -> bytes:
+    """Return indented JSON with a ``checksum`` as its last field; NaN only on request, as only Python reads it."""
+    fields = {name: entry for name, entry in value.items() if name != "checksum"}
+    return seal((json.dumps({**fields, "checksum": BLANK}, indent=1, allow_nan=allow_nan) + "\n").encode())
 
-    Raises:
-        OSError: It has none.
+
+def checksum(content: bytes) -> str:
+    """Return ``sha256:`` and 64 digits."""
+    return PREFIX + hashlib.sha256(content).hexdigest()
+
+
+def seal(content: bytes) -> bytes:
+    """Replace the last ``BLANK`` of a file's content by its checksum."""
+    before, blank, after = content.rpartition(BLANK.encode())
+    if not blank:
+        raise ValueError("there is no place for a checksum")
+    return before + checksum(content).encode() + after
+
+
+def sealed_with(content: bytes) -> str | None:
+    """Return the checksum in a file's content if it fits, else None."""
+    place = content.rfind(PREFIX.encode())
+    end = place + len(BLANK)
+    stored = content[place:end].decode("latin-1") if place >= 0 else ""
+    blank = b"".join((content[:place], BLANK.encode(), content[end:]))
+    return stored if stored and checksum(blank) == stored else None
+
+
+def seal_zip(file: BinaryIO) -> None:
+    """Write the checksum into a zip archive, open for reading and writing, whose comment is a ``BLANK``."""
+    sealed = seal(_outline(file))
+    file.seek(-len(BLANK), io.SEEK_END)
+    file.write(sealed[-len(BLANK) :])
+
+
+def is_sealed_zip(file: BinaryIO) -> bool:
+    """Return whether a zip archive fits its checksum, which covers everything but the data of its members.
+
+    Those have CRC-32 sums in the directory, checked when a member is read; a second pass over all data would cost too
+    much.
     """
     try:
-        import fcntl  # noqa: F401
-    except ImportError:
-        raise OSError(
-            f"benchmarks, searches, watch and pack need POSIX file locks, which {sys.platform} has not: use Linux, "
-            "macOS or WSL (fit, predict, evaluate and report work here)"
-        ) from None
+        return sealed_with(_outline(file)) is not None
+    except (zipfile.BadZipFile, struct.error, ValueError, LookupError, RuntimeError, OverflowError, OSError):
+        return False  # errors of zipfile on a damaged directory
+
+
+def _outline(file: BinaryIO) -> bytes:
+    """Return all of a zip archive but the data of its members."""
+    with zipfile.ZipFile(file) as archive:
+        members = sorted(archive.infolist(), key=lambda member: member.header_offset)
+        directory = archive.start_dir
+    parts, position = [], 0
+    for member in members:
+        if member.header_offset != position:
+            raise zipfile.BadZipFile("there is something between its members")
+        file.seek(position)
+        header = file.read(_LOCAL.size)
+        header += file.read(sum(_LOCAL.unpack(header)))
+        parts.append(header)
+        position += len(header) + member.compress_size
+    if position != directory:
+        raise zipfile.BadZipFile("there is something between its members and their directory")
+    file.seek(directory)
+    return b"".join([*parts, file.read()])
 
 
 class Lock:
-    """A lock on a file between processes; the system lets go of it when its holder dies, however that happens.
-
-    These are ``flock``'s, and so POSIX only: the ``filelock`` package has no shared lock that can become an exclusive
-    one, and where a system has no locks it falls back on files that outlive their maker.
+    """An exclusive lock between processes; the system releases it when its holder dies.
 
     Args:
-        path: The file; it is made if need be, and stays, unless who holds the lock alone removes it.
+        path: File of the lock; made with its folders if missing, and left there.
     """
 
     def __init__(self, path: Path) -> None:
+        from filelock import FileLock  # here: many commands take no lock
+
         self.path = path
-        self._handle: int | None = None
+        self._lock = FileLock(path, thread_local=False)
 
-    def take(self, wait: bool = False, shared: bool = False) -> bool:
-        """Whether the lock is held now.
+    def take(self, wait: bool = False) -> bool:
+        """Take the lock, and return whether it is held now."""
+        from filelock import SoftFileLock, Timeout
 
-        Args:
-            wait: Wait for those who hold it.
-            shared: Hold it together with others who do so; taken again without, it becomes exclusive.
-        """
-        check_locks()
-        import fcntl  # here, so that graphs and models work where there is none
-
-        handle = self._handle
-        if handle is None:
+        while True:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            # Readable, as network file systems want it for a shared lock.
             try:
-                handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-            except FileNotFoundError:  # who held the lock has removed its folder since
-                return self.take(wait, shared)
-        try:
-            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
-        except OSError as error:
-            if self._handle is None:
-                os.close(handle)
-            if isinstance(error, BlockingIOError):
-                return False
-            raise
-        if self._handle is None and not self._is_file(handle):  # who held the lock has removed it since
-            os.close(handle)
-            return self.take(wait, shared)
-        self._handle = handle
-        return True
-
-    def _is_file(self, handle: int) -> bool:
-        """Whether what is open is the file that others find."""
-        try:
-            return os.path.samestat(os.fstat(handle), os.lstat(self.path))
-        except FileNotFoundError:
-            return False
+                self._lock.acquire(timeout=-1 if wait else 0, poll_interval=0.02)
+            except FileNotFoundError:  # its last holder has removed the folder
+                continue
+            except Timeout:
+                if self.path.exists():
+                    return False
+                continue  # its last holder has removed it
+            if isinstance(self._lock, SoftFileLock):  # filelock's way out, which a dead process would hold for ever
+                self.free()
+                raise OSError(errno.ENOLCK, "The file system has no locks", str(self.path))
+            return True
 
     def free(self) -> None:
-        """Let go of the lock, if it is held."""
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
+        """Release the lock, if it is held."""
+        self._lock.release(force=True)
 
 
 @contextmanager
 def locked(path: Path, wait: bool) -> Iterator[bool]:
-    """Hold a lock for a while; yields whether it was got.
-
-    Args:
-        path: The lock's file.
-        wait: Wait for who holds it.
-    """
+    """Hold a lock for a while; yields whether it is held."""
     lock = Lock(path)
     try:
         yield lock.take(wait)
     finally:
         lock.free()
+
+
+class Occupancy:
+    """Processes at work in a folder, each of which holds a lock of its own in ``.at-work``.
+
+    Args:
+        folder: The folder, shared by these processes.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._gate, self._locks = folder / ".lock", folder / ".at-work"
+        self._own = Lock(self._locks / uuid.uuid4().hex)
+
+    def enter(self) -> None:
+        """Be one of those at work; waits while another process is alone."""
+        with locked(self._gate, wait=True):
+            self._own.take()
+
+    def leave(self) -> None:
+        """Be none of them any more."""
+        self._own.free()
+        self._own.path.unlink(missing_ok=True)
+        with suppress(OSError):  # others are at work
+            self._locks.rmdir()
+
+    @contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Yield whether no other process is at work; none can enter meanwhile."""
+        if not self._gate.exists():
+            yield True
+            return
+        with locked(self._gate, wait=True):
+            others = [path for path in self._locks.glob("*") if path != self._own.path]
+            yield not any(_is_held(path) for path in others)
+
+
+def _is_held(path: Path) -> bool:
+    with locked(path, wait=False) as held:
+        if held:  # of a process that has died
+            path.unlink(missing_ok=True)
+        return not held

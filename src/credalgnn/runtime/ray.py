@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from .imports import install_hint
+from .names import install_hint
 
 SILENCE = 20.0  # seconds without an answer after which the head is taken for gone; Ray would end the process after 60
 

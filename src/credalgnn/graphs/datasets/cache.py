@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...runtime.checksums import is_sealed_zip
+from ...runtime.files import is_sealed_zip
 from ...runtime.reading import open_file, read_npz
 from ...runtime.texts import one_line
 from ..errors import GraphError

@@ -9,8 +9,7 @@ from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-from ...runtime.imports import import_object
-from ...runtime.names import suggestion
+from ...runtime.names import import_object, suggestion
 from .._packed_files import is_packed
 from .._table_files import find_tables
 from ..errors import GraphError
