@@ -70,7 +70,7 @@ def _few_trees(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("credalgnn.methods.coverage.learners.TREES", 20)
+        patch.setattr("credalgnn.methods.coverage.model.TREES", 20)
         yield
 
 

@@ -24,8 +24,9 @@ from credalgnn.graphs.packed import PackedGraph
 from credalgnn.methods import GRASP, METHODS, Method, MethodError, Vanilla, density, load_method, network, scores
 from credalgnn.methods import chunks as reading
 from credalgnn.methods import scratch as storing
-from credalgnn.methods.coverage import descriptions, learners
+from credalgnn.methods.coverage import descriptions
 from credalgnn.methods.coverage.descriptions import STATISTICS, Describer, labelled_shares
+from credalgnn.methods.coverage.model import LIMIT, Forest
 from credalgnn.methods.feature_range import FeatureRange, InputWarning
 from credalgnn.methods.inputs import inputs, inputs_by_rows
 from credalgnn.methods.jobs import Threads
@@ -144,13 +145,20 @@ def test_the_range_of_sparse_features_counts_zeros_that_are_left_out(small_chunk
     assert found.high.tolist() == [60.0, 3.0, 0.0, 0.0]
 
 
-def test_compiled_trees_give_the_bits_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_trees_give_the_bits_of_numpy() -> None:
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(700, 20)).astype(np.float32)
-    forest = learners.Forest.fit(rows[:, :6], (rows[:, 0] + rng.normal(size=700) > 0).astype(np.int64), 0)
+    forest = Forest.fit(rows[:, :6], (rows[:, 0] + rng.normal(size=700) > 0).astype(np.int64), 0)
     compiled = forest.logits(rows[:, :6])
-    monkeypatch.setattr(learners, "find_spec", lambda name: None)
-    assert np.array_equal(forest.logits(rows[:, :6]), compiled)
+    total = np.zeros(len(rows))
+    for root in forest.roots:
+        at = np.full(len(rows), root)
+        while (forest.left[at] != at).any():
+            goes_left = rows[np.arange(len(rows)), forest.feature[at]] <= forest.threshold[at]
+            at = np.where(goes_left, forest.left[at], forest.right[at])
+        total += forest.value[at]
+    share = np.clip(total / len(forest.roots), LIMIT, 1.0 - LIMIT)
+    assert np.array_equal(np.log(share) - np.log1p(-share), compiled)
     assert len(np.unique(compiled)) > 100
 
 

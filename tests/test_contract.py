@@ -88,9 +88,9 @@ import numpy as np
 import torch
 import credalgnn
 from credalgnn.methods import METHODS, load_method
-from credalgnn.methods.coverage import learners
+from credalgnn.methods.coverage import model
 
-learners.TREES = 20  # as in this module's tests
+model.TREES = 20  # as in this module's tests
 name, setting, folder = sys.argv[1:]
 task = credalgnn.load_task(name, inductive=setting == "inductive")
 torch.manual_seed(99)

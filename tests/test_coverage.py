@@ -41,11 +41,10 @@ from credalgnn.methods import (
     Vanilla,
     load_method,
 )
-from credalgnn.methods.coverage import learners, model, strangeness
+from credalgnn.methods.coverage import model, ood_score
 from credalgnn.methods.coverage.descriptions import STATISTICS, Describer, labelled_shares
-from credalgnn.methods.coverage.learners import Forest, Logistic, arrays_of, learner_of, stack
-from credalgnn.methods.coverage.model import estimate
-from credalgnn.methods.coverage.strangeness import Strangeness
+from credalgnn.methods.coverage.model import Forest, Logistic, arrays_of, estimate, learner_of, stack
+from credalgnn.methods.coverage.ood_score import OODScore
 from credalgnn.nn import SparseMatrix
 from credalgnn.runtime.files import checksum, to_json
 
@@ -58,7 +57,7 @@ FEWER = 20  # trees: enough for what is tested here
 @pytest.fixture(autouse=True, scope="module")
 def _small_forests() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(learners, "TREES", FEWER)
+        patch.setattr(model, "TREES", FEWER)
         yield
 
 
@@ -148,7 +147,7 @@ def test_many_rows_go_through_the_trees_in_chunks(monkeypatch: pytest.MonkeyPatc
     rows, y = noisy_rows()
     forest = Forest.fit(rows, y, 0)
     whole = forest.logits(rows)
-    monkeypatch.setattr(learners, "CHUNK", 37)
+    monkeypatch.setattr(model, "TREE_CHUNK", 37)
     assert np.array_equal(forest.logits(rows), whole)
 
 
@@ -338,7 +337,7 @@ def noise(seed: int, nodes: int = 200) -> tuple[Graph, Tensor]:
 
 def test_labels_at_random_earn_no_trust(monkeypatch: pytest.MonkeyPatch) -> None:
     """And what labelled nodes have in common with each other by chance is not remembered: AUROC is about a half."""
-    monkeypatch.setattr(learners, "TREES", 8)
+    monkeypatch.setattr(model, "TREES", 8)
     seen = captured(monkeypatch)
     trusts, aurocs = [], []
     for seed in range(20):
@@ -405,7 +404,7 @@ def test_the_diagnosis_is_that_of_its_estimates() -> None:
 
 
 # ---------------------------------------------------------------------------------------------
-# Strangeness, where coverage has nothing to say
+# OODScore, where coverage has nothing to say
 # ---------------------------------------------------------------------------------------------
 
 
@@ -419,9 +418,9 @@ def described(classes: int, size: float, direction: float, count: int = 400, see
     return rows, labels
 
 
-def strangeness_of(rows: np.ndarray, labels: np.ndarray, seed: int = 0) -> Strangeness | None:
+def ood_score_of(rows: np.ndarray, labels: np.ndarray, seed: int = 0) -> OODScore | None:
     half = len(rows) // 2
-    return Strangeness.fit(rows[:half], labels[:half], rows[half:], np.linspace(0.0, 1.0, len(rows) - half), seed)
+    return OODScore.fit(rows[:half], labels[:half], rows[half:], np.linspace(0.0, 1.0, len(rows) - half), seed)
 
 
 def test_the_evidence_is_that_of_scipy_and_scikit_learn() -> None:
@@ -430,7 +429,7 @@ def test_the_evidence_is_that_of_scipy_and_scikit_learn() -> None:
     typical, new = rows[:150].astype(float), rows[350:].astype(float)
     rows[0, :2] = 100.0  # far beyond all others: its density is zero in floating point
     far = rows[:1].astype(float)
-    found = strangeness._evidence(typical, np.concatenate([new, far]), np.append(entropy, 0.0))
+    found = ood_score._evidence(typical, np.concatenate([new, far]), np.append(entropy, 0.0))
     assert np.array_equal(found[0], np.append(entropy, 0.0))
     kernel = (np.cov(typical[:, :2].T) + 0.01 * np.eye(2)) * 150 ** (-1 / 3)
     density = np.mean([multivariate_normal(centre, kernel).pdf(new[:, :2]) for centre in typical[:, :2]], 0)
@@ -443,8 +442,8 @@ def test_the_evidence_is_that_of_scipy_and_scikit_learn() -> None:
 
 
 def test_pretended_strangers_say_which_evidence_counts() -> None:
-    by_size = strangeness_of(*described(4, 3.0, 0.0))
-    by_direction = strangeness_of(*described(4, 0.0, 6.0))
+    by_size = ood_score_of(*described(4, 3.0, 0.0))
+    by_direction = ood_score_of(*described(4, 0.0, 6.0))
     assert by_size is not None
     assert by_direction is not None
     assert by_size.weights[1] > 3.0 * by_size.weights[2]
@@ -456,20 +455,20 @@ def test_pretended_strangers_say_which_evidence_counts() -> None:
 
 
 def test_classes_that_nothing_tells_leave_it_to_the_entropy() -> None:
-    nothing = [strangeness_of(*described(4, 0.0, 0.0, seed=seed), seed=seed) for seed in range(20)]
+    nothing = [ood_score_of(*described(4, 0.0, 0.0, seed=seed), seed=seed) for seed in range(20)]
     assert sum(one is None for one in nothing) >= 16
-    assert strangeness_of(*described(2, 3.0, 6.0)) is None  # two classes: none can be left out
-    assert strangeness_of(*described(4, 3.0, 6.0, count=18)) is None
+    assert ood_score_of(*described(2, 3.0, 6.0)) is None  # two classes: none can be left out
+    assert ood_score_of(*described(4, 3.0, 6.0, count=18)) is None
     rows, labels = described(4, 3.0, 6.0)
-    assert Strangeness.fit(rows, labels, rows[:5], np.ones(5), 0) is None
+    assert OODScore.fit(rows, labels, rows[:5], np.ones(5), 0) is None
 
 
 def test_many_nodes_are_compared_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, labels = described(4, 3.0, 6.0)
-    fitted = strangeness_of(rows, labels)
+    fitted = ood_score_of(rows, labels)
     assert fitted is not None
     whole = fitted(rows, np.linspace(0.0, 1.0, len(rows)))
-    monkeypatch.setattr(strangeness, "CHUNK", 37)
+    monkeypatch.setattr(ood_score, "CHUNK", 37)
     np.testing.assert_allclose(fitted(rows, np.linspace(0.0, 1.0, len(rows))), whole, rtol=0, atol=1e-12)
 
 
@@ -730,9 +729,9 @@ import sys
 import numpy as np
 from credalgnn.graphs import Graph
 from credalgnn.methods import load_method
-from credalgnn.methods.coverage import learners
+from credalgnn.methods.coverage import model
 
-learners.TREES = int(sys.argv[2])
+model.TREES = int(sys.argv[2])
 folder = sys.argv[1]
 for name in ("anew", "stored"):
     for graph in ("fitted", "other"):
@@ -973,7 +972,7 @@ def test_few_labels(count: int, tmp_path: Path) -> None:
     assert float(found.score.min()) > 10 / (10 + count / 2) - 1e-6
     assert bool(fitted.predict(small_task().graph).score.isfinite().all())
     assert fitted.reasons(torch.tensor([0, 5])) == ["", ""]
-    assert "trusted by 0%" in str(fitted.explain(5))
+    assert "decides only 0% of the width" in str(fitted.explain(5))
     fitted.save(tmp_path / "few")
     assert torch.equal(load_method(tmp_path / "few").predict(graph).score, found.score)
 

@@ -269,8 +269,8 @@ DOCUMENTS = [
 # has no file that processes of a benchmark would run again. 20 of the 100 trees of credal-coverage show if code runs.
 READER = """
 import json, os, sys, traceback, types
-import credalgnn.methods.coverage.learners as learners
-learners.TREES = 20
+import credalgnn.methods.coverage.model as coverage
+coverage.TREES = 20
 errors = {}
 for document, programs in json.load(sys.stdin).items():
     os.makedirs(document)

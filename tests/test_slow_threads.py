@@ -74,7 +74,7 @@ def disturbed() -> Iterator[None]:
 
 
 def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("credalgnn.methods.coverage.learners.TREES", 20)
+    monkeypatch.setattr("credalgnn.methods.coverage.model.TREES", 20)
     task = load_task("digits")
     flipped = task.graph.features.to_dense().flip(0)
     wrong: dict[str, tuple[int, int]] = {}

@@ -17,7 +17,7 @@ import torch
 from credalgnn.cli import main
 from credalgnn.graphs import csbm
 from credalgnn.methods import Energy, MethodError, Vanilla, tasks
-from credalgnn.methods.coverage.one_thread import one_thread
+from credalgnn.methods.coverage.descriptions import one_thread
 from credalgnn.methods.inputs import inputs
 from credalgnn.methods.jobs import Threads
 from credalgnn.methods.tasks import Tasks, _stretches

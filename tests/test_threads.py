@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from credalgnn import Task, Vanilla
 from credalgnn.graphs import csbm
-from credalgnn.methods.coverage.one_thread import one_thread
+from credalgnn.methods.coverage.descriptions import one_thread
 from credalgnn.methods.neighbours import NeighbourBank
 from credalgnn.nn import RngScope
 from credalgnn.testing import check_method

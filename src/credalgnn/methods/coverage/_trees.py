@@ -1,4 +1,4 @@
-"""Nodes go down trees: compiled, as there are very many steps and each is tiny."""
+"""Numba kernel for forests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ...runtime.compiling import kernel
 
-BLOCK = 256  # rows that go down a tree together, so that both stay in the cache
+BLOCK = 256  # rows that go down a tree together, so that both stay in the CPU cache
 
 
 @kernel()
@@ -22,7 +22,7 @@ def leaf_sums(
     value: NDArray[Any],
     out: NDArray[Any],
 ) -> None:
-    """``out`` becomes the sum of the values of the leaves that each row ends in, tree after tree; see ``Forest``."""
+    """Sum the values of the leaves that each row reaches, tree after tree, into ``out``; see ``Forest``."""
     out[:] = 0.0
     for first in range(0, len(rows), BLOCK):
         last = min(first + BLOCK, len(rows))

@@ -1,7 +1,10 @@
-"""What a node looks like, in numbers: statistics, projected features, and the share of labels around it."""
+"""Descriptions of nodes as rows of numbers: statistics, projected features, shares of labelled neighbours."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -26,38 +29,49 @@ from ..chunks import (
     slices,
 )
 from ..scratch import scratch
-from .one_thread import one_thread
 
 Array = NDArray[Any]
 
-DIMENSIONS = 32  # of the features' projection,
-RAW_UP_TO = 64  # where there are more features than this
-GROUP = 1 << 29  # bytes of the projections that are carried along edges at a time, and of their means, at the most
-GROUP_SHARE = 8  # the part of the memory that may be used which they may take
+DIMENSIONS = 32  # of the features' projection
+RAW_UP_TO = 64  # features; more are projected
+GROUP = 1 << 29  # bytes of projections propagated at a time, and of their means, at most
+GROUP_SHARE = 8  # inverse share of the memory budget that they may take
 BASIS_ROWS = 50_000  # nodes from which the projection is learnt; more would not change it
-OWN_STATISTICS = ("feature sum", "active features", "in-degree", "out-degree")
-SIZES = OWN_STATISTICS.index("in-degree")  # feature sum and active features: a growing graph does not change them
+NODE_STATISTICS = ("feature sum", "active features", "in-degree", "out-degree")
+SIZES = NODE_STATISTICS.index("in-degree")  # feature sum and active features: unchanged as a graph grows
 STATISTICS = (
-    *OWN_STATISTICS,
-    *(f"{name} of in-neighbours" for name in OWN_STATISTICS),
-    *(f"{name} of out-neighbours" for name in OWN_STATISTICS),
+    *NODE_STATISTICS,
+    *(f"{name} of in-neighbours" for name in NODE_STATISTICS),
+    *(f"{name} of out-neighbours" for name in NODE_STATISTICS),
 )
-SHARES = ("labelled in-neighbours", "labelled out-neighbours")
+_BLAS = threading.RLock()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Limit BLAS and OpenMP of NumPy, SciPy and scikit-learn to one thread: same bits on any number of cores.
+
+    The limit is process-wide, so a second thread waits; otherwise the limit would be lifted too early.
+    """
+    from threadpoolctl import threadpool_limits
+
+    with _BLAS, threadpool_limits(1):
+        yield
 
 
 @dataclass(frozen=True, eq=False)
 class Describer:
-    """Turns the nodes of a graph into rows of numbers, always in the way learnt from the graph it was made for.
+    """Transformer from nodes to rows of numbers, with scales and projection learnt from one graph.
 
     A row has the twelve ``STATISTICS`` (log(1 + x), and their means over neighbours), standardised, and ``x V`` with
     its means over one and two steps of in-neighbours, where the columns of V are the leading right singular vectors of
     the features: of sparse ones with rows of length 1, of dense ones with standardised columns. Up to ``RAW_UP_TO``
-    features are taken as they are: V is the identity.
+    features V is the identity.
     """
 
     centre: Tensor  # of the statistics, [12]
     scale: Tensor
-    feature_centre: Tensor  # of dense features, [F]; zeros and ones for sparse ones
+    feature_centre: Tensor  # of dense features, [F]; zeros (scale: ones) for sparse ones
     feature_scale: Tensor
     basis: Tensor  # V, [F, D]
 
@@ -65,13 +79,7 @@ class Describer:
 
     @classmethod
     def of(cls, graph: Graph, seed: int, statistics: Array | None = None) -> Describer:
-        """Learn the scales and the projection from all nodes of a graph; no label is looked at.
-
-        Args:
-            graph: The graph.
-            seed: Of the nodes that the projection is learnt from, where they are many.
-            statistics: Of the graph's nodes, if they are known.
-        """
+        """Learn the scales and the projection from all nodes of a graph, without labels."""
         raw = _statistics(graph) if statistics is None else statistics
         parts = slices(len(raw), SUMMED // raw.shape[1])
         centre, scale = moments(torch.from_numpy(raw[part]) for part in parts)
@@ -96,23 +104,13 @@ class Describer:
         return cls(centre, _safe(scale), feature_centre, feature_scale, basis)
 
     def sizes(self, rows: Array) -> Array:
-        """``log(1 + x)`` of the feature sum and the active features of described nodes ``[N, 2]``.
-
-        Args:
-            rows: Their descriptions.
-        """
+        """``log(1 + x)`` of the feature sum and the active features of described nodes ``[N, 2]``."""
         scale, centre = self.scale[:SIZES].double().numpy(), self.centre[:SIZES].double().numpy()
         result: Array = rows[:, :SIZES].astype(np.float64) * scale + centre
         return result
 
     def __call__(self, graph: Graph, statistics: Array | None = None, memory: int | None = None) -> Array:
-        """The rows of all nodes, float32; those of a large graph are in a mapped file, to be read in chunks.
-
-        Args:
-            graph: Whose nodes.
-            statistics: Of these nodes, if they are known.
-            memory: Bytes that may be used; None: what is available.
-        """
+        """Return the rows of all nodes, float32; those of a large graph are memory-mapped, to be read in chunks."""
         count, width = graph.num_nodes, self.basis.shape[1]
         rows = scratch((count, len(STATISTICS) + 3 * width), memory=memory)
         raw = _statistics(graph, memory) if statistics is None else statistics
@@ -122,17 +120,17 @@ class Describer:
             let_go(rows)
         del raw
         most = GROUP if memory is None else max(1, min(GROUP, memory // GROUP_SHARE))
-        group = -(-width // -(-4 * count * width // most))  # columns that are carried along edges at a time
+        group = -(-width // -(-4 * count * width // most))  # columns propagated at a time
         for first in range(0, width, group):
             basis = self.basis[:, first : first + group].contiguous()
-            own = torch.empty(count, basis.shape[1])
+            projected = torch.empty(count, basis.shape[1])
             for part, x in feature_chunks(graph):
-                own[part] = _scaled(x, self.feature_centre, self.feature_scale) @ basis
-            near = torch.empty_like(own)
-            for part, mean in in_means(graph, own):
+                projected[part] = _scaled(x, self.feature_centre, self.feature_scale) @ basis
+            near = torch.empty_like(projected)
+            for part, mean in in_means(graph, projected):
                 near[part] = mean
             for part, mean in in_means(graph, near):
-                for number, block in enumerate((own[part], near[part], mean)):
+                for number, block in enumerate((projected[part], near[part], mean)):
                     start = len(STATISTICS) + number * width + first
                     rows[part, start : start + block.shape[1]] = block
                 let_go(rows)
@@ -140,20 +138,14 @@ class Describer:
 
 
 def described(graph: Graph, seed: int, memory: int | None = None) -> tuple[Describer, Array]:
-    """What describes the nodes of a graph, learnt from them, and their rows.
-
-    Args:
-        graph: The graph.
-        seed: See ``Describer.of``.
-        memory: Bytes that may be used; None: what is available.
-    """
+    """Fit a describer to a graph, and return it with the rows of the graph's nodes."""
     statistics = _statistics(graph, memory)
     describer = Describer.of(graph, seed, statistics)
     return describer, describer(graph, statistics, memory)
 
 
 def _safe(scale: Tensor) -> Tensor:
-    """Columns that do not vary are left as they are."""
+    """Scale with 1 for constant columns."""
     return torch.where(scale > 1e-12, scale, 1.0)
 
 
@@ -172,7 +164,7 @@ def _scipy(matrix: SparseMatrix) -> Any:
 
 
 def _statistics(graph: Graph, memory: int | None = None) -> Array:
-    """``log(1 + x)`` of a node's own statistics, and their means over in- and out-neighbours, float64 ``[N, 12]``."""
+    """``log(1 + x)`` of each node's statistics, and their means over in- and out-neighbours, float64 ``[N, 12]``."""
     count = graph.num_nodes
     total, active = torch.empty(2, count, dtype=torch.float64)
     for part, x in feature_chunks(graph, SUMMED):
@@ -182,46 +174,45 @@ def _statistics(graph: Graph, memory: int | None = None) -> Array:
     for block in edge_blocks(graph):
         out.index_add_(0, block.sources, out.new_ones(()).expand(len(block.sources)))
     counts = graph.in_edges.starts.diff().double(), out.double()
-    own = [column.log1p() for column in (total, active, *counts)]
+    columns = [column.log1p() for column in (total, active, *counts)]
     del total, active, out  # at millions of nodes each is a hundred megabytes
     statistics = scratch((count, len(STATISTICS)), np.float64, memory)
-    sums = [torch.zeros(count, dtype=torch.float64) for _ in own]
-    known = len(own)
+    sums = [torch.zeros(count, dtype=torch.float64) for _ in columns]
+    width = len(columns)
     for block in edge_blocks(graph):
         part = block.nodes
         degree = counts[0][part].clamp_min(1.0)
-        for number, column in enumerate(own):
+        for number, column in enumerate(columns):
             statistics[part, number] = column[part]
-            statistics[part, known + number] = block.sums(column.index_select(0, block.sources)) / degree
+            statistics[part, width + number] = block.sums(column.index_select(0, block.sources)) / degree
             sums[number].index_add_(0, block.sources, block.spread(column[part]))
         let_go(statistics)
     for part in slices(count, SUMMED // len(STATISTICS)):
         for number, column in enumerate(sums):
-            statistics[part, 2 * known + number] = column[part] / counts[1][part].clamp_min(1.0)
+            statistics[part, 2 * width + number] = column[part] / counts[1][part].clamp_min(1.0)
         let_go(statistics)
     return statistics
 
 
-def labelled_shares(graph: Graph, labelled: Tensor, known: Tensor, memory: int | None = None) -> Array:
-    """The share of labelled nodes among in- and among out-neighbours, float32 ``[N, 2]``.
+def labelled_shares(graph: Graph, labelled: Tensor, visible: Tensor, memory: int | None = None) -> Array:
+    """Shares of labelled nodes among in- and among out-neighbours, float32 ``[N, 2]``.
 
-    Only neighbours in ``known`` count, those of which a model may know whether they are labelled. One neighbour more is
-    added that is as labelled as the average, so that few neighbours say little. Self-loops do not count: a node must
-    not be told about itself.
+    Only neighbours in ``visible`` count: those whose state a fold's models may use. One neighbour of average state is
+    added, so that few neighbours carry little weight. Self-loops do not count: a node must not reveal its own state.
     """
-    marked = labelled & known
-    average = marked.sum().double() / known.sum().clamp_min(1).double()
-    counts = torch.zeros(4, graph.num_nodes, dtype=torch.int32)  # labelled and known ones, among in- and out-neighbours
+    marked = labelled & visible
+    average = marked.sum().double() / visible.sum().clamp_min(1).double()
+    counts = torch.zeros(4, graph.num_nodes, dtype=torch.int32)  # labelled and visible in- and out-neighbours
     for block in edge_blocks(graph):
         first, last = block.nodes.start, block.nodes.stop
         target = block.spread(torch.arange(first, last, dtype=block.sources.dtype))
-        apart = block.sources != target
-        for number, which in enumerate((marked, known)):
-            yes = (which.index_select(0, block.sources) & apart).int()
-            counts[number, block.nodes].index_add_(0, target - first, yes)
-            counts[2 + number].index_add_(0, block.sources, (block.spread(which[block.nodes]) & apart).int())
-    shares = scratch((graph.num_nodes, 2), memory=None if memory is None else memory // 4)  # there is one for each fold
-    for side, (hits, seen) in enumerate((counts[:2], counts[2:])):
+        no_loop = block.sources != target
+        for number, which in enumerate((marked, visible)):
+            hits = (which.index_select(0, block.sources) & no_loop).int()
+            counts[number, block.nodes].index_add_(0, target - first, hits)
+            counts[2 + number].index_add_(0, block.sources, (block.spread(which[block.nodes]) & no_loop).int())
+    shares = scratch((graph.num_nodes, 2), memory=None if memory is None else memory // 4)  # one array per fold
+    for side, (labelled_count, total) in enumerate((counts[:2], counts[2:])):
         for part in slices(graph.num_nodes, VALUES):
-            shares[part, side] = (hits[part].double() + average) / (seen[part].double() + 1.0)
+            shares[part, side] = (labelled_count[part].double() + average) / (total[part].double() + 1.0)
     return shares

@@ -1,4 +1,4 @@
-"""Why a node is covered or not, in words and numbers."""
+"""Explanations of a node's coverage in words and numbers."""
 
 from __future__ import annotations
 
@@ -15,26 +15,30 @@ from ..chunks import VALUES, edge_blocks, moments, slices
 from .descriptions import STATISTICS, Array, Describer
 from .model import StoredModels
 
-SIMILAR = 50  # nodes most like a node, among which labelled ones are counted
-NAMED = 3  # reasons and neighbours that are named
-NEAREST = 5  # labelled nodes that are named
-COMPARED = 20_000  # labelled nodes at the most that a node is compared with
+SIMILAR = 50  # most similar nodes, among which labelled ones are counted
+NAMED = 3  # reasons and neighbours listed
+NEAREST = 5  # nearest labelled nodes listed
+COMPARED = 20_000  # labelled nodes, at most, that a node is compared with
 CHUNK = 512  # nodes that are compared at a time
-RELEVANT = 0.1  # a change of log coverage that is worth a word
+RELEVANT = 0.1  # least change of log coverage worth mentioning
 _BLOCKS = ("its features", "features of its in-neighbours", "features two steps away")
 
 
 @dataclass(frozen=True)
 class Reason:
-    """One way in which a node differs from labelled ones.
+    """Property in which a node differs from labelled nodes.
 
     Attributes:
-        name: The statistic, or the block of features.
-        effect: What it does to the logarithm of the relative coverage, compared with a typical labelled node; below 0:
-            it makes the node less covered.
-        value: The node's statistic, in its own units; None for blocks of features.
-        low: Nine of ten labelled nodes have at least this.
-        high: Nine of ten labelled nodes have at most this.
+        name: Statistic or block of features.
+        effect: Effect on the logarithm of the relative coverage, compared with a typical labelled node; below 0 it
+            lowers the node's coverage.
+        value: Value of the statistic in its units; None for blocks of features.
+        low: 10 % quantile of labelled nodes.
+        high: 90 % quantile of labelled nodes.
+
+    Example:
+        >>> str(Reason("in-degree", -0.8, 0.0, 2.0, 9.0))
+        'in-degree 0 (labelled nodes: 2 to 9)'
     """
 
     name: str
@@ -45,7 +49,7 @@ class Reason:
 
     @property
     def is_unusual(self) -> bool:
-        """Whether it makes the node less covered, and is not what most labelled nodes have, too."""
+        """True if it lowers the node's coverage and lies outside the usual range of labelled nodes."""
         inside = self.value is not None and (self.low or 0.0) <= self.value <= (self.high or 0.0)
         return self.effect <= -RELEVANT and not inside
 
@@ -58,22 +62,26 @@ class Reason:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why the credal set of a node is wide or narrow; ``str()`` says it in words.
+    """Explanation of the width of a node's credal set; ``str()`` gives it in words.
 
     Attributes:
-        node: The node's number.
-        predicted: The most probable class.
-        width: The widest of its intervals.
-        coverage: Relative coverage: 1 where labels are as dense as where they are dense, 0 where they never were.
-        labels_near: The number n of a class's labels near the node that the width was made from.
-        trust: How far coverage was to be trusted; the rest of the width is how strange the node is otherwise.
-        reasons: What makes the node unlike labelled ones, or like them; the strongest first.
-        neighbours: The number of its neighbours.
-        labelled_neighbours: How many of them are labelled; None where that is not known, on another graph without ids.
-        usual_share: The share of labelled neighbours that labelled nodes have on average.
+        node: Node number.
+        predicted: Most probable class.
+        width: Width of its widest interval.
+        coverage: Relative coverage: 1 where labels are frequent, 0 where there were none.
+        labels_near: Number n of a class's labels near the node that determines the width.
+        trust: Share of the width that coverage decides; the OOD score decides the rest.
+        reasons: Differences from labelled nodes, those that lower coverage most first.
+        neighbours: Number of its neighbours.
+        labelled_neighbours: Number of labelled neighbours; None where unknown, on another graph without ids.
+        usual_share: Mean share of labelled neighbours among labelled nodes.
         least_covered: Neighbours with the lowest relative coverage, and that coverage.
-        labelled_similar: How many of the 50 nodes most like it are labelled, or None.
-        similar: How many nodes that were, 50 or all there are.
+        labelled_similar: Number of labelled nodes among the most similar nodes, or None.
+        similar: Number of most similar nodes considered: 50, or all.
+
+    Example:
+        >>> print(method.explain(17))
+        Node 17, predicted cat: its credal set is wide (widest interval 0.71). ...
     """
 
     node: int
@@ -96,20 +104,18 @@ class Explanation:
         lines = [f"Node {self.node}, predicted {self.predicted}: its credal set is {width}."]
         if self.trust > 0.0:
             where = (
-                "labels hardly ever reach nodes like it" if self.coverage < 0.25
-                else "labels reach nodes like it less often than others" if self.coverage < 0.75
+                "nodes like it are hardly ever labelled" if self.coverage < 0.25
+                else "nodes like it are labelled less often than others" if self.coverage < 0.75
                 else "nodes like it are labelled as often as any"
             )  # fmt: skip
             lines.append(
                 f"Coverage {self.coverage:.2f} of full: {where}; {self.labels_near:.1f} labels of a class near it."
             )
         if self.trust < 0.5:
-            lines.append(
-                f"Coverage is trusted by {self.trust:.0%} only: the rest of the width is how strange it is otherwise."
-            )
-        against = [str(reason) for reason in self.reasons if reason.is_unusual][:NAMED]
-        if against:
-            lines.append(f"Unlike labelled nodes: {'; '.join(against)}.")
+            lines.append(f"Coverage decides only {self.trust:.0%} of the width: it has little skill on this graph.")
+        unusual = [str(reason) for reason in self.reasons if reason.is_unusual][:NAMED]
+        if unusual:
+            lines.append(f"Unlike labelled nodes: {'; '.join(unusual)}.")
         if self.labelled_neighbours is not None and self.neighbours:
             usual = f"(labelled nodes: {self.usual_share:.0%} of theirs)"
             lines.append(f"{self.labelled_neighbours} of its {self.neighbours} neighbours are labelled {usual}.")
@@ -117,21 +123,15 @@ class Explanation:
             weak = ", ".join(f"{node} ({q:.2f})" for node, q in self.least_covered)
             lines.append(f"Its least covered neighbours: {weak}.")
         if self.labelled_similar is not None:
-            lines.append(f"Of the {self.similar} nodes most like it {self.labelled_similar} are labelled.")
+            lines.append(f"Of the {self.similar} most similar nodes {self.labelled_similar} are labelled.")
         return "\n".join(lines)
 
 
 def reasons_for(models: StoredModels, describer: Describer, rows: Array, typical: Array) -> list[tuple[Reason, ...]]:
-    """What makes described nodes more or less covered, each the strongest first.
+    """Reasons for the coverage of described nodes ``[N, D]``, those that lower it most first.
 
-    Every statistic, and every block of features, is replaced by what labelled nodes have in the middle, one at a time;
-    the effect is the change of the log coverage that this undoes.
-
-    Args:
-        models: Which say what coverage is.
-        describer: That made the rows.
-        rows: Descriptions of the nodes ``[N, D]``.
-        typical: Descriptions of labelled nodes ``[T, D]``.
+    Each statistic and each block of features in turn is replaced by its median over ``typical`` labelled nodes
+    ``[T, D]``; its effect is the change of the log coverage.
     """
     middle = np.median(typical, 0)
     low, high = (_raw(describer, np.quantile(typical[:, : len(STATISTICS)], q, axis=0)) for q in (0.1, 0.9))
@@ -161,59 +161,56 @@ def reasons_for(models: StoredModels, describer: Describer, rows: Array, typical
 
 
 def neighbours_of(graph: Graph, node: int) -> Tensor:
-    """The other ends of a node's edges, in either direction, each once."""
+    """Neighbours of a node along edges of either direction, each once."""
     starts, sources, _ = graph.in_edges
     ends = [sources[int(starts[node]) : int(starts[node + 1])].long()]
     for block in edge_blocks(graph):
         places = (block.sources == node).nonzero().squeeze(1)
         ends.append(block.nodes.start + torch.searchsorted(block.starts, places, right=True) - 1)
-    found = torch.cat(ends)
-    unique: Tensor = torch.unique(found[found != node])
+    others = torch.cat(ends)
+    unique: Tensor = torch.unique(others[others != node])
     return unique
 
 
 def most_similar(rows: Array, node: int, count: int) -> Array:
-    """The nodes whose descriptions are nearest to that of a node, without the node itself."""
-    scale, own = _scale(rows), rows[node]
+    """Nodes with the descriptions nearest to that of a node, without the node itself."""
+    scale, query = _scale(rows), rows[node]
     distance = np.empty(len(rows), rows.dtype)
     for part in _chunks(rows):
-        distance[part] = np.square((rows[part] - own) / scale).sum(1)
+        distance[part] = np.square((rows[part] - query) / scale).sum(1)
     distance[node] = np.inf
     nearest: Array = np.argsort(distance, kind="stable")[: min(count, len(rows) - 1)]
     return nearest
 
 
 def nearest(rows: Array, nodes: Tensor, labelled: Tensor) -> Tensor:
-    """The labelled nodes whose descriptions are nearest to those of some nodes ``[n, 5]``, each node apart from itself.
+    """Labelled nodes with the descriptions nearest to those of some nodes ``[n, 5]``, each node excluding itself.
 
-    Args:
-        rows: Descriptions of all nodes ``[N, D]``.
-        nodes: Node numbers ``[n]``.
-        labelled: Node numbers; of very many, some, evenly spread.
+    Very many labelled nodes are thinned out evenly.
     """
     labelled = labelled[:: len(labelled) // COMPARED + 1]
     scale = _scale(rows)
-    known = torch.from_numpy(rows[labelled.numpy()] / scale).float()
+    references = torch.from_numpy(rows[labelled.numpy()] / scale).float()
     count = min(NEAREST, max(1, len(labelled) - 1))
     result = []
     for start in range(0, len(nodes), CHUNK):
         part = nodes[start : start + CHUNK]
-        distance = torch.cdist(torch.from_numpy(rows[part.numpy()] / scale).float(), known)
+        distance = torch.cdist(torch.from_numpy(rows[part.numpy()] / scale).float(), references)
         distance[part[:, None] == labelled] = torch.inf
         result.append(labelled[distance.topk(count, largest=False).indices])
     return torch.cat(result)
 
 
 def usual_share(graph: Graph, labelled: Tensor) -> float:
-    """The mean share of labelled nodes among the neighbours of labelled nodes that have any."""
-    found = []
+    """Mean share of labelled nodes among the neighbours of labelled nodes that have any."""
+    pairs_by_block = []
     for block in edge_blocks(graph):
         source = block.sources.long()
         target = block.spread(torch.arange(block.nodes.start, block.nodes.stop))
         for here, there in ((source, target), (target, source)):
-            counts = labelled[here] & (here != there)
-            found.append(torch.unique(here[counts] * graph.num_nodes + there[counts]))
-    pairs = torch.unique(torch.cat(found))
+            counted = labelled[here] & (here != there)
+            pairs_by_block.append(torch.unique(here[counted] * graph.num_nodes + there[counted]))
+    pairs = torch.unique(torch.cat(pairs_by_block))
     _, here = torch.unique(pairs // graph.num_nodes, return_inverse=True)
     hits = torch.bincount(here, labelled[pairs % graph.num_nodes].double())
     return float((hits / torch.bincount(here)).mean()) if len(pairs) else 0.0
@@ -226,13 +223,13 @@ def _chunks(rows: Array) -> Iterator[slice]:
 
 
 def _scale(rows: Array) -> Array:
-    """Of each column, what to divide by."""
+    """Standard deviation of each column."""
     scale: Array = moments(torch.from_numpy(rows[part]) for part in _chunks(rows))[1].numpy()
     return np.maximum(scale, 1e-9)
 
 
 def _raw(describer: Describer, statistics: Array) -> Array:
-    """Statistics in their own units."""
+    """Statistics in their original units."""
     raw: Array = np.expm1(statistics * describer.scale.numpy() + describer.centre.numpy())
     return np.maximum(raw, 0.0)
 

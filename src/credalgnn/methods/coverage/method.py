@@ -23,9 +23,8 @@ from ..scratch import rows_at
 from ..temperature import cautious_temperature
 from .descriptions import Array, Describer, described
 from .explain import NAMED, SIMILAR, Explanation, Reason, most_similar, nearest, neighbours_of, reasons_for, usual_share
-from .extremes import Extremes
-from .model import FOLDS, Coverage, Diagnosis, StoredModels, estimate
-from .strangeness import Strangeness
+from .model import FOLDS, Coverage, Diagnosis, SizeRange, StoredModels, estimate
+from .ood_score import OODScore
 
 FEW = 50  # new nodes that are too few to estimate coverage anew
 STEEPNESS = 4.0  # power of the relative coverage in the number of labels near a node
@@ -87,7 +86,7 @@ class CredalCoverage(OnModel):
         self.temperature_ = cautious_temperature(logits(val), graph.labels[val])
         self.labels_ = len(view.train) / view.num_classes  # a class, on average
         self.describer_, rows = described(graph, self.seed, self._memory)
-        self.extremes_ = Extremes.of(self.describer_, rows)
+        self.extremes_ = SizeRange.of(self.describer_, rows)
         labelled = torch.zeros(graph.num_nodes, dtype=torch.bool)
         labelled[view.train] = True
         self.models_: StoredModels | None = None
@@ -98,7 +97,7 @@ class CredalCoverage(OnModel):
         kept = view.train[:: len(view.train) // TYPICAL + 1]
         self.rows_ = torch.from_numpy(rows_at(rows, kept.numpy()))
         entropy = self._entropy(graph, logits)
-        self.strangeness_ = Strangeness.fit(
+        self.strangeness_ = OODScore.fit(
             self.rows_.numpy(), graph.labels[kept].numpy(), rows_at(rows, val.numpy()), entropy[val.numpy()], self.seed
         )
         self.doubt_ = entropy if self.strangeness_ is None else self.strangeness_(rows, entropy)
@@ -313,7 +312,7 @@ class CredalCoverage(OnModel):
             rows, result = self._rows(graph), Coverage(np.zeros(graph.num_nodes), self.coverage_.diagnosis)
             if self.models_ is not None:
                 result = self.models_(rows, self._cluster)
-            result = self.extremes_.limit(result, self.describer_, rows)
+            result = self.extremes_.clip(result, self.describer_, rows)
         self._anew = key, result
         return result
 
@@ -328,7 +327,7 @@ class CredalCoverage(OnModel):
             return None
         describer, rows = described(graph, self.seed, self._memory)
         found = estimate(rows, labelled, self.seed, graph, jobs=self._cluster, memory=self._memory).coverage
-        return self.extremes_.limit(found, describer, rows)
+        return self.extremes_.clip(found, describer, rows)
 
     def _can_estimate(self, labelled: Tensor) -> bool:
         """Whether a graph has enough training nodes, and enough others."""
@@ -341,7 +340,7 @@ class CredalCoverage(OnModel):
             arrays = self.models_.state()
             tensors.update({f"models.{name}": torch.tensor(array) for name, array in arrays.items()})
         if self.strangeness_ is not None:
-            for name in Strangeness.FITTED:
+            for name in OODScore.FITTED:
                 tensors[f"strangeness.{name}"] = torch.from_numpy(getattr(self.strangeness_, name))
         tensors["extremes"] = torch.from_numpy(np.stack([self.extremes_.low, self.extremes_.high]))
         tensors["doubt"] = torch.from_numpy(self.doubt_)
@@ -362,11 +361,11 @@ class CredalCoverage(OnModel):
         content = bytes(tensors["content"].tolist()).hex()
         self.train_ = KnownNodes(content, tensors["train"], tensors["ids"])
         self.rows_, self.widths_, self.doubt_ = tensors["rows"], tensors["widths"], tensors["doubt"].numpy()
-        self.extremes_ = Extremes(*tensors["extremes"].numpy())
+        self.extremes_ = SizeRange(*tensors["extremes"].numpy())
         self.strangeness_ = None
         if any(name.startswith("strangeness.") for name in tensors):
-            fitted = (tensors[f"strangeness.{name}"].numpy() for name in Strangeness.FITTED)
-            self.strangeness_ = Strangeness(self.rows_.numpy(), *fitted)
+            fitted = (tensors[f"strangeness.{name}"].numpy() for name in OODScore.FITTED)
+            self.strangeness_ = OODScore(self.rows_.numpy(), *fitted)
         self._forget()
 
 

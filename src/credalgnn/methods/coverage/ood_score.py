@@ -1,6 +1,6 @@
-"""How strange a node is, for where coverage has nothing to say: weighed by pretending that known classes are strangers.
+"""OOD score of nodes for graphs where coverage has no skill, weighted on left-out known classes.
 
-Labels of training nodes are read, and no others.
+Reads labels of training nodes only.
 """
 
 from __future__ import annotations
@@ -13,26 +13,25 @@ import numpy as np
 from ...runtime.memory import let_go
 from ..chunks import slices
 from ..jobs import Threads
-from .descriptions import SIZES, STATISTICS, Array
-from .learners import DECAY, stack
-from .one_thread import one_thread
+from .descriptions import SIZES, STATISTICS, Array, one_thread
+from .model import DECAY, stack
 
-GROUPS = 5  # of classes, at the most, that are pretended to be strangers one after another
-NEAREST = 10  # typical nodes whose distance counts
-LEAST = 10  # nodes that it takes to say what is usual
-PER_CLASS = 30  # labels of a class, on average, below which pretended strangers say too little
+GROUPS = 5  # groups of classes, at most, that are left out one after another
+NEAREST = 10  # nearest typical nodes
+LEAST = 10  # nodes needed to estimate mean and scale
+PER_CLASS = 30  # labels per class, on average, needed to weight the evidence
 RIDGE = 0.01  # added to variances of about 1: the two statistics of binary features are equal
 CHUNK = 1 << 12  # nodes that are compared at a time
 
 
 @dataclass(frozen=True, eq=False)
-class Strangeness:
-    """How strange nodes are, between 0 and 1, by three kinds of evidence.
+class OODScore:
+    """OOD score of nodes between 0 and 1, stacked from three kinds of evidence.
 
-    The entropy of its prediction; minus the log density of its feature sum and active features among typical training
-    nodes; and how far the features two steps away are, as a direction, from those of typical training nodes. Which of
-    them tell strangers depends on the graph (on some the entropy misleads), so they are stacked. How many strangers
-    will come nobody knows: known nodes are on average as strange as their entropy is large.
+    The entropy of the prediction; minus the log density of feature sum and active features among typical training
+    nodes; and the distance of the features two steps away, as a direction, from those of typical training nodes. Which
+    of them detect OOD nodes depends on the graph (on some the entropy misleads). The share of OOD nodes is unknown, so
+    the level is set such that known nodes score their mean entropy on average.
     """
 
     typical: Array  # descriptions of training nodes
@@ -44,23 +43,23 @@ class Strangeness:
     FITTED: ClassVar[tuple[str, ...]] = ("centre", "scale", "weights", "bias")
 
     @classmethod
-    def fit(cls, typical: Array, labels: Array, known: Array, entropy: Array, seed: int) -> Strangeness | None:
-        """Weigh the evidence; None where the entropy alone explains pretended strangers as well.
+    def fit(cls, typical: Array, labels: Array, held_out: Array, entropy: Array, seed: int) -> OODScore | None:
+        """Weight the evidence; return None where the entropy alone detects left-out classes as well.
 
         Args:
             typical: Descriptions of training nodes ``[T, D]``.
-            labels: Their classes ``[T]``.
-            known: Descriptions of nodes of the same classes that were not trained on ``[V, D]``.
-            entropy: Of the predictions for these, 1 at most ``[V]``.
-            seed: Of the groups and halves.
+            labels: Classes of these nodes ``[T]``.
+            held_out: Descriptions of nodes of the same classes that were not trained on ``[V, D]``.
+            entropy: Entropy of the predictions for these, at most 1, ``[V]``.
+            seed: Seed of the groups and halves.
         """
         from scipy.optimize import brentq
 
-        weights = _pretend(typical, labels, seed) if len(known) >= LEAST else None
+        weights = _weights(typical, labels, seed) if len(held_out) >= LEAST else None
         if weights is None:
             return None
-        evidence = _evidence(typical, known, entropy)
-        centre, scale = _usual(evidence)
+        evidence = _evidence(typical, held_out, entropy)
+        centre, scale = _moments(evidence)
         log_odds = weights @ _standardised(evidence, centre, scale)
         level = float(np.clip(entropy.mean(), 1e-6, 1.0 - 1e-6))
         far = float(np.abs(log_odds).max()) + 20.0  # beyond the log-odds of any such level
@@ -68,16 +67,16 @@ class Strangeness:
         return cls(typical, centre, scale, weights, np.array([bias]))
 
     def __call__(self, rows: Array, entropy: Array) -> Array:
-        """Of described nodes, with the entropies of their predictions."""
+        """Return the score of described nodes from their descriptions and the entropies of their predictions."""
         evidence = _standardised(_evidence(self.typical, rows, entropy), self.centre, self.scale)
         return _sigmoid(self.weights @ evidence + self.bias)
 
 
-def _pretend(rows: Array, labels: Array, seed: int) -> Array | None:
-    """Weights with which the evidence tells classes that it was learnt without; None: the entropy will do.
+def _weights(rows: Array, labels: Array, seed: int) -> Array | None:
+    """Weights with which the evidence detects left-out classes; None if the entropy alone suffices.
 
-    Half of the nodes teach and the others are judged, then the other way round: each is a stranger once, and once it is
-    known while others are strangers. Akaike's criterion decides whether the entropy needs the other evidence.
+    Half of the nodes train and the others are tested, then the other way round: each node is OOD once, and known once
+    while others are OOD. Akaike's criterion decides whether the entropy needs the other evidence.
     """
     generator = np.random.default_rng(seed)
     classes = int(labels.max()) + 1
@@ -87,26 +86,26 @@ def _pretend(rows: Array, labels: Array, seed: int) -> Array | None:
     group = generator.permutation(classes)[labels] % groups
     known_with = (group + generator.integers(1, groups, len(group))) % groups
     half = generator.permutation(len(labels)) % 2
-    result, strangers = [], []
-    for stranger in range(groups):
-        for teaching in (0, 1):
-            taught = (half == teaching) & (group != stranger)
-            usual = (half != teaching) & (group != stranger)
-            if len(np.unique(labels[taught])) < 2 or usual.sum() < LEAST:
+    result, is_ood = [], []
+    for left_out in range(groups):
+        for training in (0, 1):
+            train = (half == training) & (group != left_out)
+            usual = (half != training) & (group != left_out)
+            if len(np.unique(labels[train])) < 2 or usual.sum() < LEAST:
                 continue
             with one_thread():
-                entropy = _proxy_entropy(rows[taught], labels[taught], rows)
-            evidence = _evidence(rows[taught], rows, entropy)
-            judged = (half != teaching) & ((group == stranger) | (known_with == stranger))
-            result.append(_standardised(evidence, *_usual(evidence[:, usual]))[:, judged])
-            strangers.append(group[judged] == stranger)
-    y = np.concatenate(strangers).astype(np.int64) if result else np.zeros(0, np.int64)
+                entropy = _proxy_entropy(rows[train], labels[train], rows)
+            evidence = _evidence(rows[train], rows, entropy)
+            tested = (half != training) & ((group == left_out) | (known_with == left_out))
+            result.append(_standardised(evidence, *_moments(evidence[:, usual]))[:, tested])
+            is_ood.append(group[tested] == left_out)
+    y = np.concatenate(is_ood).astype(np.int64) if result else np.zeros(0, np.int64)
     if not 0 < y.sum() < len(y):
         return None
     members = np.concatenate(result, 1)
     weights, bias = stack(members, y)
-    needed = 2.0 * (len(members) - 1)
-    if _deviance(members[:1], y, *stack(members[:1], y)) - _deviance(members, y, weights, bias) <= needed:
+    least_gain = 2.0 * (len(members) - 1)
+    if _deviance(members[:1], y, *stack(members[:1], y)) - _deviance(members, y, weights, bias) <= least_gain:
         return None
     return weights
 
@@ -121,20 +120,20 @@ def _deviance(members: Array, y: Array, weights: Array, bias: float) -> float:
     return float(2.0 * np.sum(np.logaddexp(0.0, log_odds) - y * log_odds))
 
 
-def _proxy_entropy(rows: Array, labels: Array, asked: Array) -> Array:
-    """Of a logistic regression's predictions: a GNN for every pretence would take too long."""
+def _proxy_entropy(rows: Array, labels: Array, queries: Array) -> Array:
+    """Entropy of a logistic regression's predictions; a GNN for every left-out group would take too long."""
     from sklearn.linear_model import LogisticRegression
 
-    rows, asked = rows.astype(np.float64), asked.astype(np.float64)
-    centre, scale = _usual(rows.T)
+    rows, queries = rows.astype(np.float64), queries.astype(np.float64)
+    centre, scale = _moments(rows.T)
     model = LogisticRegression(C=DECAY, max_iter=300).fit((rows - centre) / scale, labels)
-    p = model.predict_proba((asked - centre) / scale)
+    p = model.predict_proba((queries - centre) / scale)
     entropy: Array = -(p * np.log(np.maximum(p, 1e-300))).sum(1) / np.log(p.shape[1])
     return entropy
 
 
 def _evidence(typical: Array, rows: Array, entropy: Array) -> Array:
-    """What may make nodes strange, ``[3, N]``; the larger the stranger."""
+    """Evidence that nodes are OOD, ``[3, N]``, higher = more likely."""
     sizes = typical[:, :SIZES].astype(np.float64)
     centre = sizes.mean(0)
     whiten = np.linalg.inv(np.linalg.cholesky(np.cov(sizes.T) + RIDGE * np.eye(SIZES))).T
@@ -148,8 +147,8 @@ def _evidence(typical: Array, rows: Array, entropy: Array) -> Array:
     threads = Threads()
 
     def compare(part: slice) -> None:
-        own = (rows[part, :SIZES] - centre) @ whiten
-        exponent = sum(np.square(own[:, [k]] - points[:, k]) for k in range(SIZES)) / (-2.0 * bandwidth**2)
+        queries = (rows[part, :SIZES] - centre) @ whiten
+        exponent = sum(np.square(queries[:, [k]] - points[:, k]) for k in range(SIZES)) / (-2.0 * bandwidth**2)
         most = exponent.max(1)
         rare[part] = -most - np.log(np.exp(exponent - most[:, None]).mean(1))
         cosine = _directions(rows[part, away]) @ directions.T
@@ -169,13 +168,13 @@ def _directions(rows: Array) -> Array:
     return directions
 
 
-def _usual(evidence: Array) -> tuple[Array, Array]:
-    """Mean and standard deviation of each row; 1 for those that do not vary."""
+def _moments(evidence: Array) -> tuple[Array, Array]:
+    """Mean and standard deviation of each row, 1 for constant rows."""
     scale = evidence.std(1)
     return evidence.mean(1), np.where(scale > 1e-9, scale, 1.0)
 
 
 def _standardised(evidence: Array, centre: Array, scale: Array) -> Array:
-    """Outliers count by the logarithm of their distance: still in order, but no longer all that counts."""
+    """Standardise with a logarithmic tail: outliers keep their order but do not dominate."""
     z: Array = np.arcsinh((evidence - centre[:, None]) / scale[:, None])
     return z
