@@ -29,11 +29,11 @@ def interval_violations(lower: Array, upper: Array, dtype: torch.dtype) -> int:
     low, up = credal.lower.double().numpy(), credal.upper.double().numpy()
     low = low / np.maximum(low.sum(-1, keepdims=True), 1.0)
     up = up / np.minimum(up.sum(-1, keepdims=True), 1.0)
-    found = uncertainty(credal, certify=True)
-    wrong = _differ(found.upper.entropy, brute_upper_entropy(low, up), dtype)
-    wrong |= _differ(found.lower.entropy, brute_lower_entropy(low, up), dtype)
-    wrong |= (torch.maximum(found.upper.gap, found.lower.gap) > PROVED).numpy()
-    return int((wrong | (found.epistemic < 0).numpy()).sum())
+    result = uncertainty(credal, certify=True)
+    wrong = _differ(result.upper.entropy, brute_upper_entropy(low, up), dtype)
+    wrong |= _differ(result.lower.entropy, brute_lower_entropy(low, up), dtype)
+    wrong |= (torch.maximum(result.upper.gap, result.lower.gap) > PROVED).numpy()
+    return int((wrong | (result.epistemic < 0).numpy()).sum())
 
 
 def hull_violations(members: Array, dtype: torch.dtype) -> int:
@@ -55,10 +55,10 @@ def hull_violations(members: Array, dtype: torch.dtype) -> int:
         costs = np.where(exact.numpy() > 0, -exact.numpy() * np.log2(np.maximum(q, 1e-300)), 0.0).sum(-1)
     at_most, value = costs.max(0), entropy(q)
     wrong = (np.abs(value - best.entropy.numpy()) > PROVED) | (at_most - value > 2 * PROVED)
-    found = uncertainty(hull, certify=True)
-    wrong |= _differ(found.upper.entropy, best.entropy.numpy(), dtype)
-    wrong |= _differ(found.lower.entropy, hull_lower_entropy(exact.numpy()), dtype)
-    return int((wrong | (found.epistemic < 0).numpy()).sum())
+    result = uncertainty(hull, certify=True)
+    wrong |= _differ(result.upper.entropy, best.entropy.numpy(), dtype)
+    wrong |= _differ(result.lower.entropy, hull_lower_entropy(exact.numpy()), dtype)
+    return int((wrong | (result.epistemic < 0).numpy()).sum())
 
 
 def _differ(got: torch.Tensor, truth: Array, dtype: torch.dtype) -> NDArray[np.bool_]:

@@ -31,9 +31,7 @@ def _h(x: Array) -> Array:
     return -x * np.log2(np.where(x > 0, x, 1.0))
 
 
-# ---------------------------------------------------------------------------------------------
 # Interval sets {p : lower <= p <= upper, sum p = 1}
-# ---------------------------------------------------------------------------------------------
 
 
 def interval_vertices(lower: ArrayLike, upper: ArrayLike) -> Array:
@@ -43,7 +41,7 @@ def interval_vertices(lower: ArrayLike, upper: ArrayLike) -> Array:
     """
     low = np.asarray(lower, dtype=np.float64)
     up = np.asarray(upper, dtype=np.float64)
-    found = []
+    results = []
     for free in range(len(low)):
         others = [c for c in range(len(low)) if c != free]
         for at_upper in itertools.product((False, True), repeat=len(others)):
@@ -53,8 +51,8 @@ def interval_vertices(lower: ArrayLike, upper: ArrayLike) -> Array:
             p[free] = 1.0 - p[others].sum()
             if low[free] - FEASIBLE <= p[free] <= up[free] + FEASIBLE:
                 p[free] = min(max(p[free], low[free]), up[free])
-                found.append(p)
-    return np.array(found)
+                results.append(p)
+    return np.array(results)
 
 
 def brute_lower_entropy(lower: ArrayLike, upper: ArrayLike, chunk: int = 4096) -> Array:
@@ -127,9 +125,7 @@ def naive_interval_softmax(lower_logits: ArrayLike, upper_logits: ArrayLike) -> 
     return q_low, q_up
 
 
-# ---------------------------------------------------------------------------------------------
 # Hulls conv{p_1, ..., p_M}
-# ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -217,9 +213,7 @@ def hull_distance(members: ArrayLike, p: ArrayLike) -> float:
     return float(np.abs(solved[:m] @ a / solved[:m].sum() - target).max())
 
 
-# ---------------------------------------------------------------------------------------------
 # Decisions under 0/1 loss, by linear programs
-# ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -313,9 +307,7 @@ def lp_e_admissibility(credal: Polytope) -> Array:
     return margin
 
 
-# ---------------------------------------------------------------------------------------------
 # Random instances
-# ---------------------------------------------------------------------------------------------
 
 
 def regimes(rng: np.random.Generator, n: int, classes: int) -> dict[str, Bounds]:

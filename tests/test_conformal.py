@@ -35,17 +35,17 @@ def naive_p(calibration: list[float], score: float) -> float:
 
 @given(few, few)
 def test_p_values_count_calibration_scores(calibration: list[int], scores: list[int]) -> None:
-    found = p_values(torch.tensor(calibration), torch.tensor(scores))
-    assert found.dtype == torch.float64
-    assert found.tolist() == [naive_p(calibration, score) for score in scores]
+    results = p_values(torch.tensor(calibration), torch.tensor(scores))
+    assert results.dtype == torch.float64
+    assert results.tolist() == [naive_p(calibration, score) for score in scores]
 
 
 @given(few, few, st.randoms(use_true_random=False))
 def test_p_values_of_groups_are_those_of_each_group(calibration: list[int], scores: list[int], random) -> None:
-    own, other = ([random.randrange(3) for _ in values] for values in (calibration, scores))
-    found = p_values(torch.tensor(calibration), torch.tensor(scores), (torch.tensor(own), torch.tensor(other)))
-    for p, score, group in zip(found.tolist(), scores, other, strict=True):
-        assert p == naive_p([value for value, its in zip(calibration, own, strict=True) if its == group], score)
+    entries, other = ([random.randrange(3) for _ in values] for values in (calibration, scores))
+    results = p_values(torch.tensor(calibration), torch.tensor(scores), (torch.tensor(entries), torch.tensor(other)))
+    for p, score, group in zip(results.tolist(), scores, other, strict=True):
+        assert p == naive_p([value for value, its in zip(calibration, entries, strict=True) if its == group], score)
 
 
 @pytest.mark.parametrize("values", [(1, 2, 3, 4, 5, 6), (1, 1, 2, 2, 2, 3), (7, 7, 7, 7, 7, 7)])
@@ -68,9 +68,9 @@ def test_groups_are_right_each_by_itself() -> None:
         scores = torch.from_numpy(random.normal(size=140)) + groups
         cut = (slice(100), slice(100, None))
         marginal = p_values(*(scores[part] for part in cut))
-        own = p_values(*(scores[part] for part in cut), groups=tuple(groups[part] for part in cut))
+        entries = p_values(*(scores[part] for part in cut), groups=tuple(groups[part] for part in cut))
         high = groups[100:] == 1
-        rates.append([float(flags(p[high], 0.1).double().mean()) for p in (marginal, own)])
+        rates.append([float(flags(p[high], 0.1).double().mean()) for p in (marginal, entries)])
     (marginal_rate, rate), error = np.mean(rates, 0), np.std(rates, 0)[1] / 20.0
     assert marginal_rate > 0.14
     assert rate <= 0.1 + 2.0 * error
@@ -79,11 +79,11 @@ def test_groups_are_right_each_by_itself() -> None:
 @pytest.mark.parametrize("alpha", [0.5, 0.3, 0.2, 0.1, 0.07, 0.05, 0.03, 0.01, 0.001, 1 / 3, 1 / 49, 0.99])
 def test_so_many_calibration_nodes_are_needed(alpha: float) -> None:
     count = needed(alpha)
-    stranger = torch.tensor([math.inf])
-    assert flags(p_values(torch.zeros(count), stranger), alpha).all()
+    ood_node = torch.tensor([math.inf])
+    assert flags(p_values(torch.zeros(count), ood_node), alpha).all()
     assert threshold(torch.zeros(count), 1.0 - alpha) < math.inf
     if count > 1:
-        assert not flags(p_values(torch.zeros(count - 1), stranger), alpha).any()
+        assert not flags(p_values(torch.zeros(count - 1), ood_node), alpha).any()
         assert threshold(torch.zeros(count - 1), 1.0 - alpha) == math.inf
 
 
@@ -95,25 +95,25 @@ def naive_bh(p: list[Fraction], fdr: Fraction) -> list[bool]:
 @given(st.lists(st.integers(1, 40), max_size=25), st.integers(1, 19))
 def test_benjamini_hochberg_against_exact_fractions(ps: list[int], twentieths: int) -> None:
     exact = [Fraction(p, 40) for p in ps]
-    found = benjamini_hochberg(torch.tensor(ps).double() / 40, twentieths / 20)
-    assert found.tolist() == naive_bh(exact, Fraction(twentieths, 20))
+    results = benjamini_hochberg(torch.tensor(ps).double() / 40, twentieths / 20)
+    assert results.tolist() == naive_bh(exact, Fraction(twentieths, 20))
 
 
 def test_share_of_false_alarms_among_flags() -> None:
     """Mixtures with shared calibration scores: the mean share is at most fdr times the share of known nodes."""
     random = np.random.default_rng(1)
-    shares, found = [], []
+    shares, results = [], []
     for _ in range(600):
         calibration, known = random.normal(size=200), random.normal(size=80)
-        strangers = random.normal(size=20) + 3.0
-        p = p_values(torch.from_numpy(calibration), torch.from_numpy(np.concatenate([known, strangers])))
+        ood_nodes = random.normal(size=20) + 3.0
+        p = p_values(torch.from_numpy(calibration), torch.from_numpy(np.concatenate([known, ood_nodes])))
         chosen = benjamini_hochberg(p, 0.2)
         shares.append(int(chosen[:80].sum()) / max(1, int(chosen.sum())))
-        found.append(float(chosen[80:].double().mean()))
+        results.append(float(chosen[80:].double().mean()))
     error = np.std(shares) / math.sqrt(len(shares))
     assert np.mean(shares) <= 0.2 * 0.8 + 2.0 * error
     assert np.mean(shares) >= 0.2 * 0.8 - 0.05  # not by never flagging
-    assert np.mean(found) > 0.6
+    assert np.mean(results) > 0.6
 
 
 @pytest.mark.parametrize("values", [(1, 2, 3, 4, 5, 6), (1, 1, 2, 2, 2, 3)])
@@ -121,9 +121,9 @@ def test_the_threshold_keeps_the_true_class_as_often_as_promised(values: tuple[i
     """Over all orders of six values, the last of which is the nonconformity of the node's true class."""
     orders = list(itertools.permutations(values))
     for k in range(1, 6):
-        kept = sum(order[-1] <= threshold(torch.tensor(order[:-1]), k / 6) for order in orders)
-        assert Fraction(kept, len(orders)) >= Fraction(k, 6)
-        assert Fraction(kept, len(orders)) == Fraction(k, 6) or len(set(values)) < 6
+        retained = sum(order[-1] <= threshold(torch.tensor(order[:-1]), k / 6) for order in orders)
+        assert Fraction(retained, len(orders)) >= Fraction(k, 6)
+        assert Fraction(retained, len(orders)) == Fraction(k, 6) or len(set(values)) < 6
 
 
 def test_coverage_of_sets_with_a_model_that_is_wrong() -> None:
@@ -233,12 +233,12 @@ def test_the_test_over_time_against_its_definition(ties: bool, monkeypatch: pyte
     fast, naive = ExchangeabilityTest(calibration, seed=5), NaiveTest(calibration, seed=5)
     for size in (1, 2, 3, 8, 0, 13, 16, 33):
         batch = draw(size) + 0.1 * size
-        found = fast.update(batch)
+        results = fast.update(batch)
         ps, log_evidence = naive.update(batch)
-        assert found.nodes == size
-        assert found.mean_p == pytest.approx(np.mean(ps)) if size else math.isnan(found.mean_p)
-        assert found.log_evidence == pytest.approx(log_evidence, abs=1e-9)
-        assert found.log_highest == pytest.approx(math.log(naive.highest), abs=1e-9)
+        assert results.nodes == size
+        assert results.mean_p == pytest.approx(np.mean(ps)) if size else math.isnan(results.mean_p)
+        assert results.log_evidence == pytest.approx(log_evidence, abs=1e-9)
+        assert results.log_highest == pytest.approx(math.log(naive.highest), abs=1e-9)
 
 
 def test_p_values_over_time_are_independent_and_uniform() -> None:
@@ -274,8 +274,8 @@ def test_there_is_seldom_ever_an_alarm_without_reason(false_alarms: float) -> No
 
 
 @pytest.mark.parametrize("quiet", [0, 100])
-def test_strangers_are_noticed_soon_after_a_quiet_time_as_well(quiet: int) -> None:
-    """A fifth of the nodes become strangers: mostly noticed within a hundred nodes."""
+def test_ood_nodes_are_noticed_soon_after_a_quiet_time_as_well(quiet: int) -> None:
+    """A fifth of the nodes become OOD: mostly noticed within a hundred nodes."""
     delays = []
     for number in range(20):
         random = np.random.default_rng([7, number])

@@ -89,9 +89,7 @@ def auroc(score: Tensor, task: Task) -> float:
     return float(roc_auc_score(task.test.is_ood, score[task.test.nodes]))
 
 
-# ---------------------------------------------------------------------------------------------
 # Classifiers of labelled against other nodes
-# ---------------------------------------------------------------------------------------------
 
 
 def noisy_rows(count: int = 400, width: int = 6, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -115,10 +113,10 @@ def test_a_forest_is_that_of_scikit_learn() -> None:
     rows, y = noisy_rows()
     new, _ = noisy_rows(3000, seed=1)
     expected = expected_logits(sklearn_forest(rows, y, 7).predict_proba(new)[:, 1])
-    found = Forest.fit(rows, y, 7).logits(new)
-    assert float(np.mean(np.abs(found - expected) < 1e-5)) > 0.99
-    np.testing.assert_allclose(found, expected, rtol=0, atol=0.5)
-    assert not np.allclose(Forest.fit(rows, y, 8).logits(new), found)
+    result = Forest.fit(rows, y, 7).logits(new)
+    assert float(np.mean(np.abs(result - expected) < 1e-5)) > 0.99
+    np.testing.assert_allclose(result, expected, rtol=0, atol=0.5)
+    assert not np.allclose(Forest.fit(rows, y, 8).logits(new), result)
 
 
 def test_a_forest_on_whole_numbers_is_exactly_that_of_scikit_learn() -> None:
@@ -220,9 +218,7 @@ def test_stacking_gives_nothing_to_members_that_know_nothing_and_is_calibrated()
     assert float(shuffled.max()) < 0.2
 
 
-# ---------------------------------------------------------------------------------------------
 # What a node looks like
-# ---------------------------------------------------------------------------------------------
 
 
 def hand_made() -> Graph:
@@ -250,11 +246,11 @@ def test_shares_of_labelled_neighbours_by_hand() -> None:
 def test_shares_know_nothing_of_hidden_neighbours() -> None:
     labelled = torch.tensor([True, True, False, False, True, False])
     known = torch.tensor([True, False, True, True, False, True])
-    found = labelled_shares(hand_made(), labelled, known)
+    result = labelled_shares(hand_made(), labelled, known)
     a = 1 / 4
-    np.testing.assert_allclose(found[2], [(1 + 0 + a) / 3, a], rtol=1e-6)  # 0 and 3 are seen, 1, 1 and 4 are not
+    np.testing.assert_allclose(result[2], [(1 + 0 + a) / 3, a], rtol=1e-6)  # 0 and 3 are seen, 1, 1 and 4 are not
     flipped = labelled_shares(hand_made(), labelled ^ ~known, known)
-    assert np.array_equal(found, flipped)
+    assert np.array_equal(result, flipped)
     nobody = labelled_shares(hand_made(), labelled, torch.zeros(6, dtype=torch.bool))
     assert np.array_equal(nobody, np.zeros((6, 2), np.float32))
 
@@ -262,15 +258,22 @@ def test_shares_know_nothing_of_hidden_neighbours() -> None:
 def test_statistics_by_hand() -> None:
     """Absolute sums, active features, degrees with loops and duplicates, and their means over neighbours."""
     graph = hand_made()
-    own = np.log1p([[3, 2, 2, 3], [0, 0, 0, 2], [3.5, 2, 4, 1], [1, 1, 1, 1], [4, 2, 1, 1], [4, 1, 0, 0]])
-    into = [own[0], 0 * own[0], (own[1] + own[1] + own[0] + own[3]) / 4, own[4], own[2], 0 * own[0]]
-    out = [(own[0] * 2 + own[2]) / 3, own[2], own[4], own[2], own[3], 0 * own[0]]
-    raw = np.concatenate([own, into, out], 1)
+    values = np.log1p([[3, 2, 2, 3], [0, 0, 0, 2], [3.5, 2, 4, 1], [1, 1, 1, 1], [4, 2, 1, 1], [4, 1, 0, 0]])
+    into = [
+        values[0],
+        0 * values[0],
+        (values[1] + values[1] + values[0] + values[3]) / 4,
+        values[4],
+        values[2],
+        0 * values[0],
+    ]
+    out = [(values[0] * 2 + values[2]) / 3, values[2], values[4], values[2], values[3], 0 * values[0]]
+    raw = np.concatenate([values, into, out], 1)
     expected = (raw - raw.mean(0)) / raw.std(0)
-    found = Describer.of(graph, 0)(graph)
-    np.testing.assert_allclose(found[:, : len(STATISTICS)], expected, rtol=0, atol=1e-5)
+    result = Describer.of(graph, 0)(graph)
+    np.testing.assert_allclose(result[:, : len(STATISTICS)], expected, rtol=0, atol=1e-5)
     x = graph.features.numpy()
-    np.testing.assert_allclose(found[:, 12:14], (x - x.mean(0)) / x.std(0), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(result[:, 12:14], (x - x.mean(0)) / x.std(0), rtol=0, atol=1e-5)
 
 
 def test_descriptions_of_a_graph_do_not_depend_on_other_parts_of_it() -> None:
@@ -284,9 +287,7 @@ def test_descriptions_of_a_graph_do_not_depend_on_other_parts_of_it() -> None:
     np.testing.assert_allclose(describer(larger)[:200], describer(graph), rtol=0, atol=1e-5)
 
 
-# ---------------------------------------------------------------------------------------------
 # No memory, no noise
-# ---------------------------------------------------------------------------------------------
 
 
 def captured(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
@@ -366,21 +367,21 @@ def test_without_trust_width_is_entropy_and_nothing_else() -> None:
             break
     else:
         raise AssertionError("no graph of four without trust")
-    found = fitted.predict()
-    entropy = np.array([ref.bits(p) for p in found.probabilities.numpy()])
-    by_entropy = found.score.numpy()[np.argsort(entropy)]
+    result = fitted.predict()
+    entropy = np.array([ref.bits(p) for p in result.probabilities.numpy()])
+    by_entropy = result.score.numpy()[np.argsort(entropy)]
     assert bool((np.diff(by_entropy) > -1e-8).all())
     assert by_entropy.min() >= 10 / (10 + fitted.labels_) - 1e-6
 
 
-def test_strangers_are_wide_and_known_nodes_are_not() -> None:
+def test_ood_nodes_are_wide_and_known_nodes_are_not() -> None:
     task, fitted = load_task("digits"), fitted_digits()
-    found = fitted.predict()
+    result = fitted.predict()
     assert fitted.diagnosis is not None
     assert fitted.diagnosis["trust"] > 0.9
-    assert auroc(found.score, task) > 0.97
-    assert auroc(found.scores["coverage"], task) > 0.97
-    width = found.credal.width.amax(-1)[task.test.nodes]  # type: ignore[union-attr]
+    assert auroc(result.score, task) > 0.97
+    assert auroc(result.scores["coverage"], task) > 0.97
+    width = result.credal.width.amax(-1)[task.test.nodes]  # type: ignore[union-attr]
     assert float(width[task.test.is_ood].median()) > 0.9
     assert float(width[~task.test.is_ood].median()) < 0.5
     share = float(task.test.is_ood.double().mean())
@@ -403,9 +404,7 @@ def test_the_diagnosis_is_that_of_its_estimates() -> None:
     assert quick().diagnosis is None
 
 
-# ---------------------------------------------------------------------------------------------
-# OODScore, where coverage has nothing to say
-# ---------------------------------------------------------------------------------------------
+# OOD score, where coverage has no skill
 
 
 def described(classes: int, size: float, direction: float, count: int = 400, seed: int = 0) -> tuple[np.ndarray, ...]:
@@ -429,19 +428,19 @@ def test_the_evidence_is_that_of_scipy_and_scikit_learn() -> None:
     typical, new = rows[:150].astype(float), rows[350:].astype(float)
     rows[0, :2] = 100.0  # far beyond all others: its density is zero in floating point
     far = rows[:1].astype(float)
-    found = ood_score._evidence(typical, np.concatenate([new, far]), np.append(entropy, 0.0))
-    assert np.array_equal(found[0], np.append(entropy, 0.0))
+    result = ood_score._evidence(typical, np.concatenate([new, far]), np.append(entropy, 0.0))
+    assert np.array_equal(result[0], np.append(entropy, 0.0))
     kernel = (np.cov(typical[:, :2].T) + 0.01 * np.eye(2)) * 150 ** (-1 / 3)
     density = np.mean([multivariate_normal(centre, kernel).pdf(new[:, :2]) for centre in typical[:, :2]], 0)
     rare = -np.log(density)
-    np.testing.assert_allclose(found[1][:-1] - rare, (found[1][:-1] - rare).mean(), rtol=0, atol=1e-9)
-    assert found[1][:-1].max() < found[1][-1] < np.inf
+    np.testing.assert_allclose(result[1][:-1] - rare, (result[1][:-1] - rare).mean(), rtol=0, atol=1e-9)
+    assert result[1][:-1].max() < result[1][-1] < np.inf
     away, known = (normalize(part[:, len(STATISTICS) + 16 :]) for part in (new, typical))
     distance = NearestNeighbors(n_neighbors=10).fit(known).kneighbors(away)[0].mean(1)
-    np.testing.assert_allclose(found[2][:-1], distance, rtol=0, atol=1e-7)
+    np.testing.assert_allclose(result[2][:-1], distance, rtol=0, atol=1e-7)
 
 
-def test_pretended_strangers_say_which_evidence_counts() -> None:
+def test_left_out_classes_say_which_evidence_counts() -> None:
     by_size = ood_score_of(*described(4, 3.0, 0.0))
     by_direction = ood_score_of(*described(4, 0.0, 6.0))
     assert by_size is not None
@@ -449,9 +448,9 @@ def test_pretended_strangers_say_which_evidence_counts() -> None:
     assert by_size.weights[1] > 3.0 * by_size.weights[2]
     assert by_direction.weights[2] > 3.0 * by_direction.weights[1]
     rows, labels = described(5, 0.0, 6.0, seed=1)  # a class that neither has seen
-    stranger = by_direction(rows, np.full(len(rows), 0.5))
-    assert float(roc_auc_score(labels == 4, stranger)) > 0.9
-    assert bool(((stranger > 0.0) & (stranger < 1.0)).all())
+    ood_node = by_direction(rows, np.full(len(rows), 0.5))
+    assert float(roc_auc_score(labels == 4, ood_node)) > 0.9
+    assert bool(((ood_node > 0.0) & (ood_node < 1.0)).all())
 
 
 def test_classes_that_nothing_tells_leave_it_to_the_entropy() -> None:
@@ -478,44 +477,42 @@ def test_nodes_that_come_after_training_are_as_strange_as_they_look() -> None:
     fitted = quick(reestimate=False).fit(task)
     assert fitted.diagnosis["trust"] == 0.0  # type: ignore[index]
     assert fitted.strangeness_ is not None
-    found = fitted.predict()
-    assert auroc(found.score, task) > auroc(fitted.model_.predict().scores["entropy"], task) - 0.02
+    result = fitted.predict()
+    assert auroc(result.score, task) > auroc(fitted.model_.predict().scores["entropy"], task) - 0.02
 
 
-# ---------------------------------------------------------------------------------------------
 # What it says
-# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strength", [0.5, 10.0, 200.0])
 def test_epistemic_uncertainty_is_that_of_the_definition(strength: float) -> None:
     """s / (s + n) bits of log2 C, and how strange the node is as far as coverage is not trusted."""
     fitted = CredalCoverage(model=fitted_small().model_, strength=strength).fit(small_task())
-    found, task = fitted.predict(), small_task()
+    result, task = fitted.predict(), small_task()
     q = fitted.coverage().numpy()
     trust = fitted.diagnosis["trust"]  # type: ignore[index]
     assert 0.1 < trust < 1.0
     n = q**4 / (1 + q**4) * len(task.split.train) / 3
     share = strength / (strength + n)
-    entropy = np.array([ref.bits(p) for p in found.probabilities.numpy()]) / np.log2(3)
+    entropy = np.array([ref.bits(p) for p in result.probabilities.numpy()]) / np.log2(3)
     assert fitted.strangeness_ is not None
     doubt = (1 - trust) * fitted.strangeness_(fitted.describer_(task.training.graph), entropy)
     expected = np.minimum(1 - (1 - share) * (1 - doubt), 1 - 1e-6) * np.log2(3)
-    np.testing.assert_allclose(found.score.numpy(), expected, rtol=0, atol=1e-7)
-    np.testing.assert_allclose(found.scores["coverage"].numpy(), -np.log(q), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(result.score.numpy(), expected, rtol=0, atol=1e-7)
+    np.testing.assert_allclose(result.scores["coverage"].numpy(), -np.log(q), rtol=0, atol=1e-9)
 
 
 def test_classes_are_those_of_the_vanilla_and_the_probabilities_are_in_the_set() -> None:
     for fitted in (fitted_small(), fitted_digits()):
-        found, vanilla = fitted.predict(), fitted.model_.predict()
-        assert torch.equal(found.classes, vanilla.classes)
+        result, vanilla = fitted.predict(), fitted.model_.predict()
+        assert torch.equal(result.classes, vanilla.classes)
         for rule in ("intersection", "lower", "upper"):
-            assert torch.equal(found.classify(rule), vanilla.classes)
-        assert bool(found.credal.contains(found.probabilities).all())
+            assert torch.equal(result.classify(rule), vanilla.classes)
+        assert bool(result.credal.contains(result.probabilities).all())
         # calibrated by one temperature: log-ratios are all scaled alike
         logits = fitted.model_.outputs(fitted.graph_).logits.double()
         scaled = (logits / fitted.temperature_).softmax(-1)
-        torch.testing.assert_close(found.probabilities, scaled, rtol=0, atol=1e-12)
+        torch.testing.assert_close(result.probabilities, scaled, rtol=0, atol=1e-12)
 
 
 @cache
@@ -562,29 +559,27 @@ def test_midpoints_of_any_method_that_classifies(kind: str, tmp_path: Path) -> N
     assert not made.is_fitted
     fitted = CredalCoverage(model=made.fit(task)).fit(task)
     assert torch.equal(template.predict().score, fitted.predict().score)
-    found = fitted.predict()
-    assert torch.equal(found.classes, made.predict().classes)
+    result = fitted.predict()
+    assert torch.equal(result.classes, made.predict().classes)
     assert torch.equal(fitted.coverage(), fitted_small().coverage())  # knows nothing of the midpoints
     fitted.save(tmp_path / "model")
     loaded = load_method(tmp_path / "model", task)
-    assert torch.equal(loaded.predict().score, found.score)
+    assert torch.equal(loaded.predict().score, result.score)
     new = other_graph()
     assert torch.equal(fitted.predict(new).classes, made.predict(new).classes)
 
 
-# ---------------------------------------------------------------------------------------------
 # What it may know
-# ---------------------------------------------------------------------------------------------
 
 
 def test_labels_of_other_nodes_change_nothing() -> None:
-    """Test nodes and strangers get any labels: not a bit of any prediction changes."""
+    """Test nodes and OOD nodes get any labels: not a bit of any prediction changes."""
     task = small_task()
     hidden = torch.ones(task.graph.num_nodes, dtype=torch.bool)
     hidden[task.split.train] = False
     hidden[task.training.val] = False
     labels = task.graph.labels.clone()
-    labels[hidden & (labels > 0)] = 1 + labels[hidden & (labels > 0)] % 3  # strangers stay strangers, but test ID moves
+    labels[hidden & (labels > 0)] = 1 + labels[hidden & (labels > 0)] % 3  # OOD nodes stay OOD, but test ID moves
     other = replace(task, graph=task.graph.replace(labels=labels))
     assert not torch.equal(other.graph.labels, task.graph.labels)
     one, two = fitted_small().predict(), quick().fit(other).predict()
@@ -606,8 +601,8 @@ def test_coverage_reads_which_nodes_are_labelled_and_no_label() -> None:
         assert not torch.equal(turned, labels)
         graphs.append(view.graph.replace(labels=turned, class_names=names))
     for graph in graphs:
-        found = quick().fit(graph, train=view.train, val=view.val)
-        assert torch.equal(found.coverage(), fitted_small().coverage())
+        result = quick().fit(graph, train=view.train, val=view.val)
+        assert torch.equal(result.coverage(), fitted_small().coverage())
 
 
 def test_validation_nodes_are_unlabelled_for_coverage() -> None:
@@ -619,13 +614,13 @@ def test_validation_nodes_are_unlabelled_for_coverage() -> None:
     assert torch.equal(fewer._labelled(view.graph).nonzero().squeeze(-1), view.train)
 
 
-def test_midpoints_that_strangers_stopped_are_refused_however_deep() -> None:
+def test_midpoints_that_ood_nodes_stopped_are_refused_however_deep() -> None:
     task = small_task()
     stopped = Vanilla(monitor="ood_auroc", **SHORT).fit(task, protocol="paper")
     energy = Energy(model=stopped).fit(task, protocol="paper")
-    for given in (stopped, energy, CredalCoverage(model=energy).fit(task, protocol="paper")):
+    for inputs in (stopped, energy, CredalCoverage(model=energy).fit(task, protocol="paper")):
         with pytest.raises(MethodError, match="sealed"):
-            CredalCoverage(model=given).fit(task)
+            CredalCoverage(model=inputs).fit(task)
     with pytest.raises(MethodError, match="another task"):
         CredalCoverage(model=fitted_small().model_).fit(small_task(seed=1))
 
@@ -644,18 +639,18 @@ def test_threads_change_no_bit() -> None:
     """Dense features that are projected, so that there are products of matrices to share out."""
     graph = csbm(nodes=400, classes=4, features=100, signal=4.0, seed=2)
     labelled = graph.labels > 0
-    found = []
+    result = []
     before = torch.get_num_threads()
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
             fresh = Graph(graph.features, graph.edge_index, graph.labels)
             rows = Describer.of(fresh, 0)(fresh)
-            found.append((rows, estimate(rows, labelled, 0, fresh)[0].log_relative))
+            result.append((rows, estimate(rows, labelled, 0, fresh)[0].log_relative))
     finally:
         torch.set_num_threads(before)
-    assert np.array_equal(found[0][0], found[1][0])
-    assert np.array_equal(found[0][1], found[1][1])
+    assert np.array_equal(result[0][0], result[1][0])
+    assert np.array_equal(result[0][1], result[1][1])
 
 
 DESCRIBED = """
@@ -671,13 +666,13 @@ print(hashlib.blake2b(Describer.of(graph, 0)(graph).tobytes()).hexdigest())
 @pytest.mark.slow
 def test_cores_change_no_bit() -> None:
     """The libraries below count the cores for themselves, unless the environment tells them."""
-    found = set()
+    result = set()
     for threads in ("1", "2"):
         environment = {**os.environ, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
         command = [sys.executable, "-W", "ignore", "-c", DESCRIBED]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
-        found.add(done.stdout)
-    assert len(found) == 1
+        result.add(done.stdout)
+    assert len(result) == 1
 
 
 def test_global_generators_are_left_alone() -> None:
@@ -715,14 +710,13 @@ def test_sparse_features_stay_sparse(backbone: str, monkeypatch: pytest.MonkeyPa
     for kind in (SparseMatrix, torch.Tensor):
         monkeypatch.setattr(kind, "to_dense", refuse)
     fitted = CredalCoverage(model=Vanilla(backbone=backbone, **SHORT)).fit(task)
-    for found in (fitted.predict(), fitted.predict(new)):
-        assert bool(found.score.isfinite().all())
+    for result in (fitted.predict(), fitted.predict(new)):
+        assert bool(result.score.isfinite().all())
     fitted.explain(3)
 
 
-# ---------------------------------------------------------------------------------------------
 # Files
-# ---------------------------------------------------------------------------------------------
+
 
 AGAIN = """
 import sys
@@ -758,9 +752,9 @@ def test_another_process_predicts_the_same_bits(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     for name, method in methods.items():
         for at, one in graphs.items():
-            found, again = method.predict(one), dict(np.load(tmp_path / f"{name} {at}.npz"))
-            expected = {**found.scores, "probabilities": found.probabilities}
-            expected |= {"lower": found.credal.lower, "upper": found.credal.upper}
+            result, again = method.predict(one), dict(np.load(tmp_path / f"{name} {at}.npz"))
+            expected = {**result.scores, "probabilities": result.probabilities}
+            expected |= {"lower": result.credal.lower, "upper": result.credal.upper}
             assert {*again} == {*expected}
             for key, array in expected.items():
                 assert np.array_equal(again[key], array.numpy()), (name, at, key)
@@ -790,10 +784,10 @@ def test_tensors_that_are_missing_or_of_another_kind_are_refused(tmp_path: Path)
     fitted_small().save(tmp_path / "whole")
     names = list(load_file(tmp_path / "whole" / "model.safetensors"))
     assert not any(path.suffix in (".pkl", ".pt", ".pickle", ".joblib") for path in (tmp_path / "whole").iterdir())
-    own = [name for name in names if not name.startswith(("model.", "models."))]
-    own += ["models.weights", "models.scale", "models.diagnosis", "models.0.3.roots", "models.4.5.bias"]
-    assert {*own} <= {*names}
-    for number, name in enumerate(own):
+    values = [name for name in names if not name.startswith(("model.", "models."))]
+    values += ["models.weights", "models.scale", "models.diagnosis", "models.0.3.roots", "models.4.5.bias"]
+    assert {*values} <= {*names}
+    for number, name in enumerate(values):
         rewritten(tmp_path / "whole", tmp_path / f"{number}", lambda tensors, name=name: tensors.pop(name))
         with pytest.raises(MethodError):
             load_method(tmp_path / f"{number}")
@@ -804,9 +798,7 @@ def test_tensors_that_are_missing_or_of_another_kind_are_refused(tmp_path: Path)
             load_method(tmp_path / f"cut {name}")
 
 
-# ---------------------------------------------------------------------------------------------
 # New graphs
-# ---------------------------------------------------------------------------------------------
 
 
 def with_ids(graph: Graph, first: int = 0) -> Graph:
@@ -836,11 +828,11 @@ def test_new_nodes_that_are_unlike_all_others_are_wide() -> None:
     fitted = quick().fit(graph, train=labelled.nonzero().squeeze(-1), val=val)
     new = grown(graph, ids=True)
     order = torch.randperm(260, generator=_after_normals())
-    found = fitted.predict(new)
+    result = fitted.predict(new)
     is_new = order >= 200
-    assert float(found.score[is_new].median()) > 1.2
-    assert float(found.score[is_new].median()) > float(found.score[~is_new].median()) + 0.2
-    assert float(roc_auc_score(is_new, found.score)) > 0.9
+    assert float(result.score[is_new].median()) > 1.2
+    assert float(result.score[is_new].median()) > float(result.score[~is_new].median()) + 0.2
+    assert float(roc_auc_score(is_new, result.score)) > 0.9
     assert torch.equal(fitted._labelled(new), (order < 200) & labelled[order.clamp_max(199)])
     nameless = grown(graph, ids=False)  # whose training nodes nobody knows: the models of fit serve, and know nothing
     assert not bool(fitted._labelled(nameless).any())
@@ -869,9 +861,9 @@ def test_new_nodes_like_the_old_ones_earn_no_trust(ids: bool) -> None:
     seen = torch.from_numpy(rng.permutation(400)[:200])
     part = graph.subgraph(seen).replace(labels=torch.from_numpy(rng.integers(0, 2, 200)), class_names=("a", "b"))
     fitted = quick().fit(part, train=torch.arange(160), val=torch.arange(160, 200))
-    found = fitted._coverage(graph)
-    assert found.diagnosis.trust < 0.3
-    assert found.diagnosis.auroc < 0.65
+    result = fitted._coverage(graph)
+    assert result.diagnosis.trust < 0.3
+    assert result.diagnosis.auroc < 0.65
 
 
 def test_what_is_kept_of_a_graph_is_kept_for_its_ids_and_its_setting() -> None:
@@ -908,9 +900,9 @@ def test_one_odd_node_is_wide(change: str, reestimate: bool, tmp_path: Path) -> 
     for method in (fitted, load_method(tmp_path)):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", InputWarning)
-            found = method.predict(later)
+            result = method.predict(later)
         others = torch.arange(graph.num_nodes) != node
-        assert float(found.epistemic[node]) > float(found.epistemic[others].max()) - 1e-6
+        assert float(result.epistemic[node]) > float(result.epistemic[others].max()) - 1e-6
         assert float(method.coverage(later)[node]) < 1e-6
         # Nobody else is out of reach: all were there.
         assert float((method.coverage(later)[others] < 1e-6).double().mean()) == 0.0
@@ -945,17 +937,15 @@ def test_digits_that_come_after_training() -> None:
     task = load_task("digits", inductive=True)
     fitted = fitted_digits(inductive=True)
     assert auroc(fitted.predict().score, task) > 0.95
-    assert fitted.diagnosis["trust"] < 0.2  # type: ignore[index]  # training has seen no stranger
+    assert fitted.diagnosis["trust"] < 0.2  # type: ignore[index]  # training has seen no OOD node
     stored = CredalCoverage(model=fitted.model_, reestimate=False).fit(task)
-    found = stored.predict()
-    entropy = torch.tensor([ref.bits(p) for p in found.probabilities.numpy()])
-    assert auroc(found.score, task) > auroc(entropy, task) + 0.02
-    assert torch.equal(found.classes, fitted.predict().classes)
+    result = stored.predict()
+    entropy = torch.tensor([ref.bits(p) for p in result.probabilities.numpy()])
+    assert auroc(result.score, task) > auroc(entropy, task) + 0.02
+    assert torch.equal(result.classes, fitted.predict().classes)
 
 
-# ---------------------------------------------------------------------------------------------
 # Bad and meagre input
-# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [2, 3, 9])
@@ -968,13 +958,13 @@ def test_few_labels(count: int, tmp_path: Path) -> None:
     fitted = quick().fit(graph, train=train, val=torch.cat([one[-5:], two[-5:]]))
     assert fitted.diagnosis["trust"] == 0.0  # type: ignore[index]
     assert fitted.diagnosis["auroc"] == 0.5  # type: ignore[index]
-    found = fitted.predict()
-    assert float(found.score.min()) > 10 / (10 + count / 2) - 1e-6
+    result = fitted.predict()
+    assert float(result.score.min()) > 10 / (10 + count / 2) - 1e-6
     assert bool(fitted.predict(small_task().graph).score.isfinite().all())
     assert fitted.reasons(torch.tensor([0, 5])) == ["", ""]
     assert "decides only 0% of the width" in str(fitted.explain(5))
     fitted.save(tmp_path / "few")
-    assert torch.equal(load_method(tmp_path / "few").predict(graph).score, found.score)
+    assert torch.equal(load_method(tmp_path / "few").predict(graph).score, result.score)
 
 
 @pytest.mark.parametrize("count", [1, 9, 10])
@@ -1008,8 +998,8 @@ def test_graphs_that_say_little(case: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         fitted = quick().fit(Task.leave_out(Graph(features, edges, graph.labels), [0]))
-        found = fitted.predict()
-    assert bool(found.score.isfinite().all())
+        result = fitted.predict()
+    assert bool(result.score.isfinite().all())
     words = fitted.explain(3)
     if case == "loops alone":
         assert words.neighbours == 0
@@ -1050,43 +1040,41 @@ def test_bad_nodes_and_graphs() -> None:
         quick().coverage()
 
 
-# ---------------------------------------------------------------------------------------------
 # Why
-# ---------------------------------------------------------------------------------------------
 
 
 @cache
 def heavy() -> tuple[CredalCoverage, Graph, Tensor]:
-    """Sparse features of ones, of strangers of fours: nothing else tells a stranger. Edges are drawn at random."""
+    """Sparse features of ones, of OOD nodes of fours: nothing else differs. Edges are drawn at random."""
     rng = np.random.default_rng(0)
-    stranger = np.arange(400) % 2 == 1
+    ood_node = np.arange(400) % 2 == 1
     features = np.zeros((400, 120), np.float32)
     for node in range(400):
-        features[node, rng.choice(120, 5, replace=False)] = 4.0 if stranger[node] else 1.0
+        features[node, rng.choice(120, 5, replace=False)] = 4.0 if ood_node[node] else 1.0
     graph = Graph(
         features, torch.from_numpy(rng.integers(0, 400, (2, 1500))), torch.from_numpy(rng.integers(0, 2, 400))
     )
     assert graph.features.layout == torch.sparse_csr
-    known = torch.from_numpy(np.flatnonzero(~stranger))
+    known = torch.from_numpy(np.flatnonzero(~ood_node))
     fitted = quick().fit(graph, train=known[:120], val=known[120:150])
-    return fitted, graph, torch.from_numpy(stranger)
+    return fitted, graph, torch.from_numpy(ood_node)
 
 
-def test_the_reason_is_what_strangers_differ_in() -> None:
-    fitted, _, stranger = heavy()
-    for node in stranger.nonzero().squeeze(-1)[:5].tolist():
-        found = fitted.explain(node)
-        reason = found.reasons[0]
+def test_the_reason_is_what_ood_nodes_differ_in() -> None:
+    fitted, _, ood_node = heavy()
+    for node in ood_node.nonzero().squeeze(-1)[:5].tolist():
+        result = fitted.explain(node)
+        reason = result.reasons[0]
         assert reason.name == "feature sum"
         assert reason.effect < -1.0
         assert reason.value == pytest.approx(20.0, rel=1e-4)
         assert reason.low == pytest.approx(5.0, rel=1e-4)
         assert reason.high == pytest.approx(5.0, rel=1e-4)
-        assert found.width > 0.9
-        assert found.coverage < 0.25
-        assert "feature sum 20 (labelled nodes: 5 to 5)" in str(found)
+        assert result.width > 0.9
+        assert result.coverage < 0.25
+        assert "feature sum 20 (labelled nodes: 5 to 5)" in str(result)
         assert fitted.reasons(torch.tensor([node]))[0].startswith("feature sum 20")
-        effects = [one.effect for one in found.reasons]
+        effects = [one.effect for one in result.reasons]
         assert effects == sorted(effects)
     known = fitted.predict(nodes=fitted.train_.nodes).credal.width.amax(-1)  # type: ignore[union-attr]
     assert float(known.median()) < 0.9
@@ -1106,19 +1094,19 @@ def test_the_numbers_of_an_explanation_by_hand() -> None:
     shares = [len(around[v] & labelled) / len(around[v]) for v in labelled if around[v]]
     q = fitted.coverage()
     for node in (0, 1, 17, 250):
-        found = fitted.explain(node)
-        assert found.node == node
-        assert found.neighbours == len(around[node])
-        assert found.labelled_neighbours == len(around[node] & labelled)
-        assert found.usual_share == pytest.approx(sum(shares) / len(shares))
+        result = fitted.explain(node)
+        assert result.node == node
+        assert result.neighbours == len(around[node])
+        assert result.labelled_neighbours == len(around[node] & labelled)
+        assert result.usual_share == pytest.approx(sum(shares) / len(shares))
         weakest = sorted(float(q[v]) for v in around[node])[:3]
-        assert [number for _, number in found.least_covered] == pytest.approx([min(1.0, x) for x in weakest])
-        assert all(other in around[node] for other, _ in found.least_covered)
-        assert found.coverage == pytest.approx(min(1.0, float(q[node])))
-        assert found.similar == 50
-        assert 0 <= found.labelled_similar <= 50
-        assert found.width == pytest.approx(float(fitted.predict(nodes=torch.tensor([node])).credal.width.max()))  # type: ignore[union-attr]
-        assert f"{found.labelled_neighbours} of its {found.neighbours} neighbours" in str(found)
+        assert [number for _, number in result.least_covered] == pytest.approx([min(1.0, x) for x in weakest])
+        assert all(other in around[node] for other, _ in result.least_covered)
+        assert result.coverage == pytest.approx(min(1.0, float(q[node])))
+        assert result.similar == 50
+        assert 0 <= result.labelled_similar <= 50
+        assert result.width == pytest.approx(float(fitted.predict(nodes=torch.tensor([node])).credal.width.max()))  # type: ignore[union-attr]
+        assert f"{result.labelled_neighbours} of its {result.neighbours} neighbours" in str(result)
 
 
 def test_explanations_are_for_people() -> None:
@@ -1126,14 +1114,14 @@ def test_explanations_are_for_people() -> None:
     fitted = fitted_small()
     for graph in (None, other_graph(), other_graph(10)):
         for node in (0, 3, 9):
-            found = fitted.explain(node, graph)
-            words = str(found)
-            assert words.startswith(f"Node {node}, predicted {found.predicted}: its credal set is ")
+            result = fitted.explain(node, graph)
+            words = str(result)
+            assert words.startswith(f"Node {node}, predicted {result.predicted}: its credal set is ")
             assert not re.search(r"\d\.\d{4,}", words)
             assert "nan" not in words
-            assert found.similar == (9 if graph is not None and graph.num_nodes == 10 else 50)
-            assert 0.0 <= found.width <= 1.0
-            assert set(asdict(found)) >= {"labels_near", "trust", "reasons"}
+            assert result.similar == (9 if graph is not None and graph.num_nodes == 10 else 50)
+            assert 0.0 <= result.width <= 1.0
+            assert set(asdict(result)) >= {"labels_near", "trust", "reasons"}
 
 
 def test_it_is_registered() -> None:

@@ -52,23 +52,23 @@ def ball(rng: np.random.Generator, rows: int, classes: int) -> Pair:
 def test_a_kind_from_outside_equals_the_hull_of_its_vertices(
     kind: Callable[[np.random.Generator, int, int], Pair], classes: int
 ) -> None:
-    own, hull = kind(np.random.default_rng(classes), 50, classes)
-    assert own.shape == hull.shape == (50, classes)
+    values, hull = kind(np.random.default_rng(classes), 50, classes)
+    assert values.shape == hull.shape == (50, classes)
     for name in ("lower", "upper", "width"):
-        torch.testing.assert_close(getattr(own, name), getattr(hull, name), rtol=0, atol=1e-12)
-    torch.testing.assert_close(own.intersection_probability(), hull.intersection_probability(), rtol=0, atol=1e-10)
-    result, expected = (cg.uncertainty(credal, certify=True) for credal in (own, hull))
+        torch.testing.assert_close(getattr(values, name), getattr(hull, name), rtol=0, atol=1e-12)
+    torch.testing.assert_close(values.intersection_probability(), hull.intersection_probability(), rtol=0, atol=1e-10)
+    result, expected = (cg.uncertainty(credal, certify=True) for credal in (values, hull))
     for name in ("total", "aleatoric", "epistemic"):
         torch.testing.assert_close(getattr(result, name), getattr(expected, name), rtol=0, atol=1e-9)
     assert result.gap.max() < 1e-9
-    torch.testing.assert_close(cg.upper_entropy(own), result.total, rtol=0, atol=1e-12)
-    torch.testing.assert_close(cg.lower_entropy(own), result.aleatoric, rtol=0, atol=1e-12)
+    torch.testing.assert_close(cg.upper_entropy(values), result.total, rtol=0, atol=1e-12)
+    torch.testing.assert_close(cg.lower_entropy(values), result.aleatoric, rtol=0, atol=1e-12)
     for rule in RULES:
-        assert torch.equal(rule(own), rule(hull)), rule.__name__
+        assert torch.equal(rule(values), rule(hull)), rule.__name__
     rows = torch.tensor([7, 3, 3])
-    torch.testing.assert_close(cg.uncertainty(own.take(rows)).total, result.total[rows], rtol=0, atol=1e-12)
+    torch.testing.assert_close(cg.uncertainty(values.take(rows)).total, result.total[rows], rtol=0, atol=1e-12)
     for rule in RULES:
-        assert torch.equal(rule(own.take(rows)), rule(own)[rows])
+        assert torch.equal(rule(values.take(rows)), rule(values)[rows])
 
 
 def test_a_ball_that_reaches_the_border_of_the_simplex() -> None:
@@ -92,9 +92,9 @@ def test_a_ball_that_reaches_the_border_of_the_simplex() -> None:
 
 def test_a_kind_from_outside_is_predicted_and_evaluated_as_any_other() -> None:
     task = cg.load_task("digits")
-    own, hull = ball(np.random.default_rng(1), task.graph.num_nodes, len(task.class_names))
+    values, hull = ball(np.random.default_rng(1), task.graph.num_nodes, len(task.class_names))
     nodes = torch.arange(task.graph.num_nodes)
-    first, second = (cg.Prediction.of_credal(nodes, credal, task.class_names) for credal in (own, hull))
+    first, second = (cg.Prediction.of_credal(nodes, credal, task.class_names) for credal in (values, hull))
     assert torch.equal(first.classes, second.classes)
     for by in ("lower", "upper"):
         assert torch.equal(first.classify(by), second.classify(by))

@@ -40,19 +40,19 @@ ORACLE = 1e-14  # bits: what the oracles' own rounding may cost
 
 def check(credal: IntervalSet, backend: str, **options: int) -> tuple[Optimum, Optimum]:
     """Upper and lower optimum of a float64 set: inside it, with the entropy they claim; the lower one at a vertex."""
-    found = uncertainty(credal, certify=True, backend=backend, **options)
+    results = uncertainty(credal, certify=True, backend=backend, **options)
     lower, upper = credal.lower.numpy(), credal.upper.numpy()
-    for optimum in (found.upper, found.lower):
+    for optimum in (results.upper, results.lower):
         p = optimum.distribution.numpy()
         assert ((p >= lower - ROUNDING) & (p <= upper + ROUNDING)).all()
         np.testing.assert_allclose(p.sum(axis=-1), 1, rtol=0, atol=ROUNDING)
         np.testing.assert_allclose(entropy(p), optimum.entropy.numpy(), rtol=0, atol=ROUNDING)
         assert optimum.gap.dtype == torch.float64
         assert (optimum.gap >= 0).all()
-    p = found.lower.distribution.numpy()
+    p = results.lower.distribution.numpy()
     between = np.minimum(p - lower, upper - p) > ROUNDING
     assert (between.sum(axis=-1) <= 1).all(), "all classes of a vertex but one are at a bound"
-    return found.upper, found.lower
+    return results.upper, results.lower
 
 
 def logit_set(seed: int, rows: int, classes: int, std: float, half: tuple[float, float]) -> IntervalSet:
@@ -67,9 +67,8 @@ def hard_set(rows: int, classes: int = 30) -> IntervalSet:
     return logit_set(classes, rows, classes, 0.03, (0.35, 0.65))
 
 
-# ---------------------------------------------------------------------------------------------
 # Exactness and certificates
-# ---------------------------------------------------------------------------------------------
+
 
 SIZES = dict.fromkeys(range(2, 9), 1800) | {10: 100, 12: 30}  # rows of each regime
 
@@ -167,9 +166,7 @@ def test_entropies_known_by_hand(backend: str) -> None:
     np.testing.assert_allclose(aleatoric, [entropy([0.8, 0.2]), 0.0, point], rtol=0, atol=ROUNDING)
 
 
-# ---------------------------------------------------------------------------------------------
 # The budget
-# ---------------------------------------------------------------------------------------------
 
 
 @both
@@ -191,11 +188,11 @@ def test_a_small_budget_leaves_an_honest_gap(budget: int, backend: str) -> None:
 @both
 def test_a_bigger_budget_never_loosens(backend: str) -> None:
     credal = hard_set(10)
-    found = [lower_entropy(credal, certify=True, budget=2**k, backend=backend) for k in range(11)]
-    for small, big in itertools.pairwise(found):
+    results = [lower_entropy(credal, certify=True, budget=2**k, backend=backend) for k in range(11)]
+    for small, big in itertools.pairwise(results):
         assert (big.entropy <= small.entropy + ROUNDING).all()
         assert (big.gap <= small.gap + ROUNDING).all()
-    assert (found[-1].gap < found[0].gap).all()
+    assert (results[-1].gap < results[0].gap).all()
 
 
 @pytest.mark.parametrize("budget", [0, -1])
@@ -206,9 +203,7 @@ def test_budget_must_be_positive(budget: int) -> None:
             measure(credal, budget=budget)
 
 
-# ---------------------------------------------------------------------------------------------
 # Properties
-# ---------------------------------------------------------------------------------------------
 
 
 Made = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -282,25 +277,24 @@ def test_a_vacuous_set_knows_nothing(classes: int, backend: str) -> None:
 @both
 def test_uncertainty_is_upper_lower_and_their_difference(backend: str) -> None:
     credal, _, _ = instances(7)
-    found = uncertainty(credal, backend=backend)
+    results = uncertainty(credal, backend=backend)
     certified = uncertainty(credal, certify=True, backend=backend)
-    assert isinstance(found, Uncertainty)
-    assert torch.equal(found.total, upper_entropy(credal, backend=backend))
-    assert torch.equal(found.aleatoric, lower_entropy(credal, backend=backend))
-    assert torch.equal(found.epistemic, (found.total - found.aleatoric).clamp_min(0))
-    assert (found.total - found.aleatoric >= -ROUNDING).all()
+    assert isinstance(results, Uncertainty)
+    assert torch.equal(results.total, upper_entropy(credal, backend=backend))
+    assert torch.equal(results.aleatoric, lower_entropy(credal, backend=backend))
+    assert torch.equal(results.epistemic, (results.total - results.aleatoric).clamp_min(0))
+    assert (results.total - results.aleatoric >= -ROUNDING).all()
     for name in Uncertainty._fields:
-        assert torch.equal(getattr(found, name), getattr(certified, name))
+        assert torch.equal(getattr(results, name), getattr(certified, name))
     for optimum, measure in ((certified.upper, upper_entropy), (certified.lower, lower_entropy)):
         for one, other in zip(optimum, measure(credal, certify=True, backend=backend), strict=True):
             assert torch.equal(one, other)
-    assert torch.equal(certified.upper.entropy, found.total)
-    assert torch.equal(certified.lower.entropy, found.aleatoric)
+    assert torch.equal(certified.upper.entropy, results.total)
+    assert torch.equal(certified.lower.entropy, results.aleatoric)
 
 
-# ---------------------------------------------------------------------------------------------
 # Gradients
-# ---------------------------------------------------------------------------------------------
+
 
 MEASURES = {"upper": (upper_entropy, brute_upper_entropy), "lower": (lower_entropy, brute_lower_entropy)}
 
@@ -358,12 +352,12 @@ def test_asking_for_gradients_changes_nothing(classes: int, backend: str) -> Non
     for name, (low, up) in regimes(np.random.default_rng(classes), 200, classes).items():
         plain = uncertainty(IntervalSet(low, up), certify=True, backend=backend)
         lower, upper = (torch.tensor(side, requires_grad=True) for side in (low, up))
-        found = uncertainty(IntervalSet(lower, upper), certify=True, backend=backend)
-        for one, other in ((plain.upper, found.upper), (plain.lower, found.lower)):
+        results = uncertainty(IntervalSet(lower, upper), certify=True, backend=backend)
+        for one, other in ((plain.upper, results.upper), (plain.lower, results.lower)):
             np.testing.assert_allclose(other.entropy.detach(), one.entropy, rtol=0, atol=PROVED, err_msg=name)
             np.testing.assert_allclose(other.distribution.detach(), one.distribution, rtol=0, atol=1e-9, err_msg=name)
             np.testing.assert_array_equal(other.gap, one.gap)
-        loss = (found.total + 2 * found.aleatoric + 3 * found.epistemic).sum()
+        loss = (results.total + 2 * results.aleatoric + 3 * results.epistemic).sum()
         for gradient in torch.autograd.grad(loss, (lower, upper)):
             assert torch.isfinite(gradient).all(), name
 
@@ -373,8 +367,8 @@ def test_asking_for_gradients_changes_nothing(classes: int, backend: str) -> Non
 def test_gradients_are_finite_with_zero_lower_bounds(dtype: torch.dtype, backend: str) -> None:
     lower = torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.5, 0.0], [0.0, 1.0, 0.0]], dtype=dtype, requires_grad=True)
     upper = torch.tensor([[1.0, 1.0, 1.0], [0.0, 0.8, 0.5], [0.0, 1.0, 0.0]], dtype=dtype, requires_grad=True)
-    found = uncertainty(IntervalSet(lower, upper), backend=backend)
-    for gradient in torch.autograd.grad(sum(part.sum() for part in found), (lower, upper)):
+    results = uncertainty(IntervalSet(lower, upper), backend=backend)
+    for gradient in torch.autograd.grad(sum(part.sum() for part in results), (lower, upper)):
         assert gradient.dtype == dtype
         assert torch.isfinite(gradient).all()
 
@@ -385,14 +379,12 @@ def test_no_gradient_is_kept_when_none_is_wanted(backend: str) -> None:
     credal = IntervalSet(lower, torch.ones(2, 3))
     with torch.no_grad():
         assert not any(part.requires_grad for part in uncertainty(credal, backend=backend))
-    found = uncertainty(credal, certify=True, backend=backend)
-    assert all(part.requires_grad for part in found[:3])
-    assert not any(optimum.gap.requires_grad for optimum in (found.upper, found.lower))
+    results = uncertainty(credal, certify=True, backend=backend)
+    assert all(part.requires_grad for part in results[:3])
+    assert not any(optimum.gap.requires_grad for optimum in (results.upper, results.lower))
 
 
-# ---------------------------------------------------------------------------------------------
 # Dtypes, shapes, and what is refused
-# ---------------------------------------------------------------------------------------------
 
 
 def widened(credal: IntervalSet) -> IntervalSet:
@@ -410,19 +402,19 @@ def test_any_dtype_in_and_out_without_losing_the_proof(classes: int, dtype: torc
     centre = torch.tensor(rng.normal(size=(60, classes))).to(dtype)
     half = torch.tensor(rng.uniform(0, 1, centre.shape) * rng.choice([0.0, 0.1, 1.0], size=(60, 1))).to(dtype)
     credal = interval_softmax(centre - half, centre + half)
-    found = uncertainty(credal, certify=True, backend=backend)
+    results = uncertainty(credal, certify=True, backend=backend)
     exact = uncertainty(widened(credal), certify=True, backend=backend)
     half_ulp = torch.finfo(dtype).eps / 2
     subnormal = 1e-7 if half_ulp > 1e-5 else PROVED  # values next to 0 have fewer digits
-    for got, want in ((found.upper, exact.upper), (found.lower, exact.lower)):
+    for got, want in ((results.upper, exact.upper), (results.lower, exact.lower)):
         assert (got.entropy.dtype, got.distribution.dtype, got.gap.dtype) == (dtype, dtype, torch.float64)
         assert (got.gap <= PROVED).all()
         truth = want.entropy.numpy()
         np.testing.assert_allclose(got.entropy.double(), truth, rtol=1.01 * half_ulp, atol=subnormal)
         bits = entropy(got.distribution.double())
         np.testing.assert_allclose(bits, truth, rtol=0, atol=classes * half_ulp + PROVED)
-    assert found.epistemic.dtype == dtype
-    assert (found.epistemic >= 0).all()
+    assert results.epistemic.dtype == dtype
+    assert (results.epistemic >= 0).all()
 
 
 @both
@@ -431,10 +423,10 @@ def test_batch_shapes(batch: tuple[int, ...], backend: str) -> None:
     rows = int(np.prod(batch))
     flat = logit_set(0, rows, 7, 0.5, (0.0, 1.0))
     credal = IntervalSet(flat.lower.reshape(*batch, 7), flat.upper.reshape(*batch, 7))
-    found, expected = (uncertainty(one, certify=True, backend=backend) for one in (credal, flat))
+    results, expected = (uncertainty(one, certify=True, backend=backend) for one in (credal, flat))
     for name in Uncertainty._fields:
-        assert torch.equal(getattr(found, name), getattr(expected, name).reshape(batch))
-    for got, want in ((found.upper, expected.upper), (found.lower, expected.lower)):
+        assert torch.equal(getattr(results, name), getattr(expected, name).reshape(batch))
+    for got, want in ((results.upper, expected.upper), (results.lower, expected.lower)):
         assert got.distribution.shape == (*batch, 7)
         assert torch.equal(got.distribution.reshape(-1, 7), want.distribution)
         assert torch.equal(got.gap, want.gap.reshape(batch))
@@ -450,10 +442,10 @@ def test_strided_bounds(backend: str) -> None:
 
 @both
 def test_one_class(backend: str) -> None:
-    found = uncertainty(IntervalSet(torch.tensor([[0.3], [1.0]]), torch.ones(2, 1)), certify=True, backend=backend)
-    for part in found[:3]:
+    results = uncertainty(IntervalSet(torch.tensor([[0.3], [1.0]]), torch.ones(2, 1)), certify=True, backend=backend)
+    for part in results[:3]:
         assert part.tolist() == [0.0, 0.0]
-    for optimum in (found.upper, found.lower):
+    for optimum in (results.upper, results.lower):
         assert optimum.distribution.tolist() == [[1.0], [1.0]]
         assert (optimum.gap <= PROVED).all()
 
@@ -481,9 +473,7 @@ def test_unknown_backend_and_wrong_type_of_set(measure: Callable[..., object]) -
             measure(wrong)
 
 
-# ---------------------------------------------------------------------------------------------
 # The same answer however it is computed
-# ---------------------------------------------------------------------------------------------
 
 
 def assert_same(found: tuple[torch.Tensor, ...], expected: tuple[torch.Tensor, ...], backend: str) -> None:
@@ -496,15 +486,15 @@ def assert_same(found: tuple[torch.Tensor, ...], expected: tuple[torch.Tensor, .
 def test_number_of_threads_does_not_matter(backend: str) -> None:
     credal, _, _ = instances(8)
     before = torch.get_num_threads()
-    found = []
+    results = []
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            found.append(uncertainty(credal, certify=True, backend=backend))
+            results.append(uncertainty(credal, certify=True, backend=backend))
     finally:
         torch.set_num_threads(before)
     for which in ("upper", "lower"):
-        one, other = (getattr(result, which) for result in found)
+        one, other = (getattr(result, which) for result in results)
         assert_same((one.entropy, one.gap), (other.entropy, other.gap), backend)
         if backend == "numba":
             assert torch.equal(one.distribution, other.distribution)
@@ -554,9 +544,9 @@ def test_epistemic_is_rounded_once(dtype: torch.dtype, backend: str) -> None:
     logits = torch.randn(500, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     narrow = interval_softmax(logits - 0.002, logits + 0.002).to(dtype)
     exact = uncertainty(narrow.to(torch.float64), backend=backend).epistemic
-    found = uncertainty(narrow, backend=backend).epistemic
-    assert found.dtype == dtype
-    assert torch.allclose(found.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-7)
+    results = uncertainty(narrow, backend=backend).epistemic
+    assert results.dtype == dtype
+    assert torch.allclose(results.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-7)
 
 
 def test_bounds_below_zero_by_rounding_leave_a_valid_set() -> None:
@@ -567,9 +557,9 @@ def test_bounds_below_zero_by_rounding_leave_a_valid_set() -> None:
     assert bool((credal.lower >= 0).all())
     assert bool((credal.lower <= credal.upper).all())
     for backend in ("numba", "torch"):
-        found = uncertainty(credal, certify=True, backend=backend)
-        assert float(found.total) == pytest.approx(0.0, abs=1e-12)
-        assert bool((found.upper.distribution >= 0).all())
+        results = uncertainty(credal, certify=True, backend=backend)
+        assert float(results.total) == pytest.approx(0.0, abs=1e-12)
+        assert bool((results.upper.distribution >= 0).all())
 
 
 def test_gradient_of_a_row_does_not_depend_on_its_neighbours() -> None:

@@ -174,10 +174,10 @@ def test_batches_of_ties_and_duplicates(backend: str) -> None:
     counts = rng.integers(0, 3, (10, 2000, 5)) + np.eye(5)[rng.integers(0, 5, (10, 2000))]
     members = counts / counts.sum(-1, keepdims=True)
     members[3] = members[2]
-    found = uncertainty(HullSet(members), certify=True, backend=backend)
-    assert found.upper.gap.max() <= 1e-9
+    result = uncertainty(HullSet(members), certify=True, backend=backend)
+    assert result.upper.gap.max() <= 1e-9
     other = uncertainty(HullSet(members), backend="torch" if backend == "numba" else "numba")
-    assert torch.allclose(found.total, other.total, rtol=0, atol=1e-9)
+    assert torch.allclose(result.total, other.total, rtol=0, atol=1e-9)
 
 
 def test_members_peaked_to_the_last_digits_are_proved() -> None:

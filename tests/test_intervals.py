@@ -37,9 +37,7 @@ def spoiled(**changes: float) -> tuple[np.ndarray, np.ndarray]:
     return lower, upper
 
 
-# ---------------------------------------------------------------------------------------------
 # What a set accepts
-# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -112,9 +110,7 @@ def test_a_set_is_frozen() -> None:
             setattr(credal, name, credal.midpoint)
 
 
-# ---------------------------------------------------------------------------------------------
 # What a set refuses
-# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -183,9 +179,7 @@ def test_bounds_must_be_floating(dtype: torch.dtype) -> None:
         IntervalSet(zeros.numpy(), ones.to(dtype).numpy())
 
 
-# ---------------------------------------------------------------------------------------------
 # Rounding is forgiven, real violations are not
-# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10, 100])
@@ -245,9 +239,7 @@ def test_tolerance(
         IntervalSet(*(torch.tensor(side, dtype=dtype) for side in violate(refused)))
 
 
-# ---------------------------------------------------------------------------------------------
 # Reachable bounds, members, the point prediction, dtypes
-# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("classes", [2, 3, 5])
@@ -375,9 +367,7 @@ def test_to_a_device() -> None:
         assert torch.equal(credal.to(device).upper, credal.upper)
 
 
-# ---------------------------------------------------------------------------------------------
 # The interval softmax
-# ---------------------------------------------------------------------------------------------
 
 
 def logit_box(
@@ -478,11 +468,11 @@ def test_extreme_logits(logits: list[float], dtype: torch.dtype, half_width: flo
     wide_lower, wide_upper = lower.detach().double(), upper.detach().double()
     for i in range(len(logits)):  # class i at one bound, all others at the other
         alone = torch.arange(len(logits)) == i
-        for got, log, own, other in (
+        for got, log, values, other in (
             (credal.lower, logs[0], wide_lower, wide_upper),
             (credal.upper, logs[1], wide_upper, wide_lower),
         ):
-            expected = torch.log_softmax(torch.where(alone, own, other), dim=-1)[:, i]
+            expected = torch.log_softmax(torch.where(alone, values, other), dim=-1)[:, i]
             np.testing.assert_allclose(log[:, i].detach().double(), expected, rtol=4 * eps(dtype), atol=4 * eps(dtype))
             np.testing.assert_allclose(got[:, i].detach().double(), expected.exp(), rtol=0, atol=4 * eps(dtype))
     for outputs in ((credal.lower, credal.upper), logs):

@@ -25,9 +25,7 @@ from oracles import Polytope, lp_e_admissibility, lp_interval_dominance, lp_maxi
 
 Scores = Mapping[str, Sequence[float]]
 
-# ---------------------------------------------------------------------------------------------
 # Tasks and predictions made by hand
-# ---------------------------------------------------------------------------------------------
 
 
 def task_of(labels: Sequence[int], classes: int, train: Sequence[int] | None = None) -> Task:
@@ -81,9 +79,7 @@ def drawn(rng: np.random.Generator, nodes: int, classes: int) -> tuple[list[int]
     return labels, p / p.sum(1, keepdims=True)
 
 
-# ---------------------------------------------------------------------------------------------
 # References
-# ---------------------------------------------------------------------------------------------
 
 
 def auroc_of_pairs(score: Sequence[float], positive: Sequence[bool]) -> float:
@@ -99,11 +95,11 @@ def auroc_of_pairs(score: Sequence[float], positive: Sequence[bool]) -> float:
 
 def thresholds(score: Sequence[float], positive: Sequence[bool]) -> list[tuple[int, int]]:
     """Positives and negatives with a score of at least t, for t from the highest score to the lowest."""
-    found = []
+    result = []
     for t in sorted(set(score), reverse=True):
         above = [is_one for value, is_one in zip(score, positive, strict=True) if value >= t]
-        found.append((sum(above), len(above) - sum(above)))
-    return found
+        result.append((sum(above), len(above) - sum(above)))
+    return result
 
 
 def average_precision(score: Sequence[float], positive: Sequence[bool]) -> float:
@@ -128,8 +124,8 @@ def risks_of_orders(score: Sequence[float], wrong: Sequence[bool]) -> list[Fract
         if any(score[a] > score[b] for a, b in itertools.pairwise(order)):
             continue
         count += 1
-        for kept in range(1, len(order) + 1):
-            total[kept - 1] += Fraction(sum(wrong[node] for node in order[:kept]), kept)
+        for retained in range(1, len(order) + 1):
+            total[retained - 1] += Fraction(sum(wrong[node] for node in order[:retained]), retained)
     return [one / count for one in total]
 
 
@@ -162,9 +158,8 @@ def classification(p: np.ndarray, labels: Sequence[int]) -> dict[str, float]:
     }
 
 
-# ---------------------------------------------------------------------------------------------
-# Finding strangers
-# ---------------------------------------------------------------------------------------------
+# OOD detection
+
 
 tied_scores = st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=2, max_size=40).filter(
     lambda drawn: 0 < sum(is_ood for _, is_ood in drawn) < len(drawn)
@@ -181,11 +176,11 @@ def test_detection_of_ood_nodes(values: list[tuple[int, bool]]) -> None:
     task = task_of([-1 if ood else 0 for ood in is_ood], 2)
     for scale in (1.0, -1e-9, 1e12):
         score = [scale * value for value, _ in values]
-        found = evaluate(predict(task, {"s": score}), task)
-        assert found.headline == "s"
-        assert found.scores["s"]["auroc"] == pytest.approx(auroc_of_pairs(score, is_ood), abs=1e-12)
-        assert found.scores["s"]["aupr"] == pytest.approx(average_precision(score, is_ood), abs=1e-12)
-        assert found.scores["s"]["fpr95"] == pytest.approx(least_fpr95(score, is_ood), abs=1e-12)
+        result = evaluate(predict(task, {"s": score}), task)
+        assert result.headline == "s"
+        assert result.scores["s"]["auroc"] == pytest.approx(auroc_of_pairs(score, is_ood), abs=1e-12)
+        assert result.scores["s"]["aupr"] == pytest.approx(average_precision(score, is_ood), abs=1e-12)
+        assert result.scores["s"]["fpr95"] == pytest.approx(least_fpr95(score, is_ood), abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -201,17 +196,17 @@ def test_fpr95_at_its_border(ood: int, missed: int, expected: float) -> None:
 def test_a_perfect_a_wrong_and_a_constant_score() -> None:
     task = task_of([0, 0, 0, -1, -1], 2)
     scores = {"good": [0, 1, 2, 3, 4], "bad": [4, 3, 2, 1, 0], "flat": [7.0] * 5}
-    found = evaluate(predict(task, scores, one_hot([0, 1, 0, 0, 0], 2, 0.8)), task)
-    assert [found.scores["good"][name] for name in ("auroc", "aupr", "fpr95")] == [1.0, 1.0, 0.0]
-    assert [found.scores["bad"][name] for name in ("auroc", "fpr95")] == [0.0, 1.0]
-    flat = found.scores["flat"]
+    result = evaluate(predict(task, scores, one_hot([0, 1, 0, 0, 0], 2, 0.8)), task)
+    assert [result.scores["good"][name] for name in ("auroc", "aupr", "fpr95")] == [1.0, 1.0, 0.0]
+    assert [result.scores["bad"][name] for name in ("auroc", "fpr95")] == [0.0, 1.0]
+    flat = result.scores["flat"]
     assert (flat["auroc"], flat["fpr95"], flat["misclassification_auroc"]) == (0.5, 1.0, 0.5)
     assert flat["aupr"] == pytest.approx(0.4)
     assert flat["aurc"] == pytest.approx(1 / 3)  # at any coverage a third is wrong, on average
-    assert found.curves["rejection"]["flat"] == pytest.approx([2 / 3] * 50, abs=1e-5)
-    assert sum(found.curves["histogram"]["flat"]["id"]) == 3
-    assert sum(found.curves["histogram"]["flat"]["ood"]) == 2
-    assert np.all(np.diff(found.curves["histogram"]["flat"]["edges"]) > 0)
+    assert result.curves["rejection"]["flat"] == pytest.approx([2 / 3] * 50, abs=1e-5)
+    assert sum(result.curves["histogram"]["flat"]["id"]) == 3
+    assert sum(result.curves["histogram"]["flat"]["ood"]) == 2
+    assert np.all(np.diff(result.curves["histogram"]["flat"]["edges"]) > 0)
 
 
 @pytest.mark.parametrize("level", [1.0, -3.0, 1000.0])
@@ -219,10 +214,10 @@ def test_a_score_that_differs_in_its_last_digit_only(level: float) -> None:
     """Nearly constant, yet a perfect score: it is judged, and every node stands in the histogram."""
     task = task_of([0, 0, 0, -1, -1], 2)
     high = float(np.nextafter(level, np.inf))
-    found = evaluate(predict(task, {"s": [level] * 3 + [high] * 2}), task)
-    assert found.scores["s"]["auroc"] == 1.0
-    assert sum(found.curves["histogram"]["s"]["id"]) == 3
-    assert sum(found.curves["histogram"]["s"]["ood"]) == 2
+    result = evaluate(predict(task, {"s": [level] * 3 + [high] * 2}), task)
+    assert result.scores["s"]["auroc"] == 1.0
+    assert sum(result.curves["histogram"]["s"]["id"]) == 3
+    assert sum(result.curves["histogram"]["s"]["ood"]) == 2
 
 
 def test_roc_curve_passes_through_its_points() -> None:
@@ -245,21 +240,19 @@ def test_histogram_counts_every_node_once(seed: int) -> None:
     rng = np.random.default_rng(seed)
     score = np.round(rng.normal(size=200), 1)
     task = task_of([-1 if k % 3 == 0 else 0 for k in range(200)], 2)
-    found = evaluate(predict(task, {"s": score}), task).curves["histogram"]["s"]
-    edges = found["edges"]
-    assert (len(edges), len(found["id"]), len(found["ood"])) == (31, 30, 30)
+    result = evaluate(predict(task, {"s": score}), task).curves["histogram"]["s"]
+    edges = result["edges"]
+    assert (len(edges), len(result["id"]), len(result["ood"])) == (31, 30, 30)
     assert (edges[0], edges[-1]) == (pytest.approx(score.min()), pytest.approx(score.max()))
     for name, chosen in (("id", score[np.arange(200) % 3 != 0]), ("ood", score[::3])):
-        assert sum(found[name]) == len(chosen)
-        below = [sum(found[name][:k]) for k in range(31)]
+        assert sum(result[name]) == len(chosen)
+        below = [sum(result[name][:k]) for k in range(31)]
         for k, edge in enumerate(edges[:-1]):
             near = np.abs(chosen - edge) < 1e-9  # a value on an edge may be either side of it by rounding
             assert (chosen[~near] < edge).sum() <= below[k] <= (chosen[~near] < edge).sum() + near.sum()
 
 
-# ---------------------------------------------------------------------------------------------
 # Classes and probabilities
-# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("classes", [2, 3, 7])
@@ -267,30 +260,30 @@ def test_histogram_counts_every_node_once(seed: int) -> None:
 def test_classification_of_id_nodes(seed: int, classes: int) -> None:
     labels, p = drawn(np.random.default_rng(seed), 60, classes)
     task = task_of(labels, classes)
-    found = evaluate(predict(task, {"s": range(60)}, p), task).metrics
+    result = evaluate(predict(task, {"s": range(60)}, p), task).metrics
     known = [node for node, label in enumerate(labels) if label >= 0]
     expected = classification(p[known], [labels[node] for node in known])
-    assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-12)
-    assert set(found) == set(expected)  # nothing of credal sets
+    assert {name: result[name] for name in expected} == pytest.approx(expected, abs=1e-12)
+    assert set(result) == set(expected)  # nothing of credal sets
 
 
 def test_macro_f1_counts_classes_that_are_never_predicted_or_never_true() -> None:
     """Class 2 is never predicted, class 3 neither true nor predicted; both count as 0."""
     labels = [0, 0, 1, 2, -1]
     task = task_of(labels, 4)
-    found = evaluate(predict(task, {"s": range(5)}, one_hot([0, 1, 1, 1, 0], 4, 0.7)), task).metrics
-    assert found["macro_f1"] == pytest.approx((2 / 3 + 2 / 4 + 0 + 0) / 4)
+    result = evaluate(predict(task, {"s": range(5)}, one_hot([0, 1, 1, 1, 0], 4, 0.7)), task).metrics
+    assert result["macro_f1"] == pytest.approx((2 / 3 + 2 / 4 + 0 + 0) / 4)
 
 
 def test_probabilities_of_one_and_zero() -> None:
     """A node that is sure and wrong has a finite NLL, and a confidence of 1 falls into the last bin."""
     task = task_of([0, 1, 0, -1], 2)
-    found = evaluate(predict(task, {"s": range(4)}, one_hot([0, 1, 1, 0], 2)), task).metrics
-    assert found["accuracy"] == pytest.approx(2 / 3)
-    assert found["ece"] == pytest.approx(1 / 3)
-    assert found["brier"] == pytest.approx(2 / 3)
-    assert found["nll"] is not None
-    assert 100 < found["nll"] < math.inf
+    result = evaluate(predict(task, {"s": range(4)}, one_hot([0, 1, 1, 0], 2)), task).metrics
+    assert result["accuracy"] == pytest.approx(2 / 3)
+    assert result["ece"] == pytest.approx(1 / 3)
+    assert result["brier"] == pytest.approx(2 / 3)
+    assert result["nll"] is not None
+    assert 100 < result["nll"] < math.inf
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -301,26 +294,25 @@ def test_probabilities_of_any_precision(dtype: torch.dtype) -> None:
     made = Prediction(made.nodes, made.scores, "s", task.class_names, torch.from_numpy(p).to(dtype))
     known = [node for node, label in enumerate(labels) if label >= 0]
     expected = classification(torch.from_numpy(p).to(dtype).double().numpy()[known], [labels[node] for node in known])
-    found = evaluate(made, task).metrics
-    assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-9)
+    result = evaluate(made, task).metrics
+    assert {name: result[name] for name in expected} == pytest.approx(expected, abs=1e-9)
 
 
 def test_methods_that_do_not_classify() -> None:
     task = task_of([0, 1, -1, -1], 2)
-    found = evaluate(predict(task, {"score": [0.0, 3.0, 2.0, 4.0]}), task)
-    assert found.metrics == dict.fromkeys(("accuracy", "macro_f1", "nll", "brier", "ece"))
-    assert found.scores["score"]["auroc"] == 0.75
-    assert found.scores["score"]["misclassification_auroc"] is None
-    assert found.scores["score"]["aurc"] is None
-    assert found.curves["rejection"] == {}
-    assert set(found.curves) == {"roc", "rejection", "histogram"}
-    assert found.marks == ()
-    assert str(found)
+    result = evaluate(predict(task, {"score": [0.0, 3.0, 2.0, 4.0]}), task)
+    assert result.metrics == dict.fromkeys(("accuracy", "macro_f1", "nll", "brier", "ece"))
+    assert result.scores["score"]["auroc"] == 0.75
+    assert result.scores["score"]["misclassification_auroc"] is None
+    assert result.scores["score"]["aurc"] is None
+    assert result.curves["rejection"] == {}
+    assert set(result.curves) == {"roc", "rejection", "histogram"}
+    assert result.marks == ()
+    assert str(result)
 
 
-# ---------------------------------------------------------------------------------------------
 # Wrong nodes
-# ---------------------------------------------------------------------------------------------
+
 
 doubts = st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=6)
 
@@ -333,18 +325,18 @@ def test_rejection_averages_over_the_orders_of_tied_nodes(values: list[tuple[int
     score, wrong = [float(value) for value, _ in values], [bad for _, bad in values]
     task = task_of([-1, *([0] * len(values))], 2)
     p = one_hot([0, *(int(bad) for bad in wrong)], 2, 0.9)
-    found = evaluate(predict(task, {"s": [9.0, *score]}, p), task)
+    result = evaluate(predict(task, {"s": [9.0, *score]}, p), task)
     risks = risks_of_orders(score, wrong)
-    assert found.scores["s"]["aurc"] == pytest.approx(float(sum(risks) / len(risks)), abs=1e-12)
-    curve = found.curves["rejection"]["s"]
+    assert result.scores["s"]["aurc"] == pytest.approx(float(sum(risks) / len(risks)), abs=1e-12)
+    curve = result.curves["rejection"]["s"]
     assert len(curve) == 50
     for number, accuracy in enumerate(curve):
-        kept = max(1, math.floor(Fraction(50 - number, 50) * len(score) + Fraction(1, 2)))
-        assert accuracy == pytest.approx(1 - float(risks[kept - 1]), abs=1e-5)
+        retained = max(1, math.floor(Fraction(50 - number, 50) * len(score) + Fraction(1, 2)))
+        assert accuracy == pytest.approx(1 - float(risks[retained - 1]), abs=1e-5)
     if 0 < sum(wrong) < len(wrong):
-        assert found.scores["s"]["misclassification_auroc"] == pytest.approx(auroc_of_pairs(score, wrong), abs=1e-12)
+        assert result.scores["s"]["misclassification_auroc"] == pytest.approx(auroc_of_pairs(score, wrong), abs=1e-12)
     else:
-        assert found.scores["s"]["misclassification_auroc"] is None
+        assert result.scores["s"]["misclassification_auroc"] is None
 
 
 @pytest.mark.parametrize("nodes", [1, 3, 25, 75, 125, 284])
@@ -353,8 +345,8 @@ def test_how_many_nodes_a_rejection_keeps(nodes: int) -> None:
     task = task_of([-1, *([0] * nodes)], 2)
     p = one_hot([0, 0, *([1] * (nodes - 1))], 2, 0.9)  # the most certain alone is right
     curve = evaluate(predict(task, {"s": range(-1, nodes)}, p), task).curves["rejection"]["s"]
-    kept = [max(1, math.floor(Fraction(50 - number, 50) * nodes + Fraction(1, 2))) for number in range(50)]
-    assert curve == pytest.approx([1 / count for count in kept], abs=1e-5)
+    retained = [max(1, math.floor(Fraction(50 - number, 50) * nodes + Fraction(1, 2))) for number in range(50)]
+    assert curve == pytest.approx([1 / count for count in retained], abs=1e-5)
 
 
 def test_ood_nodes_do_not_count_as_wrong() -> None:
@@ -362,15 +354,14 @@ def test_ood_nodes_do_not_count_as_wrong() -> None:
     task = task_of([0, -1, 0, -1, 0], 2)
     for strange in ([1.5, 2.5], [-9.0, 9.0]):
         score = [1.0, strange[0], 2.0, strange[1], 3.0]
-        found = evaluate(predict(task, {"s": score}, one_hot([0, 1, 0, 1, 1], 2, 0.9)), task)
-        assert found.scores["s"]["misclassification_auroc"] == 1.0
-        assert found.scores["s"]["aurc"] == pytest.approx((0 + 0 + 1 / 3) / 3)
-        assert found.metrics["accuracy"] == pytest.approx(2 / 3)
+        result = evaluate(predict(task, {"s": score}, one_hot([0, 1, 0, 1, 1], 2, 0.9)), task)
+        assert result.scores["s"]["misclassification_auroc"] == 1.0
+        assert result.scores["s"]["aurc"] == pytest.approx((0 + 0 + 1 / 3) / 3)
+        assert result.metrics["accuracy"] == pytest.approx(2 / 3)
 
 
-# ---------------------------------------------------------------------------------------------
 # Credal sets
-# ---------------------------------------------------------------------------------------------
+
 
 RULES: dict[str, Callable[[Polytope], np.ndarray]] = {
     "interval_dominance": lp_interval_dominance,
@@ -400,62 +391,60 @@ def test_credal_sets(kind: str, seed: int) -> None:
     task = task_of(labels, classes)
     credal, polytopes, lower, upper = credal_of(kind, seed, nodes, classes)
     made = Prediction.of_credal(task.test.nodes, credal, task.class_names)
-    found = evaluate(made, task).metrics
+    result = evaluate(made, task).metrics
     known = [node for node, label in enumerate(labels) if label >= 0]
     for name, bound in (("accuracy_lower", lower), ("accuracy_upper", upper)):
         right = [int(np.argmax(bound[node])) == labels[node] for node in known]
-        assert found[name] == pytest.approx(sum(right) / len(known))
+        assert result[name] == pytest.approx(sum(right) / len(known))
     width = upper - lower
-    assert found["width"] == pytest.approx(sum(map(sum, width)) / (nodes * classes), abs=1e-12)
-    assert found["widest"] == pytest.approx(sorted(max(row) for row in width)[nodes // 2], abs=1e-12)
+    assert result["width"] == pytest.approx(sum(map(sum, width)) / (nodes * classes), abs=1e-12)
+    assert result["widest"] == pytest.approx(sorted(max(row) for row in width)[nodes // 2], abs=1e-12)
     strange = [node for node in range(nodes) if node not in known]
     for name, chosen in (("widest_id", known), ("widest_ood", strange)):
-        assert found[name] == pytest.approx(statistics.median(max(width[node]) for node in chosen), abs=1e-12)
+        assert result[name] == pytest.approx(statistics.median(max(width[node]) for node in chosen), abs=1e-12)
     for name, margins in RULES.items():
-        kept = [{k for k, margin in enumerate(margins(polytopes[node])) if margin >= -1e-9} for node in known]
-        inside = [labels[node] in one for node, one in zip(known, kept, strict=True)]
-        assert found[f"size_{name}"] == pytest.approx(sum(map(len, kept)) / len(known))
-        assert found[f"coverage_{name}"] == pytest.approx(sum(inside) / len(known))
-    sizes = [1 / len(one) if is_in else 0.0 for one, is_in in zip(kept, inside, strict=True)]
-    assert found["u65"] == pytest.approx(sum(1.6 * x - 0.6 * x * x for x in sizes) / len(known))
-    assert found["u80"] == pytest.approx(sum(2.2 * x - 1.2 * x * x for x in sizes) / len(known))
+        retained = [{k for k, margin in enumerate(margins(polytopes[node])) if margin >= -1e-9} for node in known]
+        inside = [labels[node] in one for node, one in zip(known, retained, strict=True)]
+        assert result[f"size_{name}"] == pytest.approx(sum(map(len, retained)) / len(known))
+        assert result[f"coverage_{name}"] == pytest.approx(sum(inside) / len(known))
+    sizes = [1 / len(one) if is_in else 0.0 for one, is_in in zip(retained, inside, strict=True)]
+    assert result["u65"] == pytest.approx(sum(1.6 * x - 0.6 * x * x for x in sizes) / len(known))
+    assert result["u80"] == pytest.approx(sum(2.2 * x - 1.2 * x * x for x in sizes) / len(known))
     expected = classification(made.probabilities.double().numpy()[known], [labels[node] for node in known])  # type: ignore[union-attr]
-    assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-12)
+    assert {name: result[name] for name in expected} == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_median_of_an_even_number_of_nodes_lies_in_between() -> None:
     task = task_of([0, 1, -1, -1], 2)
     widths = np.array([0.1, 0.2, 0.4, 0.8])[:, None] * [1.0, 1.0]
-    found = evaluate(
+    result = evaluate(
         Prediction.of_credal(task.test.nodes, IntervalSet(0.5 - widths / 2, 0.5 + widths / 2), task.class_names), task
     )
-    assert found.metrics["widest"] == pytest.approx(0.3)
-    assert (found.metrics["widest_id"], found.metrics["widest_ood"]) == pytest.approx((0.15, 0.6))
-    assert found.metrics["width"] == pytest.approx(0.375)
+    assert result.metrics["widest"] == pytest.approx(0.3)
+    assert (result.metrics["widest_id"], result.metrics["widest_ood"]) == pytest.approx((0.15, 0.6))
+    assert result.metrics["width"] == pytest.approx(0.375)
 
 
 def test_a_vacuous_and_a_precise_set() -> None:
     task = task_of([0, 1, 2, -1], 3)
     vacuous = IntervalSet(np.zeros((4, 3)), np.ones((4, 3)))
-    found = evaluate(Prediction.of_credal(task.test.nodes, vacuous, task.class_names), task)
+    result = evaluate(Prediction.of_credal(task.test.nodes, vacuous, task.class_names), task)
     for rule in RULES:
-        assert (found.metrics[f"size_{rule}"], found.metrics[f"coverage_{rule}"]) == (3.0, 1.0)
-    assert found.metrics["u65"] == pytest.approx(1.6 / 3 - 0.6 / 9)
-    assert found.metrics["u80"] == pytest.approx(2.2 / 3 - 1.2 / 9)
-    assert (found.metrics["width"], found.metrics["widest"]) == (1.0, 1.0)
-    assert "saturated" in found.marks
+        assert (result.metrics[f"size_{rule}"], result.metrics[f"coverage_{rule}"]) == (3.0, 1.0)
+    assert result.metrics["u65"] == pytest.approx(1.6 / 3 - 0.6 / 9)
+    assert result.metrics["u80"] == pytest.approx(2.2 / 3 - 1.2 / 9)
+    assert (result.metrics["width"], result.metrics["widest"]) == (1.0, 1.0)
+    assert "saturated" in result.marks
     precise = one_hot([0, 1, 1, 0], 3, 0.6)
-    found = evaluate(Prediction.of_credal(task.test.nodes, IntervalSet(precise, precise), task.class_names), task)
+    result = evaluate(Prediction.of_credal(task.test.nodes, IntervalSet(precise, precise), task.class_names), task)
     for rule in RULES:
-        assert (found.metrics[f"size_{rule}"], found.metrics[f"coverage_{rule}"]) == (1.0, pytest.approx(2 / 3))
-    assert [found.metrics[name] for name in ("u65", "u80", "accuracy")] == pytest.approx([2 / 3] * 3)
-    assert found.metrics["width"] == 0.0
-    assert found.marks == ("narrow",)
+        assert (result.metrics[f"size_{rule}"], result.metrics[f"coverage_{rule}"]) == (1.0, pytest.approx(2 / 3))
+    assert [result.metrics[name] for name in ("u65", "u80", "accuracy")] == pytest.approx([2 / 3] * 3)
+    assert result.metrics["width"] == 0.0
+    assert result.marks == ("narrow",)
 
 
-# ---------------------------------------------------------------------------------------------
 # The diagnostics
-# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -465,9 +454,9 @@ def test_a_vacuous_and_a_precise_set() -> None:
 def test_few_classes(classes: int, predicted: int, marked: bool) -> None:
     labels = [*range(classes), *range(classes), -1]
     task = task_of(labels, classes)
-    said = [label if 0 <= label < predicted else 0 for label in labels]
-    found = evaluate(predict(task, {"s": range(len(labels))}, one_hot(said, classes, 0.7)), task)
-    assert ("few-classes" in found.marks) == marked
+    message = [label if 0 <= label < predicted else 0 for label in labels]
+    result = evaluate(predict(task, {"s": range(len(labels))}, one_hot(message, classes, 0.7)), task)
+    assert ("few-classes" in result.marks) == marked
 
 
 def test_few_classes_are_counted_on_all_nodes_of_the_part_and_no_others() -> None:
@@ -485,10 +474,10 @@ def test_majority(right: int, marked: bool) -> None:
     """Class 1 is the most frequent in training, and 3 of 9 ID test nodes are of it; class 0 is in the test part."""
     task = task_of([0, 0, 0, 0, 0, 1, 1, 1, 2, -1], 3, train=[0, 1, 1, 2])
     labels = [0, 0, 0, 0, 0, 1, 1, 1, 2]
-    said = [label if k < right else (label + 1) % 3 for k, label in enumerate(labels)]
-    found = evaluate(predict(task, {"s": range(10)}, one_hot([*said, 0], 3, 0.7)), task)
-    assert found.metrics["accuracy"] == pytest.approx(right / 9)
-    assert ("majority" in found.marks) == marked
+    message = [label if k < right else (label + 1) % 3 for k, label in enumerate(labels)]
+    result = evaluate(predict(task, {"s": range(10)}, one_hot([*message, 0], 3, 0.7)), task)
+    assert result.metrics["accuracy"] == pytest.approx(right / 9)
+    assert ("majority" in result.marks) == marked
 
 
 def with_widths(task: Task, widths: Sequence[float], hull: bool = False) -> Prediction:
@@ -546,11 +535,11 @@ def sure_of(task: Task, strangers: float, doubtful: int = 0) -> Prediction:
 def test_a_model_that_is_sure_of_known_nodes_and_open_for_strangers_works(strangers: int) -> None:
     """However few they are: the median of the widest intervals is nothing, and so is their 95th percentile."""
     task = task_of([0, 1, 2, 3] * 50 + [-1] * strangers, 4)
-    found = evaluate(sure_of(task, 0.9), task)
-    assert found.metrics["widest"] < 1e-3  # type: ignore[operator]
-    assert found.scores["EU"]["auroc"] == 1.0
-    assert "narrow" not in found.marks
-    assert not any(disqualifies(mark, "sealed") for mark in found.marks)
+    result = evaluate(sure_of(task, 0.9), task)
+    assert result.metrics["widest"] < 1e-3  # type: ignore[operator]
+    assert result.scores["EU"]["auroc"] == 1.0
+    assert "narrow" not in result.marks
+    assert not any(disqualifies(mark, "sealed") for mark in result.marks)
 
 
 def test_a_model_that_is_sure_of_strangers_too_is_closed() -> None:
@@ -558,9 +547,9 @@ def test_a_model_that_is_sure_of_strangers_too_is_closed() -> None:
     p = one_hot([0, 1, 2, 3] * 50 + [0] * 40, 4, 0.9) * (1 - 1e-6)
     p[200:] = 0.25 * (1 - 1e-6)  # it doubts the strangers, and yet its intervals are as narrow as anywhere
     closed = Prediction.of_credal(task.test.nodes, IntervalSet(p, p + 1e-6), task.class_names)
-    found = evaluate(closed, task)
-    assert found.scores["TU"]["auroc"] == 1.0
-    assert "narrow" in found.marks
+    result = evaluate(closed, task)
+    assert result.scores["TU"]["auroc"] == 1.0
+    assert "narrow" in result.marks
     precise = IntervalSet(*[one_hot([0, 1, 2, 3] * 50 + [0] * 40, 4)] * 2)  # TU and EU are exactly 0
     assert "narrow" in evaluate(Prediction.of_credal(task.test.nodes, precise, task.class_names), task).marks
 
@@ -574,14 +563,14 @@ def test_saturated(classes: int, high: int, below: float, marked: bool) -> None:
     """18 of 20 are 90 %, which is not over 90 %."""
     task = task_of([0] * 12 + [-1] * 8, classes)
     total = [math.log2(classes) - below] * high + [0.3] * (20 - high)
-    found = evaluate(predict(task, {"TU": total}, one_hot([0, 1] * 10, classes, 0.7)), task)
-    assert ("saturated" in found.marks) == marked
+    result = evaluate(predict(task, {"TU": total}, one_hot([0, 1] * 10, classes, 0.7)), task)
+    assert ("saturated" in result.marks) == marked
 
 
 def test_saturation_is_of_total_uncertainty_alone() -> None:
     task = task_of([0] * 12 + [-1] * 8, 4)
-    found = evaluate(predict(task, {"EU": [2.0] * 20, "AU": [2.0] * 20, "entropy": [2.0] * 20}), task)
-    assert found.marks == ()
+    result = evaluate(predict(task, {"EU": [2.0] * 20, "AU": [2.0] * 20, "entropy": [2.0] * 20}), task)
+    assert result.marks == ()
 
 
 def swapped(*pairs: tuple[int, int]) -> list[float]:
@@ -656,11 +645,11 @@ def test_what_a_mark_takes_out_of_the_ranking() -> None:
 def test_an_evaluation_says_what_its_marks_ask_for() -> None:
     task = task_of([0, 1, 2, 3] * 5 + [-1] * 5, 4)
     p = one_hot([0] * 25, 4, 0.7)
-    found = evaluate(Prediction.of_credal(task.test.nodes, IntervalSet(p, p), task.class_names), task)
-    assert found.marks == ("few-classes", "majority", "narrow")
-    for mark in found.marks:
-        assert MARKS[mark].meaning in str(found)
-        assert MARKS[mark].advice in str(found)
+    result = evaluate(Prediction.of_credal(task.test.nodes, IntervalSet(p, p), task.class_names), task)
+    assert result.marks == ("few-classes", "majority", "narrow")
+    for mark in result.marks:
+        assert MARKS[mark].meaning in str(result)
+        assert MARKS[mark].advice in str(result)
 
 
 def test_a_saturated_model_is_its_own_mirror_image() -> None:
@@ -670,13 +659,11 @@ def test_a_saturated_model_is_its_own_mirror_image() -> None:
     lower = np.full((50, 4), 0.02)
     lower[range(50), [0, 1, 2, 3] * 10 + [0] * 10] = rng.uniform(0.05, 0.25, 50)
     credal = IntervalSet(lower, np.minimum(lower + 0.7, 1.0))
-    found = evaluate(Prediction.of_credal(task.test.nodes, credal, task.class_names), task)
-    assert found.marks == ("saturated", "mirror")
+    result = evaluate(Prediction.of_credal(task.test.nodes, credal, task.class_names), task)
+    assert result.marks == ("saturated", "mirror")
 
 
-# ---------------------------------------------------------------------------------------------
 # Which nodes
-# ---------------------------------------------------------------------------------------------
 
 
 def shuffled(made: Prediction, order: torch.Tensor) -> Prediction:
@@ -699,8 +686,8 @@ def shuffled(made: Prediction, order: torch.Tensor) -> Prediction:
 def same(one: Evaluation, other: Evaluation) -> None:
     """Equal but for the order in which sums are taken."""
     for name in ("metrics", "scores", "curves"):
-        flat_one, flat_other = (json.loads(json.dumps(getattr(found, name))) for found in (one, other))
-        np.testing.assert_equal(*(_rounded(found) for found in (flat_one, flat_other)))
+        flat_one, flat_other = (json.loads(json.dumps(getattr(result, name))) for result in (one, other))
+        np.testing.assert_equal(*(_rounded(result) for result in (flat_one, flat_other)))
     assert (one.headline, one.marks) == (other.headline, other.marks)
 
 
@@ -752,9 +739,9 @@ def test_missing_nodes_are_refused() -> None:
     task = task_of([0, 1, 0, -1, -1], 2)
     made = predict(task, {"s": range(5)}, one_hot([0, 1, 0, 0, 0], 2))
     for left_out in range(5):
-        kept = torch.tensor([k for k in range(5) if k != left_out])
+        retained = torch.tensor([k for k in range(5) if k != left_out])
         with pytest.raises(ValueError, match=rf"\b{int(task.test.nodes[left_out])}\b"):
-            evaluate(shuffled(made, kept), task)
+            evaluate(shuffled(made, retained), task)
     with pytest.raises(ValueError, match="validation"):
         evaluate(made, task, "validation")
     with pytest.raises(ValueError, match="node"):
@@ -772,14 +759,14 @@ def test_an_evaluation_is_plain_and_frozen() -> None:
     """Python's own numbers, so that JSON can hold them."""
     labels, _ = drawn(np.random.default_rng(0), 30, 3)
     task = task_of(labels, 3)
-    found = evaluate(Prediction.of_credal(task.test.nodes, credal_of("hull", 0, 30, 3)[0], task.class_names), task)
-    text = json.dumps(asdict(found), allow_nan=False)
-    assert json.loads(text)["scores"]["EU"]["auroc"] == found.scores["EU"]["auroc"]
-    assert list(found.scores) == ["EU", "AU", "TU"]
-    assert found.headline == "EU"
-    assert "EU" in str(found)
+    result = evaluate(Prediction.of_credal(task.test.nodes, credal_of("hull", 0, 30, 3)[0], task.class_names), task)
+    text = json.dumps(asdict(result), allow_nan=False)
+    assert json.loads(text)["scores"]["EU"]["auroc"] == result.scores["EU"]["auroc"]
+    assert list(result.scores) == ["EU", "AU", "TU"]
+    assert result.headline == "EU"
+    assert "EU" in str(result)
     with pytest.raises(FrozenInstanceError):
-        found.marks = ()  # type: ignore[misc]
+        result.marks = ()  # type: ignore[misc]
 
 
 def test_evaluating_changes_nothing() -> None:

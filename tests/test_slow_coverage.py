@@ -43,10 +43,10 @@ def percent(task: Task, found: Prediction) -> float:
 )
 def test_strangers_in_real_graphs(name: str, inductive: bool, least: float, tmp_path: Path) -> None:
     task = real(name, tmp_path, inductive)
-    found = [percent(task, CredalCoverage(seed=seed).fit(task).predict()) for seed in range(3)]
-    print(name, "inductive" if inductive else "", np.round(found, 2))
-    assert float(np.mean(found)) >= least
-    assert float(np.std(found)) < 2.0
+    result = [percent(task, CredalCoverage(seed=seed).fit(task).predict()) for seed in range(3)]
+    print(name, "inductive" if inductive else "", np.round(result, 2))
+    assert float(np.mean(result)) >= least
+    assert float(np.std(result)) < 2.0
 
 
 @needs_mirror
@@ -84,8 +84,8 @@ def test_wrong_labels_are_aleatoric_uncertainty(name: str, tmp_path: Path) -> No
     for row, share in enumerate((0.0, 0.1, 0.2, 0.3, 0.4)):
         for seed in range(3):
             noisy = task.label_noise(share, seed) if share else task
-            found = CredalCoverage(seed=seed).fit(noisy).predict(nodes=task.test.nodes)
-            means[row] += [float(found.scores[score].mean()) / 3.0 for score in ("AU", "EU")]
+            result = CredalCoverage(seed=seed).fit(noisy).predict(nodes=task.test.nodes)
+            means[row] += [float(result.scores[score].mean()) / 3.0 for score in ("AU", "EU")]
     print(name, means.round(3).tolist())
     aleatoric, epistemic = means.T
     assert bool((np.diff(aleatoric) > 0.0).all())

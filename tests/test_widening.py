@@ -38,15 +38,15 @@ def requests(draw: st.DrawFn, most_classes: int = 6) -> tuple[Tensor, Tensor]:
     value = st.one_of(st.floats(-3, 3), st.floats(-50, 50), st.sampled_from([-50.0, 50.0, 0.0]), st.floats(-1e-3, 1e-3))
     midpoints = draw(st.lists(st.lists(value, min_size=classes, max_size=classes), min_size=rows, max_size=rows))
     share = st.one_of(st.floats(0, 1 - 1e-6), st.sampled_from(SHARES))
-    wanted = draw(st.lists(share, min_size=rows, max_size=rows))
-    return doubles(midpoints), doubles(wanted) * math.log2(classes)
+    expected_ = draw(st.lists(share, min_size=rows, max_size=rows))
+    return doubles(midpoints), doubles(expected_) * math.log2(classes)
 
 
 @settings(max_examples=150, deadline=None)
 @given(requests())
 def test_a_set_is_as_uncertain_as_was_asked(request: tuple[Tensor, Tensor]) -> None:
-    midpoints, wanted = request
-    np.testing.assert_allclose(epistemic(widen(midpoints, wanted)), wanted.numpy(), rtol=0, atol=BITS)
+    midpoints, expected_ = request
+    np.testing.assert_allclose(epistemic(widen(midpoints, expected_)), expected_.numpy(), rtol=0, atol=BITS)
 
 
 @pytest.mark.parametrize("share", SHARES)
@@ -59,8 +59,8 @@ def test_midpoints_of_every_size(classes: int, share: float) -> None:
         drawn = torch.rand(12, classes, generator=generator, dtype=torch.float64) * 2 - 1
         parts += [scale * drawn, scale * drawn.sign()]
     midpoints = torch.cat(parts)
-    wanted = doubles([share * math.log2(classes)] * len(midpoints))
-    np.testing.assert_allclose(epistemic(widen(midpoints, wanted)), wanted.numpy(), rtol=0, atol=BITS)
+    expected_ = doubles([share * math.log2(classes)] * len(midpoints))
+    np.testing.assert_allclose(epistemic(widen(midpoints, expected_)), expected_.numpy(), rtol=0, atol=BITS)
 
 
 @pytest.mark.parametrize("spread", [1.0, 50.0])
@@ -69,12 +69,12 @@ def test_many_classes(classes: int, spread: float) -> None:
     """Too many vertices to enumerate: the upper entropy is checked by bisection, the lower by the package's own."""
     generator = torch.Generator().manual_seed(classes)
     midpoints = spread * torch.randn(60, classes, generator=generator, dtype=torch.float64)
-    wanted = torch.rand(60, generator=generator, dtype=torch.float64) * math.log2(classes)
-    credal = widen(midpoints, wanted)
-    found = uncertainty(credal)
-    torch.testing.assert_close(found.epistemic, wanted, rtol=0, atol=BITS)
+    expected_ = torch.rand(60, generator=generator, dtype=torch.float64) * math.log2(classes)
+    credal = widen(midpoints, expected_)
+    result = uncertainty(credal)
+    torch.testing.assert_close(result.epistemic, expected_, rtol=0, atol=BITS)
     highest = brute_upper_entropy(credal.lower.numpy(), credal.upper.numpy())
-    np.testing.assert_allclose(found.total.numpy(), highest, rtol=0, atol=BITS)
+    np.testing.assert_allclose(result.total.numpy(), highest, rtol=0, atol=BITS)
 
 
 def test_it_is_an_interval_softmax_with_one_half_length_a_row() -> None:
@@ -95,9 +95,9 @@ def test_it_is_an_interval_softmax_with_one_half_length_a_row() -> None:
 @settings(max_examples=60, deadline=None)
 @given(requests(), st.floats(0, 1))
 def test_more_uncertainty_holds_less(request: tuple[Tensor, Tensor], share: float) -> None:
-    midpoints, wanted = request
-    apart = wanted * (1.0 - share) > BITS  # EU is met to a tenth of this
-    outer, inner = widen(midpoints[apart], wanted[apart]), widen(midpoints[apart], wanted[apart] * share)
+    midpoints, expected_ = request
+    apart = expected_ * (1.0 - share) > BITS  # EU is met to a tenth of this
+    outer, inner = widen(midpoints[apart], expected_[apart]), widen(midpoints[apart], expected_[apart] * share)
     assert bool((outer.lower <= inner.lower + 1e-15).all())
     assert bool((outer.upper >= inner.upper - 1e-15).all())
 
@@ -105,10 +105,10 @@ def test_more_uncertainty_holds_less(request: tuple[Tensor, Tensor], share: floa
 @settings(max_examples=100, deadline=None)
 @given(requests(most_classes=8))
 def test_the_most_probable_class_stays(request: tuple[Tensor, Tensor]) -> None:
-    midpoints, wanted = request
+    midpoints, expected_ = request
     top = midpoints.sort(-1).values
     clear = (top[:, -1] - top[:, -2] > 1e-4) & (top[:, -1] - top[:, 0] < 30.0)
-    credal = widen(midpoints[clear], wanted[clear])
+    credal = widen(midpoints[clear], expected_[clear])
     expected = midpoints[clear].argmax(-1)
     assert torch.equal(credal.lower.argmax(-1), expected)
     assert torch.equal(credal.upper.argmax(-1), expected)
@@ -134,24 +134,24 @@ def test_almost_all_uncertainty() -> None:
     """Up to the last number below log2 C."""
     for classes in (2, 3, 7):
         most = math.log2(classes)
-        wanted = doubles([most - 1e-6, most - 1e-9, most - 1e-12, np.nextafter(most, 0)])
+        expected_ = doubles([most - 1e-6, most - 1e-9, most - 1e-12, np.nextafter(most, 0)])
         midpoints = doubles([[3.0] + [0.0] * (classes - 1)]).repeat(4, 1)
-        credal = widen(midpoints, wanted)
-        np.testing.assert_allclose(epistemic(credal), wanted.numpy(), rtol=0, atol=BITS)
+        credal = widen(midpoints, expected_)
+        np.testing.assert_allclose(epistemic(credal), expected_.numpy(), rtol=0, atol=BITS)
         assert torch.equal(credal.upper.argmax(-1), torch.zeros(4, dtype=torch.int64))
 
 
 def test_rows_do_not_know_of_each_other() -> None:
     generator = torch.Generator().manual_seed(3)
     midpoints = 5 * torch.randn(40, 5, generator=generator, dtype=torch.float64)
-    wanted = torch.rand(40, generator=generator, dtype=torch.float64) * math.log2(5)
-    whole = widen(midpoints, wanted)
+    expected_ = torch.rand(40, generator=generator, dtype=torch.float64) * math.log2(5)
+    whole = widen(midpoints, expected_)
     order = torch.randperm(40, generator=generator)
-    turned = widen(midpoints[order], wanted[order])
+    turned = widen(midpoints[order], expected_[order])
     assert torch.equal(turned.lower, whole.lower[order])
     assert torch.equal(turned.upper, whole.upper[order])
     for row in (0, 17):
-        alone = widen(midpoints[row : row + 1], wanted[row : row + 1])
+        alone = widen(midpoints[row : row + 1], expected_[row : row + 1])
         assert torch.equal(alone.lower[0], whole.lower[row])
         assert torch.equal(alone.upper[0], whole.upper[row])
 
@@ -159,12 +159,12 @@ def test_rows_do_not_know_of_each_other() -> None:
 def test_the_order_of_classes_and_a_common_offset_do_not_matter() -> None:
     generator = torch.Generator().manual_seed(4)
     midpoints = 5 * torch.randn(40, 6, generator=generator, dtype=torch.float64)
-    wanted = torch.rand(40, generator=generator, dtype=torch.float64) * math.log2(6)
-    whole = widen(midpoints, wanted)
+    expected_ = torch.rand(40, generator=generator, dtype=torch.float64) * math.log2(6)
+    whole = widen(midpoints, expected_)
     order = torch.tensor([3, 0, 5, 1, 4, 2])
     for changed, expected in (
-        (widen(midpoints[:, order], wanted), (whole.lower[:, order], whole.upper[:, order])),
-        (widen(midpoints + 1000.0, wanted), (whole.lower, whole.upper)),
+        (widen(midpoints[:, order], expected_), (whole.lower[:, order], whole.upper[:, order])),
+        (widen(midpoints + 1000.0, expected_), (whole.lower, whole.upper)),
     ):
         torch.testing.assert_close(changed.lower, expected[0], rtol=0, atol=1e-8)
         torch.testing.assert_close(changed.upper, expected[1], rtol=0, atol=1e-8)
@@ -172,11 +172,11 @@ def test_the_order_of_classes_and_a_common_offset_do_not_matter() -> None:
 
 def test_single_precision_is_worked_out_in_double() -> None:
     midpoints = torch.tensor([[0.1, 0.7, -2.0], [20.0, 0.0, 3.0]])
-    wanted = torch.tensor([0.3, 1.1])
-    credal = widen(midpoints, wanted)
+    expected_ = torch.tensor([0.3, 1.1])
+    credal = widen(midpoints, expected_)
     assert credal.dtype == torch.float64
-    assert torch.equal(credal.lower, widen(midpoints.double(), wanted.double()).lower)
-    np.testing.assert_allclose(epistemic(credal), wanted.double().numpy(), rtol=0, atol=BITS)
+    assert torch.equal(credal.lower, widen(midpoints.double(), expected_.double()).lower)
+    np.testing.assert_allclose(epistemic(credal), expected_.double().numpy(), rtol=0, atol=BITS)
     assert torch.equal(midpoints, torch.tensor([[0.1, 0.7, -2.0], [20.0, 0.0, 3.0]]))
 
 
