@@ -131,8 +131,8 @@ def test_a_pipe_or_a_folder_in_place_of_a_file_is_refused_at_once(kind: str, res
     graph_of(40).save(tmp_path / "graph.npz")
     assert finish([search(tmp_path / "tuned", trials=1)], Instant())
     reads: list[tuple[Path, Callable[[], object], type[Exception]]] = [
-        (record_of(results), lambda: cg.report(results), RecordError),
-        (results / "experiment.json", lambda: cg.report(results), RecordError),
+        (record_of(results), lambda: cg.load_results(results), RecordError),
+        (results / "experiment.json", lambda: cg.load_results(results), RecordError),
         (tmp_path / "method" / "method.json", lambda: cg.load_method(tmp_path / "method"), MethodError),
         (tmp_path / "method" / "model.safetensors", lambda: cg.load_method(tmp_path / "method"), MethodError),
         (tmp_path / "graph.npz", lambda: cg.Graph.load(tmp_path / "graph.npz"), GraphError),

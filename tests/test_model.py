@@ -30,11 +30,11 @@ from credalgnn.methods import MethodError
 from credalgnn.model import Model, fit, load_model
 from credalgnn.model.folder import SUMMED
 from credalgnn.model.page import report
-from credalgnn.model.picture import svg_of
 from credalgnn.model.predicting import predict_to
 from credalgnn.model.watching import PICTURE, STATE, watch
 from credalgnn.model.watching import _content as content_of
 from credalgnn.model.watching import _entries as entries_of
+from credalgnn.report.drawing import evidence_chart
 from credalgnn.runtime.files import to_json
 from own_graphs import CLASSES, FAST, blobs, graph_of, write_tables
 
@@ -832,7 +832,7 @@ def test_watchers_at_once_lose_no_batch(watched: Path, tmp_path: Path) -> None:
 
 def test_a_picture_of_any_history_is_valid() -> None:
     for evidence in ([0.0], [-300.0, 308.0], [0.1] * 500):
-        text = svg_of(evidence, [0.5] * len(evidence), 2.0)
+        text = evidence_chart(evidence, [0.5] * len(evidence), 2.0)
         root = ElementTree.fromstring(text)
         numbers = [float(n) for part in root.iter() for n in re.findall(r"-?[\d.]+", part.get("points") or "")]
         assert all(0.0 <= number <= 760.0 for number in numbers)

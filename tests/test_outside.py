@@ -282,7 +282,7 @@ def test_benchmark_from_python(tmp_path: Path) -> None:
     record = next(record for record in results.records if record["method"] == "mine")
     assert record["source"] == {"method": "mymodels:Mine", "dataset": "a Task"}
     assert record["config"] == {"temperature": 0.5}
-    page = results.report(tmp_path / "again")
+    page = results.write(tmp_path / "again")
     assert page.read_bytes()[:15].lower() == b"<!doctype html>"
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/*/*.json")}
     more = cg.benchmark([task], own, seeds=3, jobs=1, out=tmp_path, progress=False)

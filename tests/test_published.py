@@ -20,7 +20,7 @@ from credalgnn.cli import main
 from credalgnn.experiments.api import reproduce
 from credalgnn.experiments.execute import execute
 from credalgnn.experiments.model_cache import ModelCache
-from credalgnn.experiments.paper import paper_results, write_beside
+from credalgnn.experiments.paper import paper_results, write_comparison
 from credalgnn.experiments.plan import plan
 from credalgnn.experiments.published import CHOICES, PREFIX, PUBLISHED, TOLD, AsPublished, chosen, with_rows_of_sum_one
 from credalgnn.experiments.published.choices import concerning, has_random_split
@@ -382,7 +382,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_tables_say_that_they_are_published_choices(folder: Path, tmp_path: Path) -> None:
-    text = write_beside([folder], folder)
+    text = write_comparison([folder], folder)
     assert text.startswith("As published: no-z0, one-seed, greedy-pour, saturating-auroc. ")
     assert "not the honest protocol" in text.splitlines()[0]
     assert "not the honest protocol" in (folder / "paper.html").read_text()

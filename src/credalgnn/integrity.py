@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from .experiments.best import BEST, read_best
 from .experiments.engines import EngineError
 from .experiments.model_cache import SECONDS
-from .experiments.probe_page import LEVELS as PROBE_LEVELS
-from .experiments.probe_page import PAGE as PROBE_PAGE
-from .experiments.probe_page import PICTURE as PROBE_PICTURE
-from .experiments.probe_page import TABLES as PROBE_TABLES
-from .experiments.probe_page import VALUES as PROBE_VALUES
+from .experiments.probe_report import LEVELS as PROBE_LEVELS
+from .experiments.probe_report import PAGE as PROBE_PAGE
+from .experiments.probe_report import PICTURE as PROBE_PICTURE
+from .experiments.probe_report import TABLES as PROBE_TABLES
+from .experiments.probe_report import VALUES as PROBE_VALUES
 from .experiments.storage import JOURNAL, OWNERS
 from .graphs import DATASETS, GraphError
 from .graphs._mapped import Entry
@@ -32,9 +32,9 @@ from .model.watching import PICTURE, STATE
 from .records.folder import DAMAGED, EXPERIMENT, Folder, read_nodes
 from .records.folder import PAGE as RESULTS_PAGE
 from .records.schema import EDITED, RecordError, read_json, read_record
-from .report.archive import ARCHIVE, read_archive
-from .report.leaderboard_page import PAGE as BOARD_PAGE
-from .report.leaderboard_page import TABLES as BOARD_TABLES
+from .report.standings import ARCHIVE, read_archive
+from .report.standings import PAGE as BOARD_PAGE
+from .report.standings import TABLES as BOARD_TABLES
 from .runtime.files import Occupancy, make_folder, sealed_with, sync_folder, write
 
 # Made of records for people, and never read again.

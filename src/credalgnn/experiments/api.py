@@ -130,7 +130,7 @@ def benchmark(
         records = read_runs([place]) if outcome.done else []
         results = Results(records, places, len(runs), outcome.failed, outcome.left)
         if records and out is not None:
-            results.report(place, f"credalgnn bench: {', '.join(dict.fromkeys(name for name, _ in loaded))}")
+            results.write(place, f"credalgnn bench: {', '.join(dict.fromkeys(name for name, _ in loaded))}")
         if not outcome.left:
             tidy()  # last: whoever else works here does not tidy away what is being written
     return results
@@ -281,7 +281,7 @@ def reproduce(
             outcome = run_all(folder, runs, loaded, worker, lambda run: run.seed == 0, deadline, bar.tell)
         results = Results(read_runs([folder.path]), (folder.path,), len(runs), outcome.failed, outcome.left)
         if not outcome.left:
-            results.report(folder.path, "credalgnn reproduce")
+            results.write(folder.path, "credalgnn reproduce")
             tidy()
     return results
 

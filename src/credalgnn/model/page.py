@@ -14,7 +14,7 @@ from torch import Tensor
 from ..graphs import Graph
 from ..methods import MethodError, Prediction
 from ..methods.calibration import calibration_nodes_for
-from ..report.graph_page import GraphPage, write_graph_page
+from ..report.graph import GraphPage, write_graph_page
 from ..runtime.progress import Stages
 from .folder import PAGE
 from .model import Model
