@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -279,7 +280,7 @@ def test_a_kill_loses_nothing_and_the_same_command_goes_on(folder: Path, tmp_pat
     assert result.returncode == 0, result.stderr
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in kept.items())
     assert records(tmp_path / "p") == expected
-    assert "Do AU and EU deserve their names?" in result.stdout
+    assert "What AU and EU respond to" in result.stdout
     (line,) = [line for line in result.stdout.splitlines() if line.startswith("mirror")]
     assert line.split()[1:3] == ["+0.00", "+0.00"]
     assert credalgnn("check", tmp_path / "p").returncode == 0
@@ -289,7 +290,7 @@ def test_report_makes_tables_and_page_again(folder: Path, tmp_path: Path) -> Non
     assert main(["report", str(folder), "--out", str(tmp_path)]) == 0
     for name in ("probe.md", "probe.csv", "probe.html"):
         assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
-    assert (tmp_path / "probe.png").read_bytes()[:4] == b"\x89PNG"
+    assert ElementTree.parse(tmp_path / "probe.svg").getroot().tag.endswith("svg")
     text = (tmp_path / "probe.md").read_text()
     assert all(QUESTIONS[name].label in text for name in ("labels", "noise-8", "ood"))
     assert "| distance-eu |" in text
@@ -429,7 +430,10 @@ def test_names_of_others_break_neither_picture_nor_markdown(tmp_path: Path) -> N
     for run in runs:
         run["probe"] = {**run["probe"], "graph": evil}
     page = ProbeResults(runs).write(tmp_path)
-    assert (tmp_path / "probe.png").stat().st_size > 1000
+    texts = [
+        element.text for element in ElementTree.parse(tmp_path / "probe.svg").iter() if element.tag.endswith("text")
+    ]
+    assert "$\\frac$<img src=x>| # mine" in texts
     text = (tmp_path / "probe.md").read_text()
     assert "<img" not in text
     assert "\n# mine" not in text
