@@ -299,12 +299,10 @@ def test_names_of_others_give_the_terminal_no_orders(tmp_path: Path) -> None:
 def test_a_leaderboard_is_checked(tmp_path: Path) -> None:
     folder = board_of({"vanilla": {"cora": [0.5, 0.6]}}).write(tmp_path).parent
     assert credalgnn("check", folder).returncode == 0
-    for name in ("leaderboard.html", "leaderboard.md", "runs.jsonl.gz"):
-        content = (folder / name).read_bytes()
-        (folder / name).write_bytes(content.replace(content[99:100], b"X", 1) if content[99:100] != b"X" else b"")
-        result = credalgnn("check", folder)
-        assert (result.returncode, name in result.stdout) == (1, True)
-        (folder / name).write_bytes(content)
+    content = (folder / ARCHIVE).read_bytes()  # the only file that is read again
+    (folder / ARCHIVE).write_bytes(content.replace(content[99:100], b"X", 1) if content[99:100] != b"X" else b"")
+    result = credalgnn("check", folder)
+    assert (result.returncode, ARCHIVE in result.stdout) == (1, True)
 
 
 # ---------------------------------------------------------------- command and page

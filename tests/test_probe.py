@@ -361,7 +361,7 @@ def test_the_page_shows_answers_curves_and_changes_graph(folder: Path, browser: 
     row = '#answers-box tr[data-method="distance-eu"] td'
     cells = browser.texts(row)
     assert cells[1] == "0.00"
-    assert "right2" in browser.attributes(row, "class")[2]
+    assert "high2" in browser.attributes(row, "class")[2]
     browser.choose(graph="digits")
     assert browser.texts(row)[1].startswith("0.00")
     lines = browser.attributes("#levels-figures polyline", "data-series")
