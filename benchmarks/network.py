@@ -52,7 +52,7 @@ def stage(folder: Path, epochs: int, batch: int) -> None:
     ray.init(cluster.address, log_to_driver=False, logging_level="ERROR")
     for number, node in enumerate((cluster.head_node, second)):
         pin(node.all_processes["raylet"][0].process.pid, number % (os.cpu_count() or 1))
-    graph = cg.Graph.open(folder / "twin.cg")
+    graph = cg.load_graph(folder / "twin.cg")
     found: dict[str, float] = {}
     for workers in (1, 2):
         method = cg.CredalLJ(epochs=epochs, patience=epochs, batch_size=batch)

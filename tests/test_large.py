@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import credalgnn as cg
-from credalgnn.graphs import Graph, Task, csbm
+from credalgnn.graphs import Graph, Task, csbm, load_graph
 from credalgnn.methods import CredalFinal, CredalLJ, Energy, GNNSafe, Mahalanobis, MethodError, Vanilla, large
 from credalgnn.methods.inputs import inputs, inputs_by_rows
 from credalgnn.methods.large import MemoryWarning
@@ -381,15 +381,15 @@ def test_a_packed_graph_that_has_changed_is_one_line_whole_and_by_chunks(
     tmp_path: Path, name: str, place: int, value: int
 ) -> None:
     graph_of(sparse=True).pack(tmp_path / "graph.cg")
-    method = Vanilla(batch_size=64, **SHORT).fit(Graph.open(tmp_path / "graph.cg"))
+    method = Vanilla(batch_size=64, **SHORT).fit(load_graph(tmp_path / "graph.cg"))
     array = np.load(tmp_path / "graph.cg" / f"{name}.npy", mmap_mode="r+")
     array[place] = value
     array.flush()
     for options in ({}, {"memory": "100MiB"}):
         with pytest.raises(ValueError, match=r"(?s)the graph is damaged: .*credalgnn check --repair"):
-            method.predict(Graph.open(tmp_path / "graph.cg"), **options)
+            method.predict(load_graph(tmp_path / "graph.cg"), **options)
         with pytest.raises(ValueError, match=r"(?s)the graph is damaged: .*credalgnn check --repair"):
-            Vanilla(**SHORT, batch_size=64 if options else None).fit(Graph.open(tmp_path / "graph.cg"), **options)
+            Vanilla(**SHORT, batch_size=64 if options else None).fit(load_graph(tmp_path / "graph.cg"), **options)
 
 
 def test_edges_from_nowhere_are_refused_where_rows_are_read() -> None:
@@ -483,7 +483,7 @@ def test_a_model_is_judged_on_a_packed_graph_within_its_memory_as_on_the_whole(t
     later.pack(tmp_path / "later.cg")
     model = cg.fit(known, method=cg.Vanilla(**SHORT))
     whole = model.evaluate(later)
-    small = model.evaluate(Graph.open(tmp_path / "later.cg"), memory="100MiB")
+    small = model.evaluate(load_graph(tmp_path / "later.cg"), memory="100MiB")
     assert (small.nodes, small.left_out) == (whole.nodes, whole.left_out) == (200, 200)
     for name, value in whole.evaluation.metrics.items():
         assert small.evaluation.metrics[name] == (None if value is None else pytest.approx(value, rel=1e-4)), name

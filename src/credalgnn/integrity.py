@@ -20,9 +20,8 @@ from .experiments.probe_report import PICTURE as PROBE_PICTURE
 from .experiments.probe_report import TABLES as PROBE_TABLES
 from .experiments.probe_report import VALUES as PROBE_VALUES
 from .experiments.storage import JOURNAL, OWNERS
-from .graphs import DATASETS, GraphError
-from .graphs._mapped import Entry
-from .graphs._packed_files import ARRAYS, check_array, is_packed, read_entries, read_header
+from .graphs import DATASETS, Graph, GraphError
+from .graphs._packed_files import ARRAYS, Entry, check_array, is_packed, read_entries, read_header
 from .graphs._packed_files import HEADER as PACKED
 from .graphs.storage import from_arrays, read_arrays
 from .methods import MethodError
@@ -210,7 +209,7 @@ class Check:
             self._results(folder / TUNING)
 
     def _graph(self, path: Path) -> None:
-        self._look(path, lambda path: from_arrays(read_arrays(path), path))
+        self._look(path, lambda path: Graph(**from_arrays(read_arrays(path), path)))
 
     def _packed(self, folder: Path) -> None:
         """A packed graph, all of which is read; what is left of one is no graph, so its header is put aside."""
@@ -228,7 +227,7 @@ class Check:
 
     def _cached(self, folder: Path) -> None:
         """A cached graph, which has a checksum in any case."""
-        self._look(folder / GRAPH, lambda path: from_arrays(read_arrays(path, sealed=True), path))
+        self._look(folder / GRAPH, lambda path: Graph(**from_arrays(read_arrays(path, sealed=True), path)))
 
     def _cache(self, folder: Path) -> None:
         """Cached graphs, and the raw files that they are made of, as far as their sums are known."""
