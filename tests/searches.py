@@ -28,7 +28,7 @@ from credalgnn.experiments.searches import run_searches
 from credalgnn.experiments.storage import Owners, open_storage
 from credalgnn.graphs import Split, Task, csbm
 from credalgnn.methods import METHODS
-from credalgnn.methods.search_space import Space, Uniform
+from credalgnn.methods.parameters import Space, Uniform
 from credalgnn.runtime.files import to_json
 
 Point = dict[str, Any]

@@ -27,6 +27,7 @@ from safetensors.torch import load as load_tensors
 import credalgnn as cg
 from credalgnn.graphs import Graph, GraphError, csbm
 from credalgnn.methods import MethodError
+from credalgnn.methods.base import parts_of
 from credalgnn.model import Model, fit, load_model
 from credalgnn.model.folder import SUMMED
 from credalgnn.model.page import report
@@ -210,8 +211,8 @@ def test_a_summary_counts_as_one_would_by_hand(method: str, tables: tuple[Path, 
 def test_settings_reach_the_method_and_what_it_stands_on(tables: tuple[Path, Path]) -> None:
     model = quick(*tables, method="energy", settings={"epochs": 7, "temperature": 3.0}, seed=5)
     assert model.method.get_params()["temperature"] == 3.0
-    assert model.method._parts()["model"].history_[-1].epoch == 7
-    assert model.method._parts()["model"].seed == 5
+    assert parts_of(model.method)["model"].history_[-1].epoch == 7
+    assert parts_of(model.method)["model"].seed == 5
     with pytest.raises(MethodError, match="nonsense"):
         quick(*tables, settings={"nonsense": 1})
     with pytest.raises(MethodError, match="say where"):

@@ -31,6 +31,7 @@ from credalgnn.experiments.search import Studies
 from credalgnn.experiments.searches import search_all
 from credalgnn.graphs import csbm
 from credalgnn.methods import KNN, METHODS, Energy, Method, find_method, method_path, scores
+from credalgnn.methods.base import parts_of
 from credalgnn.nn import RngScope
 from credalgnn.records.folder import Folder
 from credalgnn.records.schema import RecordError
@@ -218,7 +219,7 @@ def test_kth_neighbour_is_that_of_knn() -> None:
 
 def test_mahalanobis_of_logits() -> None:
     task, found = small_task(), fitted("mahalanobis", "logit-mahalanobis")
-    model = found._parts()["model"]
+    model = parts_of(found)["model"]
     logits = model.outputs().logits.double().numpy()
     train, labels = task.split.train, task.train_labels.numpy()
     means = np.stack([logits[train][labels == k].mean(0) for k in range(3)])
@@ -294,7 +295,7 @@ def test_most_test_nodes_of_a_fresh_split_were_trained_on() -> None:
     assert has_random_split(task)
     assert not has_random_split(small_task())
     model = PublishedVanilla(fresh_split=True, epochs=2, hidden=4).fit(task, progress=False)
-    seen = torch.isin(task.test.nodes[~task.test.is_ood], model._train_nodes)  # type: ignore[arg-type]
+    seen = torch.isin(task.test.nodes[~task.test.is_ood], model.train_nodes_)  # type: ignore[arg-type]
     assert 0.54 < float(seen.double().mean()) < 0.66
     honest = Vanilla(epochs=2, hidden=4).fit(Task.leave_out(task.graph, [0], split_seed=1), progress=False)
     with pytest.raises(MethodError, match="another task or split"):

@@ -23,7 +23,7 @@ from credalgnn.experiments import storage as storage_module
 from credalgnn.experiments.engines import Unit
 from credalgnn.experiments.search import Search
 from credalgnn.experiments.searches import run_searches
-from credalgnn.methods.search_space import Space
+from credalgnn.methods.parameters import Space
 from searches import (
     ENDLESS,
     FEW,

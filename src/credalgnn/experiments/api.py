@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from ..graphs import Task
 from ..methods import MethodError
-from ..methods.given import EvalProtocol
+from ..methods.training_data import EvalProtocol
 from ..records.folder import Folder
 from ..report.results import Results
 from ..report.summary import read_runs

@@ -20,6 +20,7 @@ from torch import Tensor
 from .._version import __version__
 from ..graphs import Task
 from ..methods import Method, Prediction
+from ..methods.parameters import has_seed
 from ..metrics import Evaluation, evaluate, evaluate_known
 from ..nn.training import Epoch
 from ..records.node_tables import Columns, columns
@@ -47,7 +48,7 @@ def fit(run: Run, task: Task, models: ModelCache, on_epoch: Callable[[Epoch], No
         config[kind.components.parameter] = fitted if kind.components.size else fitted[0]
     elif parts:
         return parts[0]
-    if kind.has_seed():
+    if has_seed(kind):
         config["seed"] = run.seed
     method = kind(**config)
     begin = time.perf_counter()

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..graphs import Task, among_classes, csbm_graph_posterior, local_homophily
 from ..methods import InputWarning, Method, MethodError, Prediction
+from ..methods.base import decomposition_of
 from ..metrics import evaluate
 from ..metrics.evaluation import rows_of_part
 from ..records.schema import PROBED
@@ -42,9 +43,9 @@ def examine(run: Run, task: Task, models: ModelCache, condition: Condition) -> t
     fitted_on = with_ids(task) if condition.test == BASE else task
     record, method, prediction = judged_run(run, fitted_on, models, task.test.nodes)
     record["fingerprint"] = task.fingerprint
-    epistemic, aleatoric = run.kind.decomposition()
+    epistemic, aleatoric = decomposition_of(run.kind)
     for name in {epistemic, aleatoric} - {None, *prediction.scores}:
-        raise MethodError(f"{run.method}: decomposition() names {name!r}, which its predictions do not have")
+        raise MethodError(f"{run.method}: decomposition names {name!r}, which its predictions do not have")
     rows = rows_of_part(prediction, task.test, "test")
     known = rows[~task.test.is_ood]
     measured: dict[str, Any] = {

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from .._version import __version__
 from ..graphs import Task
 from ..methods import Method, MethodError, load_method
-from ..methods.given import EvalProtocol
+from ..methods.training_data import EvalProtocol
 from ..records.schema import read_json
 from ..runtime.files import locked, to_json, write
 from .plan import Run

@@ -19,13 +19,13 @@ CHECKS = range(50, 1001, 50)  # epochs at which a trial may be pruned
 def objective(run: Run, judged: Evaluation) -> float | None:
     """What a trial is worth on the validation nodes; larger is better. None if they cannot tell.
 
-    The method says by what it is tuned (``Method.objective``): a metric of the prediction, or of its headline score.
+    The method says by what it is tuned (``Method.objectives``): a metric of the prediction, or of its headline score.
 
     Args:
         run: The run of the trial, which names the method and the protocol.
         judged: Its evaluation on the validation nodes that the protocol allows to look at.
     """
-    key = run.kind.objective(run.protocol)
+    key = run.kind.objectives[run.protocol]
     value = judged.metrics[key] if key in judged.metrics else judged.scores[judged.headline][key]
     return -value if value is not None and METRICS[key].better < 0 else value
 

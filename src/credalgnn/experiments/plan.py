@@ -7,8 +7,8 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from ..methods import Method, MethodError, find_method, method_path
-from ..methods.given import EvalProtocol
 from ..methods.parameters import IF_SET
+from ..methods.training_data import EvalProtocol
 from ..records.schema import SETTINGS
 from ..runtime.names import suggestion
 
@@ -145,7 +145,7 @@ def complete(kind: type[Method], settings: Mapping[str, Any], protocol: EvalProt
         settings: What is set.
         protocol: What may be looked at.
     """
-    config = {**options(kind), **kind.protocol_defaults(protocol)}
+    config = {**options(kind), **kind.protocol_defaults.get(protocol, {})}
     unknown = [name for name in settings if name not in config]
     if unknown:
         raise MethodError(f"{kind.name} has no hyper-parameter {unknown[0]!r}; {suggestion(unknown[0], config)}")

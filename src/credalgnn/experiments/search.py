@@ -22,8 +22,8 @@ import numpy as np
 
 from ..graphs import Task
 from ..methods import find_method
-from ..methods.given import EvalProtocol
-from ..methods.search_space import Space
+from ..methods.parameters import Space
+from ..methods.training_data import EvalProtocol
 from ..runtime.files import locked
 from .best import Best
 from .engines import EngineError, Unit
@@ -322,5 +322,5 @@ class Studies:
         """
         depends = [task.fingerprint, self.protocol, self.scale, sorted(space), base]
         digest = hashlib.blake2b(json.dumps(depends, sort_keys=True).encode(), digest_size=6).hexdigest()
-        prune = find_method(method).can_prune(self.protocol)
+        prune = self.protocol in find_method(method).prunable
         return Search(f"{task.name} {method}", digest, space, trials, plan, self.storage, self.owners, prune)

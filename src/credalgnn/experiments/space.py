@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..methods import METHODS, MethodError, find_method
-from ..methods.search_space import Space, Uniform
+from ..methods.base import search_space_of
+from ..methods.parameters import Space, Uniform
 
 if TYPE_CHECKING:
     import optuna
@@ -34,7 +35,7 @@ def space_of(method: str, training_nodes: int, scale: Scale) -> Space:
     if not kind.search_space:
         tunable = ", ".join(name for name, kind in METHODS.items() if kind.search_space)
         raise MethodError(f"{kind.name} has nothing to tune; choose from {tunable}")
-    return {name: _scaled(values, scale) for name, values in kind.space(training_nodes).items()}
+    return {name: _scaled(values, scale) for name, values in search_space_of(kind, training_nodes).items()}
 
 
 def _scaled(values: Uniform | tuple[Any, ...], scale: Scale) -> Uniform | tuple[Any, ...]:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from ..graphs import Task
 from ..methods import Method, find_method, method_path
-from ..methods.search_space import Space
+from ..methods.parameters import Space
 from .best import Best, earlier_config
 from .plan import Run, plan
 from .search import TRIAL_SEED, Search, Studies

@@ -21,10 +21,10 @@ from ..conformal import ExchangeabilityTest, p_values
 from ..graphs import Graph
 from ..methods import InputWarning, Method, MethodError
 from ..methods.known_nodes import ids_of
-from ..methods.warn import warn_caller
 from ..report.drawing import evidence_chart
 from ..runtime.files import BLANK, Lock, seal, sealed_with, write
 from ..runtime.reading import parse_json, parse_tensors, read_bytes, texts_about
+from ..runtime.warn import warn_caller
 from .model import NOT_TOLD, Model
 
 STATE, PICTURE, LOCK = "watch.safetensors", "watch.svg", ".watch"

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict, get_args, get_origin, get_type_hints
 
-from ..methods.given import EvalProtocol
+from ..methods.training_data import EvalProtocol
 from ..metrics import METRICS
 from ..metrics.evaluation import BINS, REJECTION_STEPS, ROC_GRID
 from ..metrics.registry import ROUNDING

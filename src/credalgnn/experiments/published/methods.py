@@ -15,19 +15,19 @@ from torch import Tensor, nn
 
 from ...graphs import Graph, Split, Task
 from ...methods import KNN, KNNLJ, Energy, GNNSafe, Mahalanobis, Method, MethodError, Odin, Vanilla
-from ...methods.base import Objective
-from ...methods.components import Components, Outputs
+from ...methods.base import Components, Outputs
 from ...methods.credal import CredalFinal, CredalLJ
 from ...methods.ensembles import ClassicalEnsemble, CredalEnsemble
-from ...methods.given import EvalProtocol, Given
 from ...methods.network import Network
 from ...methods.posthoc import PostHoc
-from ...methods.prediction import Prediction
+from ...methods.prediction import Prediction, Predictor
+from ...methods.training_data import TrainingData
 from ...nn import GCN, SAGE, Classifier, CredalHead, dro_loss
 from ...nn.backbones import BackboneFactory, Features
 from ...nn.credal import JointLinear
 from ...nn.training import Epoch, Output
 from ...records.schema import PREFIX
+from ...runtime.context import Context
 from ...sets import IntervalSet, Uncertainty, upper_entropy
 from .choices import CHOICES, SEED, concerning
 from .sets import box, greedy_lower_entropy, log_midpoint_softmax, midpoint_softmax, saturated
@@ -52,11 +52,16 @@ class Published(Method):
     def _has(self, choice: str) -> bool:
         return choice in self.choices
 
-    def _seen(self, prediction: Prediction) -> Prediction:
-        """A prediction with its scores as the AUROC sees them."""
+    def _seen(self, predict: Predictor) -> Predictor:
+        """Predicts scores as the AUROC sees them."""
         if not self._has("saturating-auroc"):
-            return prediction
-        return replace(prediction, scores={name: saturated(score) for name, score in prediction.scores.items()})
+            return predict
+
+        def seen(nodes: Tensor) -> Prediction:
+            prediction = predict(nodes)
+            return replace(prediction, scores={name: saturated(score) for name, score in prediction.scores.items()})
+
+        return seen
 
 
 class SigmoidGCN(GCN):
@@ -89,11 +94,13 @@ class PublishedNetwork(Published, Network):
             raise MethodError(f"backbone {self.backbone!r:.60} has no sigmoids: choose {' or '.join(_SIGMOIDS)}")
         return _SIGMOIDS[self.backbone]
 
-    def _fit(self, given: Given) -> None:
-        seed, last = self.seed, _Last(self, given.on_epoch)
+    def _fit(self, training: TrainingData, context: Context) -> None:
+        seed, last = self.seed, _Last(self, context.on_epoch)
         self.seed = SEED if self._has("one-seed") else seed
         try:
-            super()._fit(given._replace(on_epoch=last, checkpoints=None) if self._has("last-epoch") else given)
+            if self._has("last-epoch"):
+                context = context.replace(on_epoch=last, checkpoints=None)
+            super()._fit(training, context)
         finally:
             self.seed = seed
         if self._has("last-epoch"):
@@ -149,9 +156,7 @@ class PublishedVanilla(PublishedNetwork, Vanilla):
 class PublishedVanillaByOOD(PublishedVanilla):
     """The same, ranked by how well it finds OOD validation nodes."""
 
-    @classmethod
-    def objective(cls, protocol: EvalProtocol) -> Objective:
-        return "auroc"
+    objectives = {"sealed": "auroc", "paper": "auroc"}  # noqa: RUF012
 
 
 class _TwoLayers(nn.Module):
@@ -208,9 +213,9 @@ class PublishedCredalFinal(PublishedNetwork, CredalFinal):
         score = poured(self._credal(output)).epistemic if self._has("greedy-pour") else super()._headline(output)
         return saturated(score) if self._has("saturating-auroc") else score
 
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        prediction = super()._predict(graph, nodes)
-        return self._seen(with_pour(prediction) if self._has("greedy-pour") else prediction)
+    def _predictor(self, graph: Graph, context: Context) -> Predictor:
+        predict = super()._predictor(graph, context)
+        return self._seen((lambda nodes: with_pour(predict(nodes))) if self._has("greedy-pour") else predict)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -248,8 +253,8 @@ class PublishedPostHoc(Published, PostHoc):
 
     components = Components("model", PublishedVanilla)
 
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        return self._seen(super()._predict(graph, nodes))
+    def _predictor(self, graph: Graph, context: Context) -> Predictor:
+        return self._seen(super()._predictor(graph, context))
 
 
 @dataclass(kw_only=True, eq=False)
@@ -308,8 +313,8 @@ class PublishedClassicalEnsemble(Published, ClassicalEnsemble):
     name = f"{PREFIX}classical-ensemble"
     components = Components("members", PublishedVanilla, size="size")
 
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        return self._seen(super()._predict(graph, nodes))
+    def _predictor(self, graph: Graph, context: Context) -> Predictor:
+        return self._seen(super()._predictor(graph, context))
 
 
 @dataclass(kw_only=True, eq=False)
