@@ -21,14 +21,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import credalgnn as cg
 from credalgnn.experiments.engines import Processes
 from credalgnn.experiments.paper import ACCURACY, Pair, paper_results
-from credalgnn.experiments.progress import Bar
-from credalgnn.experiments.published import CHOICES, PREFIX, TOLD, AsPublished, with_rows_of_sum_one
-from credalgnn.experiments.published.choices import concerning
-from credalgnn.experiments.reproduction import Budget
-from credalgnn.experiments.runner import run_all
-from credalgnn.experiments.search import Studies
-from credalgnn.experiments.searches import search_all
-from credalgnn.experiments.tasks import Source
+from credalgnn.experiments.paper_plan import Budget, Reproduction
+from credalgnn.experiments.plan import Source
+from credalgnn.experiments.published import CHOICES, PREFIX, TOLD, AsPublished, concerning, with_rows_of_sum_one
+from credalgnn.experiments.runner import Session
+from credalgnn.experiments.search import Studies, search_all
 from credalgnn.records.folder import Folder
 from credalgnn.report.summary import Summary, make_rows, read_runs
 
@@ -98,20 +95,18 @@ def figures(out: Path, dataset: str, methods: Sequence[str], names: set[str], jo
     source = Source()
     if "row-normalised" in choices:
         task = with_rows_of_sum_one(task)
-        source = Source(given={(dataset, 0): task})
+        source = Source(loaded={(dataset, 0): task})
     budget = BUDGETS[dataset]
     (out / dataset).mkdir(parents=True, exist_ok=True)
     identity = {"kind": "forensics", "as_published": list(choices), "methods": list(methods), "budget": asdict(budget)}
     place = out / dataset / "-".join([*choices[-1:], str(len(choices)), methods[0], *(["log"] if LOG in names else [])])
     folder = Folder.open(place, identity)
     studies = Studies(out / dataset, "paper", "log" if LOG in names else "uniform")
-    part = AsPublished(dataset, task, studies, budget, methods, choices)
+    part = Reproduction(dataset, task, studies, budget, methods, AsPublished(task, choices))
     with Processes(jobs, source, out / dataset / "models") as engine:
-        with Bar(part.total) as bar:
-            search_all([part], studies, engine, None, bar.trial, bar.note)
-        runs = part.runs()
-        with Bar(len(runs)) as bar:
-            outcome = run_all(folder, runs, {(dataset, 0): task}, engine, tell=bar.tell)
+        session = Session(folder, engine)
+        search_all([part], studies, session)
+        outcome = session.run(part.runs(), {(dataset, 0): task})
     if outcome.failed:
         sys.exit(f"{folder.path}: {outcome.failed} runs failed: the same command tries again")
     rows = make_rows(read_runs([folder.path]))

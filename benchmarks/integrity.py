@@ -23,9 +23,9 @@ from unittest import mock
 import numpy as np
 
 import credalgnn as cg
-from credalgnn.experiments import api
+from credalgnn.experiments import runner
 from credalgnn.experiments.engines import Engine, Result, Unit
-from credalgnn.experiments.model_cache import ModelCache
+from credalgnn.experiments.execute import ModelCache
 from credalgnn.runtime import files
 
 SIZES = {"reddit2": (232_965, 23_213_838, 602), "small": (20_000, 200_000, 100)}
@@ -84,7 +84,7 @@ def bench(folder: Path, clock: Clock) -> float:
     """Seconds of a benchmark."""
     engine = lambda name, address, jobs, source, models: Inline(source, models)  # noqa: E731
     begin = time.perf_counter()
-    with mock.patch.object(api, "_engine", engine):
+    with mock.patch.object(runner, "make_engine", engine):
         cg.benchmark("digits", METHODS, seeds=2, out=folder / "first", predictions="all", progress=False)
         clock.watch()  # whatever is imported late is imported now
         clock.seconds, begin = 0.0, time.perf_counter()
@@ -109,7 +109,7 @@ def load(path: Path, name: str) -> tuple[float, float, float]:
         check = clock.timed(files.is_sealed_zip)
         with mock.patch("credalgnn.graphs.storage.is_sealed_zip", check):
             begin = time.perf_counter()
-            cg.load_graph(path)
+            cg.Graph.load(path)
             rows.append((time.perf_counter() - begin, clock.seconds))
     content = path.read_bytes()
     begin = time.perf_counter()

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import NoneType
-from typing import Any, TypeAlias, get_args
+from typing import TypeAlias
 
 from credalgnn.experiments.published import CHOICES
 from credalgnn.metrics import MARKS, METRICS
-from credalgnn.records.schema import About, FailedRecord, Record, fields_of
+from credalgnn.records.schema import FIELDS
 
 Rows: TypeAlias = Iterable[tuple[str, ...]]
 
@@ -36,11 +35,10 @@ def marks() -> Iterator[tuple[str, ...]]:
 
 def record() -> Iterator[tuple[str, ...]]:
     yield "field", "type", "meaning", "in records of"
-    common = fields_of(About)
-    for schema, runs in ((About, "all runs"), (Record, "finished runs"), (FailedRecord, "failed runs")):
-        for name, (kind, field, optional) in fields_of(schema).items():
-            if schema is About or name not in common:
-                yield f"`{name}`", f"`{_type(kind)}`", field.meaning, runs + ", where there is one" * optional
+    for name, variants in FIELDS.items():
+        for field in variants:
+            runs = {"": "all runs", "done": "finished runs", "failed": "failed runs"}[field.status]
+            yield f"`{name}`", f"`{field.type}`", field.meaning, runs + ", where there is one" * (not field.required)
 
 
 def choices() -> Iterator[tuple[str, ...]]:
@@ -48,11 +46,6 @@ def choices() -> Iterator[tuple[str, ...]]:
     for name, choice in CHOICES.items():
         runs = choice.runs if choice.is_told else f"our guess, not told by the authors: {choice.runs}"
         yield f"`{name}`", runs, choice.paper, ", ".join(choice.methods)
-
-
-def _type(kind: Any) -> str:
-    """A type as an annotation is written."""
-    return "None" if kind is NoneType else str(kind).replace("typing.", "") if get_args(kind) else kind.__name__
 
 
 TABLES: dict[str, dict[str, Callable[[], Rows]]] = {

@@ -305,7 +305,7 @@ def _bench(folder: Path, name: str) -> Path:
 def _report(folder: Path) -> object:
     import credalgnn as cg
 
-    cg.write_report(folder, folder.parent / "out")
+    cg.report(folder, folder.parent / "out")
     page = (folder.parent / "out" / "report.html").read_bytes()
     assert b"<script>alert" not in page
     return hashlib.sha256(page).hexdigest()
@@ -344,10 +344,10 @@ def _best(folder: Path) -> Path:
 
 
 def _tuned(folder: Path) -> object:
-    from credalgnn.experiments.best import earlier_config, tuned
+    from credalgnn.experiments.best import earlier_config, read_tuned
     from searches import small_task
 
-    return tuned(folder, small_task(), "sealed"), earlier_config(folder, small_task(), "vanilla")
+    return read_tuned(folder, small_task(), "sealed"), earlier_config(folder, small_task(), "vanilla")
 
 
 def _method(name: str, file: str) -> Callable[[Path], Path]:

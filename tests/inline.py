@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from credalgnn.experiments.engines import Engine, Result, Source, Unit
-from credalgnn.experiments.model_cache import ModelCache
+from credalgnn.experiments.execute import ModelCache
 
 
 class Inline(Engine):

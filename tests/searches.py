@@ -23,12 +23,13 @@ from optuna.trial import FrozenTrial
 from credalgnn.experiments.best import write_best
 from credalgnn.experiments.engines import Engine, Result, Unit
 from credalgnn.experiments.plan import Run
-from credalgnn.experiments.search import Search
-from credalgnn.experiments.searches import run_searches
+from credalgnn.experiments.runner import Session
+from credalgnn.experiments.search import Search, SearchPlan, Studies, run_searches, search_all
 from credalgnn.experiments.storage import Owners, open_storage
 from credalgnn.graphs import Split, Task, csbm
 from credalgnn.methods import METHODS
-from credalgnn.methods.parameters import Space, Uniform
+from credalgnn.methods.search_space import Space, Uniform
+from credalgnn.records.folder import Folder
 from credalgnn.runtime.files import to_json
 
 Point = dict[str, Any]
@@ -124,6 +125,11 @@ def die(one: Search) -> None:
 def finish(searches: Sequence[Search], engine: Engine) -> bool:
     """Whether searches come to an end; they never take long, and one that waits for nothing shall not wait forever."""
     return run_searches(searches, engine, time.monotonic() + 100)
+
+
+def finish_all(parts: Sequence[SearchPlan], studies: Studies, engine: Engine) -> bool:
+    """Whether the searches of several data sets come to an end."""
+    return search_all(parts, studies, Session(Folder(studies.folder), engine, time.monotonic() + 100))
 
 
 def kept(folder: Path, name: str = "small vanilla", url: str | None = None) -> list[FrozenTrial]:

@@ -28,11 +28,11 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-import credalgnn.experiments.api as api
+import credalgnn.experiments.runner as runner
 from credalgnn import Graph, Prediction, Task, load_task
 from credalgnn.cli import main
 from credalgnn.experiments.engines import Processes, Result, Source, Unit
-from credalgnn.experiments.model_cache import ModelCache
+from credalgnn.experiments.execute import ModelCache
 from credalgnn.experiments.plan import Run, plan
 from credalgnn.methods import ClassicalEnsemble, CredalEnsemble, CredalLJ, Degree, Energy, FeatureSum, Method, Vanilla
 from credalgnn.metrics.registry import MARKS
@@ -180,7 +180,7 @@ def copied(folder: Path, to: Path, what: Sequence[str] = ("runs", "nodes", "expe
 
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "make_engine", lambda name, address, jobs, source, models: Inline(source, models))
+    monkeypatch.setattr(runner, "make_engine", lambda name, address, jobs, source, models: Inline(source, models))
 
 
 @pytest.fixture
@@ -494,7 +494,7 @@ def inductive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     arguments = bench(out, "--setting", "inductive", "--jobs", "1", methods=["vanilla", "credal-lj", "energy"], seeds=1)
     printed = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
-        patch.setattr(api, "make_engine", lambda name, address, jobs, source, models: Inline(source, models))
+        patch.setattr(runner, "make_engine", lambda name, address, jobs, source, models: Inline(source, models))
         assert main(arguments) == 0
     assert printed.getvalue().startswith("Protocol: sealed. Setting: inductive.")
     return out
@@ -609,10 +609,10 @@ def test_a_failure_does_not_take_the_place_of_what_was_finished(
     lost.unlink()
     before = state(out)
     with monkeypatch.context() as patch:
-        patch.setattr(api, "make_engine", lambda name, address, jobs, source, models: Deadly(source, models))
+        patch.setattr(runner, "make_engine", lambda name, address, jobs, source, models: Deadly(source, models))
         assert main(bench(out)) == 1
     assert state(out) == before
-    monkeypatch.setattr(api, "make_engine", lambda name, address, jobs, source, models: Inline(source, models))
+    monkeypatch.setattr(runner, "make_engine", lambda name, address, jobs, source, models: Inline(source, models))
     assert main(bench(out)) == 0
     assert lost.exists()
 
@@ -696,7 +696,7 @@ def test_a_killed_worker_costs_only_its_run(tmp_path: Path, monkeypatch: pytest.
     assert len(killed) == 1
     assert {*bad} - {*killed} == {("credal-lj", 0), ("credal-lj", 1)} - {*killed}
     assert all("TrainingError" in error for key, error in bad.items() if key not in killed)
-    monkeypatch.setattr(api, "make_engine", lambda name, address, jobs, source, models: Inline(source, models))
+    monkeypatch.setattr(runner, "make_engine", lambda name, address, jobs, source, models: Inline(source, models))
     good = state(tmp_path)
     assert main(arguments) == 1
     assert {path: value for path, value in state(tmp_path).items() if path in good} == good
@@ -741,7 +741,7 @@ def test_a_time_limit_leaves_the_rest_for_later(
     assert not state(tmp_path, "failed")
     before = state(tmp_path)
     assert len(before) < 6
-    monkeypatch.setattr(api, "make_engine", lambda name, address, jobs, source, models: Inline(source, models))
+    monkeypatch.setattr(runner, "make_engine", lambda name, address, jobs, source, models: Inline(source, models))
     assert main([*arguments, "--time-limit", "1h30m"]) == 0
     assert len(state(tmp_path)) == 6
     assert {path: value for path, value in state(tmp_path).items() if path in before} == before
@@ -797,7 +797,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(line.startswith("[") for line in before), err
     assert ("credal-lj", 0) not in records(tmp_path)
     assert not list(tmp_path.rglob("*.part"))
-    monkeypatch.setattr(api, "make_engine", lambda name, address, jobs, source, models: Inline(source, models))
+    monkeypatch.setattr(runner, "make_engine", lambda name, address, jobs, source, models: Inline(source, models))
     assert main(arguments) == 0
     assert len(state(tmp_path)) == 3
 

@@ -12,7 +12,7 @@ import pytest
 
 from credalgnn.cli import main
 from credalgnn.experiments.engines import Engine, Processes, Result, Source, Unit
-from credalgnn.experiments.model_cache import ModelCache
+from credalgnn.experiments.execute import ModelCache
 from credalgnn.runtime.names import suggestion
 from searches import SET, Instant, command, kill, until
 
@@ -176,7 +176,7 @@ def test_a_benchmark_whose_folder_vanishes_is_an_error(
     def engine(name: str, address: Any, jobs: Any, source: Source, models: Path) -> Engine:
         return Deleting(source, models, after, lambda: delete(out / part))
 
-    monkeypatch.setattr("credalgnn.experiments.api.make_engine", engine)
+    monkeypatch.setattr("credalgnn.experiments.runner.make_engine", engine)
     line = said(["bench", *WORK, "--seeds", "3", "--predictions", "none", "--out", str(out)], capsys, code=1)
     assert str(out) in line
     assert "vanished" in line
@@ -193,7 +193,7 @@ def test_a_search_whose_folder_vanishes_is_an_error(
     def engine(name: str, address: Any, jobs: Any, source: Source, models: Path) -> Engine:
         return Deleting(source, models, after, lambda: delete(out / part))
 
-    monkeypatch.setattr("credalgnn.experiments.api.make_engine", engine)
+    monkeypatch.setattr("credalgnn.experiments.runner.make_engine", engine)
     line = said(["tune", *WORK, "--trials", "7", "--out", str(out)], capsys, code=1)
     assert str(out) in line
     assert "vanished" in line
@@ -201,8 +201,8 @@ def test_a_search_whose_folder_vanishes_is_an_error(
 
 
 def test_a_search_that_waits_for_others_notices_that_its_folder_vanishes(tmp_path: Path) -> None:
-    from credalgnn.experiments.searches import run_searches
-    from credalgnn.experiments.vanished import FolderVanished
+    from credalgnn.experiments.search import run_searches
+    from credalgnn.records.folder import FolderVanished
     from searches import search
 
     other, one = search(tmp_path / "out", trials=2), search(tmp_path / "out", trials=2)

@@ -17,27 +17,37 @@ from torch import Tensor
 
 from credalgnn import MethodError, Task, Vanilla, evaluate, interval_softmax, lower_entropy, uncertainty
 from credalgnn.cli import main
-from credalgnn.experiments.api import reproduce
-from credalgnn.experiments.execute import execute
-from credalgnn.experiments.model_cache import ModelCache
-from credalgnn.experiments.paper import paper_results, write_comparison
+from credalgnn.experiments import reproduce
+from credalgnn.experiments.execute import ModelCache, execute
+from credalgnn.experiments.paper import paper_results, write_beside
+from credalgnn.experiments.paper_plan import Budget, Reproduction
 from credalgnn.experiments.plan import plan
-from credalgnn.experiments.published import CHOICES, PREFIX, PUBLISHED, TOLD, AsPublished, chosen, with_rows_of_sum_one
-from credalgnn.experiments.published.choices import concerning, has_random_split
-from credalgnn.experiments.published.methods import PublishedVanilla, PublishedVanillaByOOD
-from credalgnn.experiments.published.sets import box, greedy_lower_entropy, midpoint_softmax, saturated
-from credalgnn.experiments.reproduction import Budget, Reproduction
+from credalgnn.experiments.published import (
+    CHOICES,
+    PREFIX,
+    PUBLISHED,
+    TOLD,
+    AsPublished,
+    PublishedVanilla,
+    PublishedVanillaByOOD,
+    box,
+    choices_named,
+    concerning,
+    greedy_lower_entropy,
+    has_random_split,
+    midpoint_softmax,
+    saturated,
+    with_rows_of_sum_one,
+)
 from credalgnn.experiments.search import Studies
-from credalgnn.experiments.searches import search_all
 from credalgnn.graphs import csbm
 from credalgnn.methods import KNN, METHODS, Energy, Method, find_method, method_path, scores
-from credalgnn.methods.base import parts_of
 from credalgnn.nn import RngScope
 from credalgnn.records.folder import Folder
 from credalgnn.records.schema import RecordError
 from credalgnn.report import leaderboard, report
 from credalgnn.sets import HullSet, IntervalSet
-from searches import ENSEMBLES, NETWORK, POST_HOC, Instant, one_line, small_task, worth
+from searches import ENSEMBLES, NETWORK, POST_HOC, Instant, finish_all, one_line, small_task, worth
 
 pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
 
@@ -68,8 +78,8 @@ def test_all_of_them_are_named_and_said() -> None:
         assert choice.runs
         assert choice.paper
         assert set(choice.methods) <= set(PUBLISHED), name
-    assert chosen([]) == TOLD
-    assert chosen(["one-seed", "no-z0", "one-seed"]) == ("no-z0", "one-seed")
+    assert choices_named([]) == TOLD
+    assert choices_named(["one-seed", "no-z0", "one-seed"]) == ("no-z0", "one-seed")
 
 
 # Nothing changes where nothing is chosen
@@ -219,7 +229,7 @@ def test_kth_neighbour_is_that_of_knn() -> None:
 
 def test_mahalanobis_of_logits() -> None:
     task, found = small_task(), fitted("mahalanobis", "logit-mahalanobis")
-    model = parts_of(found)["model"]
+    model = found._parts()["model"]
     logits = model.outputs().logits.double().numpy()
     train, labels = task.split.train, task.train_labels.numpy()
     means = np.stack([logits[train][labels == k].mean(0) for k in range(3)])
@@ -295,7 +305,7 @@ def test_most_test_nodes_of_a_fresh_split_were_trained_on() -> None:
     assert has_random_split(task)
     assert not has_random_split(small_task())
     model = PublishedVanilla(fresh_split=True, epochs=2, hidden=4).fit(task, progress=False)
-    seen = torch.isin(task.test.nodes[~task.test.is_ood], model.train_nodes_)  # type: ignore[arg-type]
+    seen = torch.isin(task.test.nodes[~task.test.is_ood], model._train_nodes)  # type: ignore[arg-type]
     assert 0.54 < float(seen.double().mean()) < 0.66
     honest = Vanilla(epochs=2, hidden=4).fit(Task.leave_out(task.graph, [0], split_seed=1), progress=False)
     with pytest.raises(MethodError, match="another task or split"):
@@ -316,26 +326,27 @@ def test_rows_of_sum_one() -> None:
 # The experiment
 
 
-def pretended(folder: Path, *choices: str) -> tuple[AsPublished, Instant]:
+def pretended(folder: Path, *choices: str) -> tuple[Reproduction, AsPublished, Instant]:
     studies, engine = Studies(folder, "paper", "uniform"), Instant(3)
-    part = AsPublished("small", small_task(), studies, Budget(6, 9, 3, 5, {"epochs": 7}), tuple(PUBLISHED), choices)
-    assert search_all([part], studies, engine)
-    return part, engine
+    variant = AsPublished(small_task(), choices)
+    part = Reproduction("small", small_task(), studies, Budget(6, 9, 3, 5, {"epochs": 7}), variant=variant)
+    assert finish_all([part], studies, engine)
+    return part, variant, engine
 
 
 def test_the_experiment_as_published(tmp_path: Path) -> None:
     """All choices: each method has those that concern it, and the five runs are the best trials of the searches."""
-    part, engine = pretended(tmp_path, *TOLD)
+    part, variant, engine = pretended(tmp_path, *TOLD)
     assert len(engine.units) == part.total
-    assert "fresh-split" not in part.choices, "its split is not random"
+    assert "fresh-split" not in variant.choices, "its split is not random"
     runs = part.runs()
     assert sorted((run.method, run.seed) for run in runs) == sorted(
         (PREFIX + n, s) for n in PUBLISHED for s in range(5)
     )
     for run in runs:
-        assert run.config["choices"] == concerning(run.method.removeprefix(PREFIX), part.choices)
+        assert run.config["choices"] == concerning(run.method.removeprefix(PREFIX), variant.choices)
         for below in run.components:
-            assert below["choices"] == concerning("vanilla", part.choices)
+            assert below["choices"] == concerning("vanilla", variant.choices)
             assert (below["monitor"], below["fresh_split"]) == ("ood_auroc", False)
     for name in ("credal-lj", "vanilla"):
         units = [unit.run for unit in engine.units if unit.run.method == PREFIX + name]
@@ -349,16 +360,16 @@ def test_the_experiment_as_published(tmp_path: Path) -> None:
 
 def test_a_choice_leaves_alone_what_it_does_not_concern(tmp_path: Path) -> None:
     pretended(tmp_path, "no-z0")
-    _, engine = pretended(tmp_path, "no-z0", "kth-neighbour")
+    *_, engine = pretended(tmp_path, "no-z0", "kth-neighbour")
     assert {unit.run.method for unit in engine.units} == {PREFIX + "knn", PREFIX + "knn-lj"}, "the rest is kept"
-    _, engine = pretended(tmp_path, "no-z0", "kth-neighbour", "last-epoch")
+    *_, engine = pretended(tmp_path, "no-z0", "kth-neighbour", "last-epoch")
     assert {unit.run.method for unit in engine.units} == {f"{PREFIX}{n}" for n in (*NETWORK, *POST_HOC, ENSEMBLES[0])}
 
 
 def test_some_of_the_methods(tmp_path: Path) -> None:
     studies, engine = Studies(tmp_path, "paper", "uniform"), Instant()
     part = Reproduction("small", small_task(), studies, Budget(4, 5, 3, 2), ["credal-lj", "degree"])
-    assert search_all([part], studies, engine)
+    assert finish_all([part], studies, engine)
     assert {unit.run.method for unit in engine.units} == {"credal-lj"}
     assert len(engine.units) == part.total == 4
     assert [run.method for run in part.runs()] == ["credal-lj"] * 2 + ["degree"] * 2
@@ -373,17 +384,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("published") / "out"
     task, names = replace(small_task(), name="chameleon"), ["one-seed", "no-z0", "greedy-pour", "saturating-auroc"]
     identity = {"kind": "reproduce", "protocol": "paper", "scale": "uniform", "quick": True}
-    made = Folder.open(place, {**identity, "as_published": list(chosen(names))})
+    made = Folder.open(place, {**identity, "as_published": list(choices_named(names))})
     for name in ("credal-lj", "energy"):
         for seed in range(2):
             few = {"choices": concerning(name, names), **({"epochs": 2, "lr": 0.01 + seed} if name in NETWORK else {})}
             run = plan("chameleon", method_path(PUBLISHED[name]), seed, "paper", 0, few, [{"epochs": 2}])
-            made.write(run, execute(run, task, ModelCache(made.models))[0])
+            made.write(execute(run, task, ModelCache(made.models))[0])
     return place
 
 
 def test_tables_say_that_they_are_published_choices(folder: Path, tmp_path: Path) -> None:
-    text = write_comparison([folder], folder)
+    text = write_beside([folder], folder)
     assert text.startswith("As published: no-z0, one-seed, greedy-pour, saturating-auroc. ")
     assert "not the honest protocol" in text.splitlines()[0]
     assert "not the honest protocol" in (folder / "paper.html").read_text()
@@ -403,7 +414,7 @@ def test_they_are_never_compared_with_others(folder: Path, tmp_path: Path) -> No
     assert "\n" not in str(caught.value)
     other = Folder.open(tmp_path / "honest", {"kind": "bench"})
     run = plan("chameleon", "feature-sum", 0, "paper")
-    other.write(run, execute(run, replace(small_task(), name="chameleon"), ModelCache(other.models))[0])
+    other.write(execute(run, replace(small_task(), name="chameleon"), ModelCache(other.models))[0])
     with pytest.raises(RecordError, match="report them apart"):
         report([folder, other.path])
     with pytest.raises(RecordError, match="another experiment, with as_published"):

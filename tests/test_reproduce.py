@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from credalgnn.experiments.paper_plan import Budget, Reproduction
 from credalgnn.experiments.plan import Run
-from credalgnn.experiments.reproduction import Budget, Reproduction
-from credalgnn.experiments.search import Studies
-from credalgnn.experiments.searches import Progress, search_all
-from credalgnn.experiments.space import size, space_of
+from credalgnn.experiments.search import Studies, size, space_of
 from credalgnn.methods import METHODS
 from credalgnn.records.schema import read_record
 from searches import (
@@ -24,6 +21,7 @@ from searches import (
     Instant,
     Point,
     cells,
+    finish_all,
     finished_trials,
     kept,
     outcome,
@@ -51,10 +49,7 @@ def pretended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Reproduction, I
     folder = tmp_path_factory.mktemp("pretended")
     studies, engine = Studies(folder, "paper", "uniform"), Instant(3, answer=better_later)
     part = Reproduction("small", small_task(), studies, Budget(8, 20, 5, 5, {"epochs": 7}))
-    told: list[Progress] = []
-    assert search_all([part], studies, engine, None, told.append)
-    assert [one.done for one in told] == list(range(1, part.total + 1))
-    assert {one.total for one in told} == {part.total}
+    assert finish_all([part], studies, engine)
     return part, engine, folder
 
 
@@ -148,7 +143,7 @@ def test_the_experiment_is_the_same_when_it_goes_on(pretended: tuple[Reproductio
     part, _, folder = pretended
     studies, engine = Studies(folder, "paper", "uniform"), Instant(2)
     again = Reproduction("small", small_task(), studies, part.budget)
-    assert search_all([again], studies, engine, time.monotonic() + 60, lambda _: None)
+    assert finish_all([again], studies, engine)
     assert not engine.units
     assert again.runs() == part.runs()
 

@@ -9,9 +9,9 @@ import numpy as np
 import optuna
 import pytest
 
-from credalgnn.experiments.space import Scale, draw, points, size, space_of
+from credalgnn.experiments.search import Scale, draw, points, size, space_of
 from credalgnn.methods import METHODS, MethodError
-from credalgnn.methods.parameters import Uniform
+from credalgnn.methods.search_space import Uniform
 from searches import ENDLESS, ENSEMBLES, FINITE, NETWORK, SPACES
 
 

@@ -12,10 +12,10 @@ import pytest
 from optuna.trial import TrialState
 
 from credalgnn.cli import main
-from credalgnn.experiments.best import tuned
-from credalgnn.experiments.model_cache import ModelCache
-from credalgnn.experiments.objective import try_point
+from credalgnn.experiments.best import read_tuned
+from credalgnn.experiments.execute import ModelCache
 from credalgnn.experiments.plan import Run
+from credalgnn.experiments.search import try_point
 from credalgnn.graphs import load_task
 from credalgnn.records.schema import RecordError, read_record
 from searches import (
@@ -104,14 +104,14 @@ def test_an_inductive_tune_is_for_an_inductive_bench(
         assert run.inductive
         return try_point(run, task, ModelCache(tmp_path / "models"), {})
 
-    monkeypatch.setattr("credalgnn.experiments.api.make_engine", lambda *_: Instant(answer=answer))
+    monkeypatch.setattr("credalgnn.experiments.runner.make_engine", lambda *_: Instant(answer=answer))
     words = ["tune", "-d", "digits", "-m", "vanilla", "--trials", "2", "--set", "epochs=3", "hidden=8"]
     assert main([*words, "--setting", "inductive", "--out", str(tmp_path / "out")]) == 0
     assert f"bench --tuned {tmp_path / 'out'} --protocol sealed --setting inductive uses" in capsys.readouterr().out
     assert json.loads((tmp_path / "out" / "experiment.json").read_text())["setting"] == "inductive"
-    assert tuned(tmp_path / "out", task, "sealed")["vanilla"]["config"]["hidden"] == 8
-    with pytest.raises(RecordError, match="tuned in the inductive setting, and not in the transductive one"):
-        tuned(tmp_path / "out", flat, "sealed")
+    assert read_tuned(tmp_path / "out", task, "sealed")["vanilla"]["config"]["hidden"] == 8
+    with pytest.raises(RecordError, match="tuned with setting=inductive, not transductive"):
+        read_tuned(tmp_path / "out", flat, "sealed")
     one_line(main([*words, "--out", str(tmp_path / "out")]), *capsys.readouterr(), "another experiment, with setting")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from credalgnn.experiments.best import tuned, write_best
+from credalgnn.experiments.best import read_tuned, write_best
 from credalgnn.records.schema import RecordError
 from credalgnn.runtime.files import to_json
 from searches import as_found, small_task, tuned_by_hand
@@ -17,31 +17,31 @@ from searches import as_found, small_task, tuned_by_hand
 def test_what_is_written_can_be_used(tmp_path: Path) -> None:
     folder = tuned_by_hand(tmp_path / "out", small_task(), vanilla={"lr": 0.1, "hidden": 64})
     write_best(folder, "sealed", small_task(), as_found(knn={"k": 5}))  # by another command, later
-    assert tuned(folder, small_task(), "sealed") == as_found(vanilla={"lr": 0.1, "hidden": 64}, knn={"k": 5})
+    assert read_tuned(folder, small_task(), "sealed") == as_found(vanilla={"lr": 0.1, "hidden": 64}, knn={"k": 5})
     write_best(folder, "sealed", small_task(), as_found(knn={"k": 10}))
-    assert tuned(folder, small_task(), "sealed")["knn"]["config"] == {"k": 10}
-    with pytest.raises(RecordError, match="tuned by the sealed protocol"):
-        tuned(folder, small_task(), "paper")
+    assert read_tuned(folder, small_task(), "sealed")["knn"]["config"] == {"k": 10}
+    with pytest.raises(RecordError, match="tuned with protocol=sealed"):
+        read_tuned(folder, small_task(), "paper")
     with pytest.raises(RecordError, match="only for small"):
-        tuned(folder, replace(small_task(), name="other"), "sealed")
+        read_tuned(folder, replace(small_task(), name="other"), "sealed")
     with pytest.raises(RecordError, match="other data or another split"):
-        tuned(folder, small_task(1), "sealed")
+        read_tuned(folder, small_task(1), "sealed")
     with pytest.raises(RecordError, match=r"best\.json is missing"):
-        tuned(tmp_path / "nowhere", small_task(), "sealed")
-    with pytest.raises(RecordError, match="tuned in the transductive setting, and not in the inductive one"):
-        tuned(folder, replace(small_task(), inductive=True), "sealed")
+        read_tuned(tmp_path / "nowhere", small_task(), "sealed")
+    with pytest.raises(RecordError, match="tuned with setting=transductive, not inductive"):
+        read_tuned(folder, replace(small_task(), inductive=True), "sealed")
     (folder / "experiment.json").write_bytes(to_json({"kind": "reproduce"}))
-    with pytest.raises(RecordError, match="not of credalgnn tune"):
-        tuned(folder, small_task(), "sealed")
+    with pytest.raises(RecordError, match="not of a search"):
+        read_tuned(folder, small_task(), "sealed")
 
 
 def test_what_is_tuned_on_other_data_takes_the_place_of_what_was(tmp_path: Path) -> None:
     """Points found on a graph that has changed since are not mixed with those of the new one."""
     folder = tuned_by_hand(tmp_path / "out", small_task(0), vanilla={"lr": 0.1}, knn={"k": 5})
     write_best(folder, "sealed", small_task(1), as_found(vanilla={"lr": 0.2}))
-    assert tuned(folder, small_task(1), "sealed") == as_found(vanilla={"lr": 0.2})
+    assert read_tuned(folder, small_task(1), "sealed") == as_found(vanilla={"lr": 0.2})
     with pytest.raises(RecordError, match="other data or another split"):
-        tuned(folder, small_task(0), "sealed")
+        read_tuned(folder, small_task(0), "sealed")
 
 
 @pytest.mark.parametrize(
@@ -58,4 +58,4 @@ def test_a_damaged_best_is_refused(content: str, tmp_path: Path) -> None:
             text = to_json(json.loads(text))
         (folder / "best.json").write_bytes(text)
         with pytest.raises(RecordError):
-            tuned(folder, small_task(), "sealed")
+            read_tuned(folder, small_task(), "sealed")

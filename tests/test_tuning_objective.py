@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-from credalgnn.experiments.model_cache import ModelCache
-from credalgnn.experiments.objective import Pruned, PruningCallback, objective, try_point
-from credalgnn.experiments.plan import Run, options, plan
+from credalgnn.experiments.execute import ModelCache
+from credalgnn.experiments.plan import Run, plan
+from credalgnn.experiments.search import Pruned, PruningCallback, objective, try_point
 from credalgnn.graphs import Task
 from credalgnn.methods import METHODS
+from credalgnn.methods.choices import options
 from credalgnn.metrics.evaluation import Evaluation
 from credalgnn.nn.training import Epoch
 from searches import ENSEMBLES, PROTOCOLS, SPACES, small_task

@@ -18,12 +18,11 @@ import pytest
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from credalgnn.experiments import searches as driver
+from credalgnn.experiments import search as driver
 from credalgnn.experiments import storage as storage_module
 from credalgnn.experiments.engines import Unit
-from credalgnn.experiments.search import Search
-from credalgnn.experiments.searches import run_searches
-from credalgnn.methods.parameters import Space
+from credalgnn.experiments.search import Search, run_searches
+from credalgnn.methods.search_space import Space
 from searches import (
     ENDLESS,
     FEW,
@@ -172,7 +171,7 @@ def test_two_that_take_turns_try_what_one_would(tmp_path: Path, undisturbed: Pat
         if not waiting:
             break
         one, number, unit = waiting.pop()
-        one.tell(number, worth(unit.run))
+        one.report(number, worth(unit.run))
     ended = finished_trials(kept(tmp_path))
     assert len(ended) == len(kept(tmp_path)) == 15
     assert len({json.dumps(trial.params) for trial in ended}) == 15, "points are tried twice"
@@ -185,7 +184,7 @@ def child(role: str, folder: Path, gate: Path) -> None:
         for name, space in (("endless", ENDLESS), ("finite", FINITE)):
             one = search(folder, space, 30, name)
             for number, unit in one.next_trials()[:2]:
-                one.tell(number, worth(unit.run))
+                one.report(number, worth(unit.run))
         (gate / f"{role}-{folder.name}").touch()
         time.sleep(600)
     (gate / str(os.getpid())).touch()

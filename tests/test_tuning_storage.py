@@ -15,8 +15,7 @@ import optuna
 import pytest
 
 from credalgnn.experiments.engines import EngineError
-from credalgnn.experiments.search import Search
-from credalgnn.experiments.searches import run_searches
+from credalgnn.experiments.search import Search, run_searches
 from credalgnn.experiments.storage import open_storage
 from searches import ENDLESS, Instant, Owned, a_run, finish, finished_trials, kept, search, with_curve
 
@@ -44,7 +43,7 @@ def test_half_a_line_is_mended_while_others_work(tmp_path: Path) -> None:
     with (tmp_path / "tuning.journal").open("ab") as journal:
         journal.write(b'{"op_code":4,"wor')
     for number, _ in units:
-        one.tell(number, {"value": 1.0})
+        one.report(number, {"value": 1.0})
     assert len(search(tmp_path, trials=12).finished) == len(units)
 
 
@@ -132,7 +131,7 @@ def test_an_owner_who_cannot_be_seen_is_told_by_its_heartbeats(
         if mode == "killed":
             owner.kill()
             owner.wait()
-        monkeypatch.setattr("credalgnn.experiments.searches.PATIENCE", 0.5)
+        monkeypatch.setattr("credalgnn.experiments.search.PATIENCE", 0.5)
         said: list[str] = []
 
         def told(line: str) -> None:

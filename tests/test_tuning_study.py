@@ -16,10 +16,8 @@ from optuna.trial import FrozenTrial, TrialState
 from credalgnn.experiments import storage as storage_module
 from credalgnn.experiments.best import Best
 from credalgnn.experiments.engines import EngineError, Result
-from credalgnn.experiments.objective import CHECKS
 from credalgnn.experiments.plan import Run
-from credalgnn.experiments.search import FEWEST, Search, Studies
-from credalgnn.experiments.space import points, size
+from credalgnn.experiments.search import CHECKS, FEWEST, Search, Studies, points, size
 from credalgnn.experiments.storage import open_storage
 from searches import (
     ENDLESS,
@@ -53,7 +51,7 @@ def test_thresholds_need_enough_others(tmp_path: Path) -> None:
         seen = [trial.user_attrs["seen"] for trial in finished_trials(kept(tmp_path))]
         for number, unit in one.next_trials():
             before.append((unit.args[0], seen))
-            one.tell(number, with_curve(unit.run))
+            one.report(number, with_curve(unit.run))
     assert len(before) == 24
     for thresholds, curves in before:
         for check in CHECKS:
@@ -164,7 +162,7 @@ def test_a_finite_search_that_is_stopped_and_extended_tries_every_point_once(tic
     first = search(tmp_path, space, 10)
     for _ in range(ticks):
         for number, unit in first.next_trials(1):
-            first.tell(number, worth(unit.run))
+            first.report(number, worth(unit.run))
     assert first.next_trials(2)
     die(first)
     assert finish([search(tmp_path, space, 30)], Instant(2))
@@ -271,10 +269,10 @@ def test_a_trial_that_another_took_over_is_not_told_twice(tmp_path: Path) -> Non
         patch.setattr(storage_module, "UNSEEN", 0.0)
         theirs = fast.next_trials()
     assert len(theirs) == 6
-    slow.tell(mine[0][0], {"value": 0.1, "seconds": 1.0})
-    slow.tell(mine[1][0], {"value": 0.1})
+    slow.report(mine[0][0], {"value": 0.1, "seconds": 1.0})
+    slow.report(mine[1][0], {"value": 0.1})
     for number, _ in theirs:
-        fast.tell(number, {"value": 0.9})
+        fast.report(number, {"value": 0.9})
     assert [one.value for one in slow.finished] == [0.9] * 6
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,19 @@ from typing import Any
 import pytest
 
 from credalgnn.experiments.best import Best
+from credalgnn.experiments.paper_plan import Budget, Reproduction
 from credalgnn.experiments.plan import Run, plan
-from credalgnn.experiments.reproduction import Budget, Reproduction
-from credalgnn.experiments.search import Search, Studies
-from credalgnn.experiments.searches import Progress, search_all
-from credalgnn.experiments.space import Scale
+from credalgnn.experiments.search import Scale, Search, Studies
 from credalgnn.experiments.tuning import Tuning
 from credalgnn.graphs import Task
 from credalgnn.methods import MethodError
+from credalgnn.methods.choices import Choice
 from credalgnn.runtime.files import to_json
-from searches import Instant, Point, finish, kept, small_task, worth
+from searches import Instant, Point, finish, finish_all, kept, small_task, worth
+
+
+def choices(names: list[str], settings: Mapping[str, tuple[Point, Point]] | None = None) -> list[Choice]:
+    return [Choice(name, *(settings or {}).get(name, ({}, {}))) for name in names]
 
 
 def test_the_spaces_of_a_task_know_its_training_nodes(tmp_path: Path) -> None:
@@ -28,11 +32,11 @@ def test_the_spaces_of_a_task_know_its_training_nodes(tmp_path: Path) -> None:
     assert 50 < nodes < 200
     studies = Studies(tmp_path, "sealed", "uniform")
     for name in ("knn", "knn-lj"):
-        space = Tuning("small", task, studies, [name], 3).spaces[name]
+        space = Tuning("small", task, studies, choices([name]), 3).spaces[name]
         assert max(space["k"]) <= nodes  # type: ignore[type-var, arg-type]
         assert 50 in space["k"]  # type: ignore[operator]
     part = Reproduction("small", task, studies, Budget(2, 3, 3, 1))
-    assert search_all([part], studies, Instant(), None, lambda _: None)
+    assert finish_all([part], studies, Instant())
     assert all(one.params["k"] <= nodes for one in kept(tmp_path, "small knn"))
 
 
@@ -43,8 +47,8 @@ def test_where_the_validation_nodes_cannot_tell_the_defaults_stay(tmp_path: Path
         return {"value": None, "seen": {}, "seconds": 0.0} if run.method == "energy" else worth(run)
 
     studies = Studies(tmp_path, "sealed", "log")
-    part = Tuning("small", small_task(), studies, ["vanilla", "energy", "knn"], 3)
-    assert search_all([part], studies, Instant(answer=answer), None, lambda ended: None)
+    part = Tuning("small", small_task(), studies, choices(["vanilla", "energy", "knn"]), 3)
+    assert finish_all([part], studies, Instant(answer=answer))
     assert part.best()["energy"] == Best({}, None, 1000)
     methods = json.loads((tmp_path / "best.json").read_text())["best"]["small"]["methods"]
     assert methods["energy"] == {"config": {}, "components": methods["vanilla"]["config"], "value": None}
@@ -55,13 +59,13 @@ def test_where_the_validation_nodes_cannot_tell_the_defaults_stay(tmp_path: Path
 def test_trials_have_the_setting_of_their_task(inductive: bool, tmp_path: Path) -> None:
     studies, engine = Studies(tmp_path, "sealed", "uniform"), Instant()
     task = replace(small_task(), inductive=inductive)
-    part = Tuning("small", task, studies, ["vanilla", "knn", "classical-ensemble"], 2)
-    assert search_all([part], studies, engine, None, lambda _: None)
+    part = Tuning("small", task, studies, choices(["vanilla", "knn", "classical-ensemble"]), 2)
+    assert finish_all([part], studies, engine)
     assert len(engine.units) == 6
     assert {(unit.run.inductive, unit.run.setting) for unit in engine.units} == {
         (inductive, "inductive" if inductive else "transductive")
     }
-    again = Tuning("small", replace(task, inductive=not inductive), studies, ["vanilla"], 2)
+    again = Tuning("small", replace(task, inductive=not inductive), studies, choices(["vanilla"]), 2)
     assert not again.stage(0)[0].finished  # of the other setting nothing was tried
 
 
@@ -79,12 +83,9 @@ def test_methods_stand_on_the_vanilla_that_was_found(tmp_path: Path) -> None:
         "vanilla": ({"epochs": 9, "hidden": 8}, {}), "credal-lj": ({"epochs": 9, "hidden": 8}, {}),
         "energy": ({}, {"epochs": 9, "hidden": 8}), "classical-ensemble": ({}, {"epochs": 9, "hidden": 8}),
     }  # fmt: skip
-    part = Tuning("small", small_task(), studies, names, 7, 3, settings)
-    told: list[Progress] = []
+    part = Tuning("small", small_task(), studies, choices(names, settings), 7, 3)
     assert part.total == 7 + 7 + 4 + 7
-    assert search_all([part], studies, engine, None, told.append)
-    assert [one.done for one in told] == list(range(1, 26))
-    assert {one.total for one in told} == {25}
+    assert finish_all([part], studies, engine)
     runs = {name: [unit.run for unit in engine.units if unit.run.method == name] for name in names}
     assert [len(runs[name]) for name in names] == [4, 7, 7, 7]
     assert [unit.run.method for unit in engine.units[:7]] == ["vanilla"] * 7
@@ -114,12 +115,12 @@ def test_methods_stand_on_the_vanilla_that_was_found(tmp_path: Path) -> None:
 def test_methods_stand_on_the_vanilla_that_an_earlier_command_found(tmp_path: Path) -> None:
     (tmp_path / "experiment.json").write_bytes(to_json({"kind": "tune"}))
     studies = Studies(tmp_path, "sealed", "log")
-    first = Tuning("small", small_task(), studies, ["vanilla"], 3)
-    assert search_all([first], studies, Instant(), None, lambda ended: None)
+    first = Tuning("small", small_task(), studies, choices(["vanilla"]), 3)
+    assert finish_all([first], studies, Instant())
     engine = Instant()
     for task, wanted in ((small_task(), first.best()["vanilla"].config), (small_task(1), {})):
-        later = Tuning("small", task, studies, ["energy"], 3, settings={"energy": ({}, {"epochs": 5})})
-        assert search_all([later], studies, engine, None, lambda ended: None)
+        later = Tuning("small", task, studies, choices(["energy"], {"energy": ({}, {"epochs": 5})}), 3)
+        assert finish_all([later], studies, engine)
         assert later.results()["energy"]["components"] == {**wanted, "epochs": 5}
         assert {**wanted, "epochs": 5}.items() <= engine.units[-1].run.components[0].items()
 
@@ -128,7 +129,9 @@ def test_a_search_belongs_to_all_that_its_trials_depend_on(tmp_path: Path) -> No
     """Other data, protocol, settings or networks below: another study, never the trials of the first."""
 
     def of(task: Task, protocol: Any = "sealed", scale: Scale = "uniform", **below: Any) -> Search:
-        part = Tuning("small", task, Studies(tmp_path, protocol, scale), ["energy"], 3, 0, {"energy": ({}, below)})
+        part = Tuning(
+            "small", task, Studies(tmp_path, protocol, scale), choices(["energy"], {"energy": ({}, below)}), 3
+        )
         part.stage(0)
         return part.stage(1)[0]
 

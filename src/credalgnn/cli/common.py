@@ -174,6 +174,13 @@ def need(package: str, what: str, otherwise: str = "") -> None:
         raise UserError(f"{what} needs {package}: {install_hint(package)}{otherwise}")
 
 
+def in_flags(message: str) -> str:
+    """Return a message of a Python function with `name` of an argument, or name=value, as the flag of a command."""
+    flags = {"settings": "--set"}
+    message = re.sub(r"`([a-z_]+)`", lambda name: flags.get(name[1], "--" + name[1].replace("_", "-")), message)
+    return re.sub(r"\b([a-z_]+)='([a-z]+)'", lambda pair: f"--{pair[1].replace('_', '-')} {pair[2]}", message)
+
+
 @contextmanager
 def user_errors(hint: str = AGAIN) -> Iterator[None]:
     """Errors that a person can mend, as one line.
@@ -181,20 +188,17 @@ def user_errors(hint: str = AGAIN) -> Iterator[None]:
     Args:
         hint: What is left and what to do, after an error of the system such as a full disk.
     """
-    from ..experiments.choices import SettingError
     from ..experiments.engines import EngineError
-    from ..experiments.vanished import FolderVanished
     from ..graphs import GraphError
     from ..methods import MethodError
     from ..nn import DamagedGraph, TrainingError
+    from ..records.folder import FolderVanished
     from ..records.schema import RecordError
 
     try:
         yield
-    except SettingError as error:
-        raise UserError(f"--set {error}") from None
     except (GraphError, MethodError, DamagedGraph, TrainingError, RecordError, EngineError) as error:
-        raise UserError(str(error)) from None
+        raise UserError(in_flags(str(error))) from None
     except FolderVanished as error:
         raise WorkLost(str(error)) from None
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What a probe changes about a graph, and what a decomposition of uncertainty must answer to each change."""
+"""Changes that a probe makes to graphs, and the response that a decomposition of uncertainty must show to each."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
+import numpy as np
 import torch
 
 from ..graphs import Graph, Task
@@ -15,22 +16,23 @@ Component: TypeAlias = Literal["EU", "AU"]
 BASE = "none"  # the test of a condition in which nothing is changed
 SHARE = 0.5  # of the test nodes that are changed, so that the others are there to be compared with
 CSBM = "csbm"  # the data set whose true posterior is known
+BINS = np.linspace(0.0, 1.0, 6)  # of local homophily
 QUICK = {"labels": (0.05,), "label-noise": (0.4,), "homophily": (0.0, 0.4)}  # the levels of a quick probe
 
 
 @dataclass(frozen=True)
 class ProbeTest:
-    """One question to a decomposition.
+    """One test of a decomposition.
 
     Attributes:
-        name: In records and tables.
-        label: For people.
-        meaning: What is changed, and what must follow.
-        component: Which uncertainty must answer.
-        levels: How strong the change is, from weak to strong; none for what is asked of the unchanged graph.
-        start: The level of the unchanged graph, where levels form a scale with it.
-        shift: How ``load_task`` is asked for a level, where models are fitted anew.
-        change: What becomes of a task after the fit, by the seed of the draws; None where its graph cannot be changed.
+        name: Name in records and tables.
+        label: Name for people.
+        meaning: The change, and the response expected.
+        component: The uncertainty that must respond.
+        levels: Strengths of the change, ascending; empty for tests of the unchanged graph.
+        start: Level of the unchanged graph, where it is on the scale of the levels.
+        shift: Suffix of a ``load_task`` name for a level, where models are fitted anew.
+        change: Changes a task after the fit, by seed; gives None if its graph cannot be changed.
     """
 
     name: str
@@ -43,8 +45,8 @@ class ProbeTest:
     change: Callable[[Task, int], Task | None] | None = None
 
 
-# Two that ask for a rise of one component while the other stays, with models fitted at every level; four that ask
-# models fitted on the unchanged graph which nodes have changed since; and what is read off the unchanged graph.
+# Two tests fit models at every level: one component must rise while the other stays. Four let models fitted on the
+# unchanged graph detect nodes that have changed since. The rest reads the unchanged graph.
 RISES = (
     ProbeTest(
         "labels", "fewer labels", "a share of the training labels is kept: EU must rise, AU stay", "EU",
@@ -58,7 +60,7 @@ RISES = (
 
 
 def _noise(deviations: float) -> Callable[[Task, int], Task | None]:
-    """Noise of some standard deviations; where all nodes have the same features it has no scale."""
+    """Feature noise of some standard deviations; undefined if all nodes have the same features."""
 
     def change(task: Task, seed: int) -> Task | None:
         std = deviations * feature_deviation(task.graph)
@@ -69,23 +71,23 @@ def _noise(deviations: float) -> Callable[[Task, int], Task | None]:
 
 DETECTIONS = (
     ProbeTest(
-        "removed", "removed features", "half of the test nodes lose their features: EU must tell them", "EU",
+        "removed", "removed features", "half of the test nodes lose their features: EU must detect them", "EU",
         change=lambda task, seed: task.feature_removal(SHARE, seed),
     ),
     ProbeTest(
         "noise-1", "feature noise, 1 sd", "half of the test nodes get normal noise of one standard deviation of the "
-        "features: EU must tell them", "EU", change=_noise(1.0),
+        "features: EU must detect them", "EU", change=_noise(1.0),
     ),
     ProbeTest(
-        "noise-8", "feature noise, 8 sd", "the same with eight standard deviations: EU must tell them", "EU",
+        "noise-8", "feature noise, 8 sd", "the same with eight standard deviations: EU must detect them", "EU",
         change=_noise(8.0),
     ),
     ProbeTest(
-        "rewired", "rewired edges", "half of the test nodes get other neighbours, drawn at random: EU must tell them",
+        "rewired", "rewired edges", "half of the test nodes get other neighbours, drawn at random: EU must detect them",
         "EU", change=lambda task, seed: task.rewired(SHARE, seed),
     ),
 )  # fmt: skip
-OOD_TEST = ProbeTest("ood", "ood", "nodes of classes that were left out: EU must tell them", "EU")
+OOD_TEST = ProbeTest("ood", "ood", "nodes of classes that were left out: EU must detect them", "EU")
 HOMOPHILY = ProbeTest(
     "homophily", "homophily", "the share of edges within a class, of graphs drawn by csbm", "EU",
     (0.0, 0.2, 0.4, 0.6, 1.0), 0.8, "homophily={level:g}",
@@ -98,11 +100,11 @@ class Condition:
     """One graph with one change.
 
     Attributes:
-        graph: The data set's name, without the change.
-        test: The name of the test, ``BASE`` for the unchanged graph.
-        level: How strong the change is; 0 for none.
-        spec: What ``load_task`` finds the task by.
-        homophily: That ``csbm`` was drawn with, where its true posterior is to be asked.
+        graph: Name of the data set without the change.
+        test: Name of the test, `BASE` for the unchanged graph.
+        level: Strength of the change; 0 for none.
+        spec: What `load_task` finds the task by.
+        homophily: Homophily of `csbm`, where the true posterior is used.
     """
 
     graph: str
@@ -113,13 +115,7 @@ class Condition:
 
 
 def conditions(spec: str, name: str, quick: bool = False) -> list[Condition]:
-    """All conditions of one data set that models are fitted under, the unchanged graph first.
-
-    Args:
-        spec: What ``load_task`` finds the data set by.
-        name: The data set's name.
-        quick: Only the strongest level of each change, and two other homophilies.
-    """
+    """Return the conditions of a data set, the unchanged graph first; `quick`: only the strongest levels."""
     result = [Condition(name, BASE, 0.0, spec, HOMOPHILY.start if spec == CSBM else None)]
     for test in (*RISES, *([HOMOPHILY] if spec == CSBM else [])):
         for level in QUICK.get(test.name, test.levels) if quick else test.levels:
@@ -130,22 +126,13 @@ def conditions(spec: str, name: str, quick: bool = False) -> list[Condition]:
 
 @lru_cache(maxsize=1)
 def changed_tasks(task: Task, seed: int) -> dict[str, Task]:
-    """The task after each change that ``DETECTIONS`` ask about, by the name of the test; methods share them.
-
-    Args:
-        task: On the unchanged graph.
-        seed: Of what the changes draw.
-    """
-    made = {test.name: test.change(task, seed) for test in DETECTIONS if test.change is not None}
-    return {name: changed for name, changed in made.items() if changed is not None}
+    """Return the task after each change of `DETECTIONS`, by name of the test; methods share them."""
+    tasks = {test.name: test.change(task, seed) for test in DETECTIONS if test.change is not None}
+    return {name: changed for name, changed in tasks.items() if changed is not None}
 
 
 def feature_deviation(graph: Graph) -> float:
-    """The standard deviation of a feature, as the root of the mean variance over all features.
-
-    Args:
-        graph: Whose features.
-    """
+    """Return the root of the mean variance over all features."""
     matrix = graph.features
     if matrix.layout == torch.sparse_csr:
         columns, values = matrix.col_indices(), matrix.values().double()
@@ -158,11 +145,6 @@ def feature_deviation(graph: Graph) -> float:
 
 
 def levels_of(test: ProbeTest, present: Sequence[float]) -> list[float]:
-    """The levels of a test that are there, from the unchanged graph to the strongest change.
-
-    Args:
-        test: The test.
-        present: The levels that were measured.
-    """
+    """Return the measured levels of a test, from the unchanged graph to the strongest change."""
     order = [*([test.start] if test.start is not None else []), *test.levels]
     return sorted(set(present), key=lambda level: order.index(level) if level in order else len(order))

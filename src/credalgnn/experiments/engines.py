@@ -1,4 +1,4 @@
-"""Where units of work are done: processes of this machine, or a Ray cluster. The results are the same.
+"""Engines that execute units of work: processes of this machine, or a Ray cluster. Results are the same.
 
 Needs a POSIX system (Linux, macOS): signals are blocked while workers start, and folders have an owner.
 """
@@ -32,23 +32,16 @@ from ..graphs import GraphError, Task
 from ..methods import CredalWarning
 from ..runtime.memory import own_folder
 from ..runtime.ray import NoCluster, connect
-from .model_cache import ModelCache
-from .plan import Run
-from .tasks import Source
+from .execute import ModelCache
+from .plan import Run, Source
 
 
 class EngineError(RuntimeError):
-    """Work cannot be done where it was asked for; the message says why and what to do."""
+    """An engine or its storage cannot be used; the message says why and what to do."""
 
 
 class Unit(NamedTuple):
-    """Something to do: ``function(run, task, models, *args)``.
-
-    Args:
-        function: At the top level of a module, so that other processes find it.
-        run: What to fit.
-        args: What else the function is called with.
-    """
+    """A call `function(run, task, models, *args)`; the function is at the top level of a module."""
 
     function: Callable[..., Any]
     run: Run
@@ -56,13 +49,7 @@ class Unit(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The result of a unit.
-
-    Args:
-        unit: What was done.
-        value: What its function returned.
-        error: In one line what went wrong; None if nothing did.
-    """
+    """The value that a unit's function returned, or its error in one line."""
 
     unit: Unit
     value: Any
@@ -70,32 +57,24 @@ class Result(NamedTuple):
 
 
 class Engine(ABC):
-    """Does up to ``slots`` units at a time."""
+    """Executor of up to `slots` units at a time."""
 
     @property
     @abstractmethod
     def slots(self) -> int:
-        """How many units can be under way."""
+        """Number of units that can run at the same time."""
 
     @abstractmethod
     def start(self, unit: Unit) -> None:
-        """Begin a unit; there must be a free slot.
-
-        Args:
-            unit: What to do.
-        """
+        """Begin a unit; there must be a free slot."""
 
     @abstractmethod
     def finished(self, timeout: float) -> list[Result]:
-        """The results since the last call.
-
-        Args:
-            timeout: Seconds to wait for one.
-        """
+        """Return the results since the last call; wait for one up to `timeout` seconds."""
 
     @abstractmethod
     def close(self) -> None:
-        """Stop, whatever is still being done."""
+        """Stop all units."""
 
     def __enter__(self) -> Engine:
         return self
@@ -105,14 +84,14 @@ class Engine(ABC):
 
 
 def one_thread() -> None:
-    """Use one thread: results then do not depend on how many processes there are, and none waits for another."""
+    """Use one thread, so that results do not depend on the number of processes, and none waits for another."""
     torch.set_num_threads(1)
 
 
 def _done(unit: Unit, task: Callable[[], Task], models: Path) -> tuple[Any, str | None]:
-    """Do a unit; an error becomes a line, with the place in the code where it happened.
+    """Execute a unit; an error becomes one line with its place in the code.
 
-    Records have marks for credal sets that say nothing; a warning for each run would flood the terminal.
+    Records mark vacuous credal sets, so no run warns of them.
     """
     try:
         with warnings.catch_warnings():
@@ -125,13 +104,7 @@ def _done(unit: Unit, task: Callable[[], Task], models: Path) -> tuple[Any, str 
 
 
 class Processes(Engine):
-    """Processes of this machine. One that dies costs the unit it was doing; another takes its place.
-
-    Args:
-        jobs: How many processes.
-        source: Where tasks come from.
-        models: The folder of fitted models that runs share.
-    """
+    """Processes of this machine. If one dies, its unit fails, and another process takes its place."""
 
     def __init__(self, jobs: int, source: Source, models: Path) -> None:
         self._jobs, self._source, self._models = jobs, source, models
@@ -149,11 +122,11 @@ class Processes(Engine):
             try:
                 worker.pipe.send(unit)
                 break
-            except OSError:  # it has died since its last unit
+            except OSError:  # the worker has died since its last unit
                 worker.kill()
         else:
             worker = _Worker(self._context, self._source, self._models)
-            with suppress(OSError):  # should it be dead already, its pipe says so in ``finished``
+            with suppress(OSError):  # a dead worker shows in `finished`
                 worker.pipe.send(unit)
         self._busy[worker.pipe] = worker, unit
 
@@ -181,7 +154,7 @@ class _Worker:
         self.pipe, child_end = context.Pipe()
         self.process = context.Process(target=_serve, args=(child_end, source, models), daemon=True)
         resource_tracker.ensure_running()  # its start would unblock the signal again
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is the parent's to answer
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the parent handles Ctrl-C
         try:
             with _without_main():
                 self.process.start()
@@ -198,7 +171,7 @@ class _Worker:
         self.process.join()
         code = self.process.exitcode or 0
         reason = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
-        return f"the process that did it ended with {reason}" + ("; out of memory?" if code == -signal.SIGKILL else "")
+        return f"the worker process ended with {reason}" + ("; out of memory?" if code == -signal.SIGKILL else "")
 
 
 @contextmanager
@@ -213,7 +186,7 @@ def _without_main() -> Iterator[None]:
 
 
 def _serve(pipe: Connection, source: Source, models: Path) -> None:
-    """The main loop of a worker: do the units that come, until the other end of the pipe is closed."""
+    """Main loop of a worker: execute units until the other end of the pipe is closed."""
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     tqdm.set_lock(threading.RLock())  # its own would be a semaphore that outlives a killed process
     one_thread()
@@ -233,15 +206,10 @@ def _exit_with_parent() -> None:
 
 
 class Ray(Engine):
-    """An existing Ray cluster. Ray begins anew elsewhere what a lost machine was doing.
+    """An existing Ray cluster, which restarts the units of a lost machine on another one.
 
-    Data travel through Ray, so only this machine needs the raw files; the folder of a packed graph, which does not
-    travel, must be seen by all machines. credalgnn must be installed on all of them.
-
-    Args:
-        address: ``HOST:PORT`` of the cluster; None for that of ``RAY_ADDRESS``, or the one that Ray finds.
-        source: Where tasks come from.
-        models: The folder of fitted models that runs share.
+    Tasks are sent through Ray, so only this machine needs the raw files; the folder of a packed graph must be visible
+    to all machines. credalgnn must be installed on all of them.
     """
 
     RETRIES = 3
@@ -292,31 +260,31 @@ class Ray(Engine):
 
 
 def _do_remotely(unit: Unit, pickled: bytes, models: Path, version: str, path: list[str]) -> tuple[Any, str | None]:
-    """A unit on some machine; fitted models are shared through the experiment's folder where it is seen from there.
+    """Execute a unit on a machine of the cluster; models are shared if the experiment's folder is visible there.
 
-    Modules are also looked for where the one that asks looks for them: a method may come from its working folder.
+    `path` is the import path of the sender, whose working folder may hold the method.
     """
     if version != __version__:
-        return None, f"credalgnn {__version__} is on this machine of the cluster, and {version} on the one that asks"
+        return None, f"credalgnn {__version__} is installed on this machine of the cluster, and {version} on the sender"
     sys.path += [entry for entry in path if entry not in sys.path]
     one_thread()
     return _done(unit, lambda: _unpickled(pickled), models if models.parent.is_dir() else _own_models(models))
 
 
 def _unpickled(pickled: bytes) -> Task:
-    """A task; its packed graph is opened where it lies."""
+    """Unpickle a task; its packed graph is opened in place."""
     try:
         task: Task = pickle.loads(pickled)
     except GraphError as error:
         raise GraphError(
             f"{os.uname().nodename} cannot open the graph ({error}): put a packed graph where all machines of the "
-            "cluster see it, under the same path"
+            "cluster see it under the same path"
         ) from None
     return task
 
 
 def _own_models(models: Path) -> Path:
-    """A folder for fitted models on a machine that does not see the experiment's; nobody else may write there."""
+    """A private folder for fitted models on a machine that does not see the experiment's."""
     name = hashlib.blake2b(str(models).encode(), digest_size=8).hexdigest()
     try:
         return own_folder(name)

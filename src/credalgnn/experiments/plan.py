@@ -1,33 +1,36 @@
-"""What to run, as plain values: a method, a task, a seed and every hyper-parameter spelled out."""
+"""Runs of an experiment as plain values, and the tasks that they are fitted on."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+from ..graphs import GraphError, OwnTaskError, Task, dataset_name, load_task
 from ..methods import Method, MethodError, find_method, method_path
+from ..methods.choices import complete
+from ..methods.given import EvalProtocol
 from ..methods.parameters import IF_SET
-from ..methods.training_data import EvalProtocol
 from ..records.schema import SETTINGS
-from ..runtime.names import suggestion
 
 
 @dataclass(frozen=True)
 class Run:
-    """What to fit, the same in every process and on every machine.
+    """A method, a task, a seed and every hyper-parameter: the same in every process and on every machine.
 
     Attributes:
-        dataset: The task's name.
-        method: The method's name.
-        seed: Of the run.
-        protocol: What may be looked at.
-        split_seed: Of the task.
+        dataset: Name of the task.
+        method: Name of the method.
+        seed: Seed of the run.
+        protocol: Evaluation protocol.
+        split_seed: Seed of the task's split.
         config: The method's hyper-parameters without its seed.
-        components: Those, with their seeds, of the models that the method stands on, or of the method itself if others
-            can stand on it: what is shared between runs.
-        inductive: The task's.
-        path: What ``find_method`` finds the method by, where its name is not enough.
+        components: Hyper-parameters, with seeds, of the models below the method, or of the method itself if others can
+            use it: what is shared between runs.
+        inductive: Whether the task is inductive.
+        path: Import path of the method, where its name is not enough.
     """
 
     dataset: str
@@ -46,23 +49,27 @@ class Run:
         return find_method(self.path or self.method)
 
     @property
+    def key(self) -> tuple[str, str, int]:
+        """Data set, method and seed: what a folder finds the run by."""
+        return self.dataset, self.method, self.seed
+
+    @property
     def setting(self) -> str:
         return SETTINGS[self.inductive]
 
     @property
     def label(self) -> str:
-        """For people: what is run on what."""
         return f"{self.dataset} {self.method} seed {self.seed}"
 
     @property
     def described(self) -> dict[str, Any]:
-        """The configuration as a record keeps it; components that differ in their seeds only are written once."""
-        declared, own = self.kind.components, _recorded(self.kind, self.config)
+        """The configuration as recorded; components that differ in seeds only are written once."""
+        declared, config = self.kind.components, _recorded(self.kind, self.config)
         if declared is None:
-            return own
-        plain = [_recorded(declared.kind, config) for config in self.components]
-        same = all(config == plain[0] for config in plain)
-        return {**own, **({declared.kind.name: plain[0]} if same else {declared.parameter: plain})}
+            return config
+        components = [_recorded(declared.kind, each) for each in self.components]
+        same = all(each == components[0] for each in components)
+        return {**config, **({declared.kind.name: components[0]} if same else {declared.parameter: components})}
 
 
 def plan(
@@ -75,23 +82,12 @@ def plan(
     components: Sequence[Mapping[str, Any]] = ({},),
     inductive: bool = False,
 ) -> Run:
-    """A run with every hyper-parameter spelled out; refuses what cannot work, before anything is run.
+    """Return a run with every hyper-parameter spelled out, checked; what is not set follows the protocol's defaults.
 
-    What is not set is the default, and early stopping follows the protocol.
-
-    Args:
-        dataset: The task's name.
-        method: A name or an import path.
-        seed: Of the run.
-        protocol: What may be looked at.
-        split_seed: Of the task.
-        settings: Hyper-parameters of the method.
-        components: Hyper-parameters of the models it stands on, if any. One set of them serves all members of an
-            ensemble; with several of them each is a member.
-        inductive: The task's.
+    `components` are the settings of the models below the method: one serves all members of an ensemble, several are a
+    member each.
     """
-    if inductive and protocol == "paper":
-        raise MethodError("the paper's protocol is transductive: choose the sealed one for the inductive setting")
+    check_setting(SETTINGS[inductive], protocol)
     kind = find_method(method)
     config = complete(kind, settings or {}, protocol)
     shared: tuple[dict[str, Any], ...] = ()
@@ -102,55 +98,99 @@ def plan(
             config[declared.size] = len(models)
         seeds = declared.seeds(config, seed)
         models = models if len(models) > 1 else models * len(seeds)
-        shared = tuple({**model, "seed": own} for model, own in zip(models, seeds, strict=True))
+        shared = tuple({**model, "seed": number} for model, number in zip(models, seeds, strict=True))
     elif kind.is_shared:
         shared = ({**config, "seed": seed},)
     path = method_path(kind)
     return Run(
-        dataset, kind.name, seed, protocol, split_seed, config, shared, inductive, None if path == kind.name else path
-    )
+        dataset, kind.name, seed, protocol, split_seed, config, shared, inductive,
+        None if path == kind.name else path,
+    )  # fmt: skip
+
+
+def check_setting(setting: str, protocol: str) -> None:
+    """Refuse an inductive experiment under the paper's protocol."""
+    if setting not in SETTINGS:
+        raise MethodError(f"unknown `setting` {setting!r}: choose 'transductive' or 'inductive'")
+    if setting == "inductive" and protocol == "paper":
+        raise MethodError("setting='inductive' needs protocol='sealed': the paper's protocol is transductive")
 
 
 def _recorded(kind: type[Method], config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration without the seed, and without what is only recorded where it is set.
-
-    Records that are older than such a hyper-parameter then stay comparable with those that do not use it.
-    """
+    """Leave out the seed, and parameters that are recorded only where set: older records stay comparable."""
     if_set = {each.name for each in fields(kind) if each.metadata.get(IF_SET)}
     return {name: value for name, value in config.items() if name != "seed" and not (name in if_set and value is None)}
 
 
-def options(kind: type[Method]) -> dict[str, Any]:
-    """A method's hyper-parameters with their defaults, without its seed and what it stands on.
+@dataclass(frozen=True)
+class Source:
+    """Where tasks come from; each is read once per process.
 
-    Args:
-        kind: The method's class.
+    Attributes:
+        mirror: Folder with raw files, searched first.
+        data_root: Cache folder of graphs.
+        ood_classes: Classes to leave out of data sets that define no task of their own.
+        specs: What `load_task` finds a data set by, by name, if it is not the name.
+        loaded: Tasks in memory, by name and split.
     """
-    left_out = ("seed", kind.components.parameter if kind.components else None)
-    defaults: dict[str, Any] = {}
-    for each in fields(kind):
-        if each.name in left_out:
-            continue
-        if each.default is MISSING and each.default_factory is MISSING:
-            raise MethodError(f"{kind.name}: hyper-parameter {each.name!r} needs a default")
-        defaults[each.name] = each.default if each.default_factory is MISSING else each.default_factory()
-    return defaults
+
+    mirror: Path | None = None
+    data_root: Path | None = None
+    ood_classes: tuple[int | str, ...] | None = None
+    specs: Mapping[str, str] = field(default_factory=dict)
+    loaded: Mapping[tuple[str, int], Task] = field(default_factory=dict)
+
+    def task(self, run: Run) -> Task:
+        """The task of a run."""
+        return self.load(run.dataset, run.split_seed, run.inductive)
+
+    def load(self, dataset: str, split_seed: int, inductive: bool) -> Task:
+        """Return a task by the name of its data set."""
+        if (dataset, split_seed) in self.loaded:
+            return self.loaded[dataset, split_seed]
+        spec = self.specs.get(dataset, dataset)
+        return _load(spec, split_seed, self.ood_classes, inductive, self.mirror, self.data_root)
 
 
-def complete(kind: type[Method], settings: Mapping[str, Any], protocol: EvalProtocol) -> dict[str, Any]:
-    """All hyper-parameters of a method: what is set, and else the protocol's defaults; checked.
+@lru_cache(maxsize=4)
+def _load(
+    spec: str,
+    split_seed: int,
+    ood_classes: tuple[int | str, ...] | None,
+    inductive: bool,
+    mirror: Path | None,
+    data_root: Path | None,
+) -> Task:
+    try:
+        return load_task(spec, split_seed, ood_classes, inductive=inductive, mirror=mirror, data_root=data_root)
+    except OwnTaskError:
+        if ood_classes is None:
+            raise
+        return load_task(spec, split_seed, inductive=inductive, mirror=mirror, data_root=data_root)
 
-    Args:
-        kind: The method's class.
-        settings: What is set.
-        protocol: What may be looked at.
+
+def load_tasks(
+    source: Source, specs: Sequence[str | Task], splits: Sequence[int], inductive: bool
+) -> tuple[Source, dict[tuple[str, int], Task]]:
+    """Load every task before any work, by name and split, and return the source that knows them.
+
+    Splits of a data set share its graph.
     """
-    config = {**options(kind), **kind.protocol_defaults.get(protocol, {})}
-    unknown = [name for name in settings if name not in config]
-    if unknown:
-        raise MethodError(f"{kind.name} has no hyper-parameter {unknown[0]!r}; {suggestion(unknown[0], config)}")
-    config.update(settings)
-    if config.get("monitor") == "ood_auroc" and protocol == "sealed":
-        raise MethodError("monitor 'ood_auroc' looks at OOD validation nodes, which the sealed protocol forbids")
-    checked = kind(**config)
-    return {name: getattr(checked, name) for name in config}
+    named: dict[str, str | Task] = {}
+    for each in specs:
+        name = each.name if isinstance(each, Task) else dataset_name(each)
+        if named.setdefault(name, each) is not each and named[name] != each:
+            raise GraphError(f"two data sets are called {name!r}: rename one of them")
+    source = replace(
+        source,
+        specs={name: each for name, each in named.items() if isinstance(each, str) and each != name},
+        loaded={(name, split): each for name, each in named.items() if isinstance(each, Task) for split in splits},
+    )
+    tasks: dict[tuple[str, int], Task] = {}
+    for name in named:
+        for split in splits:
+            task = source.load(name, split, inductive)
+            same = (other.graph for other in tasks.values() if other.graph.fingerprint == task.graph.fingerprint)
+            graph = next(same, task.graph)
+            tasks[name, split] = task if graph is task.graph else replace(task, graph=graph)
+    return source, tasks

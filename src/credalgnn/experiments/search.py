@@ -1,8 +1,8 @@
-"""One search: trials are asked for in rounds, told to a shared storage, and survive the death of who works on them.
+"""Hyper-parameter search: trials proposed by Optuna in rounds, kept in a shared storage.
 
-Points are drawn by Optuna's TPE in rounds of a fixed size, from a sampler seeded by the round: what is drawn depends
-neither on how many processes there are nor on whether they were stopped on the way. No point of a finite space is
-tried twice, and one that has no more points than there are trials is tried point by point.
+Points are drawn by TPE in rounds of a fixed size, from a sampler seeded by the round: they depend neither on the number
+of processes nor on interruptions. No point of a finite space is tried twice, and one that has no more points than there
+are trials is tried point by point.
 """
 
 from __future__ import annotations
@@ -12,54 +12,148 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
 from ..graphs import Task
-from ..methods import find_method
-from ..methods.parameters import Space
-from ..methods.training_data import EvalProtocol
+from ..methods import METHODS, MethodError, find_method
+from ..methods.given import EvalProtocol
+from ..methods.search_space import Space, Uniform
+from ..metrics import METRICS, Evaluation
+from ..nn.training import Epoch, TrainingError
+from ..records.folder import guarded
 from ..runtime.files import locked
-from .best import Best
-from .engines import EngineError, Unit
-from .objective import CHECKS, try_point
+from .best import Best, write_best
+from .engines import Engine, EngineError, Unit
+from .execute import ModelCache, evaluate_validation
 from .plan import Run
-from .space import Scale, draw, points, size
+from .runner import Display, Session
 from .storage import BEAT, JOURNAL, OWNERS, Owners, open_storage
-from .vanished import guarded
 
 if TYPE_CHECKING:
     import optuna
 
+Scale: TypeAlias = Literal["uniform", "log"]
+CHECKS = range(50, 1001, 50)  # epochs at which a trial may be pruned
 ROUND = 6  # trials drawn at a time
 STARTUP = 10  # trials drawn at random before TPE begins
 FEWEST = 8  # trials to compare with before one is pruned
-TRIAL_SEED = 1000  # the first trial's seed; results have seeds from 0 on
+TRIAL_SEED = 1000  # seed of the first trial; results have seeds from 0
+ORDERS_OF_MAGNITUDE = 1000.0  # `log` draws a range in logarithms if its ends differ by this factor
+PATIENCE = 5.0  # seconds of waiting for other processes before a line says so
+
+
+def space_of(method: str, training_nodes: int, scale: Scale) -> Space:
+    """Return the search space of a method on a task with so many training nodes.
+
+    `uniform` draws learning rate and weight decay evenly, as the paper does, so that hardly any weight decay is below a
+    hundredth; `log` draws ranges over orders of magnitude evenly in their logarithm.
+    """
+    kind = find_method(method)
+    if not kind.search_space:
+        tunable = ", ".join(name for name, kind in METHODS.items() if kind.search_space)
+        raise MethodError(f"{kind.name} has nothing to tune; choose from {tunable}")
+    return {name: _scaled(values, scale) for name, values in kind.space(training_nodes).items()}
+
+
+def _scaled(values: Uniform | tuple[Any, ...], scale: Scale) -> Uniform | tuple[Any, ...]:
+    if scale == "log" and isinstance(values, Uniform) and values.low * ORDERS_OF_MAGNITUDE <= values.high:
+        return replace(values, log=values.low > 0.0)
+    return values
+
+
+def size(space: Space) -> float:
+    """Return the number of points of a space."""
+    return math.prod(math.inf if isinstance(values, Uniform) else len(values) for values in space.values())
+
+
+def points(space: Space) -> Iterator[dict[str, Any]]:
+    """Yield all points of a finite space."""
+    for values in itertools.product(*space.values()):  # type: ignore[arg-type]
+        yield dict(zip(space, values, strict=True))
+
+
+def draw(space: Space, trial: optuna.Trial) -> dict[str, Any]:
+    """Draw a point of a space with Optuna."""
+    point: dict[str, Any] = {}
+    for name, values in space.items():
+        if isinstance(values, Uniform):
+            point[name] = trial.suggest_float(name, values.low, values.high, log=values.log)
+        else:
+            point[name] = trial.suggest_categorical(name, values)
+    return point
+
+
+def objective(run: Run, evaluation: Evaluation) -> float | None:
+    """Return the value of a trial, larger is better; None if the validation nodes do not define it.
+
+    It is `Method.objective`: a metric of the prediction, or of its headline score.
+    """
+    key = run.kind.objective(run.protocol)
+    value = evaluation.metrics[key] if key in evaluation.metrics else evaluation.scores[evaluation.headline][key]
+    return -value if value is not None and METRICS[key].better < 0 else value
+
+
+class Pruned(Exception):
+    """A trial is stopped, as it is worse than most others at the same epoch."""
+
+
+class PruningCallback:
+    """Stops a trial whose best monitor value (lower is better) is above the threshold of an epoch of `CHECKS`."""
+
+    def __init__(self, thresholds: Mapping[int, float]) -> None:
+        self.thresholds = thresholds
+        self.best = float("inf")
+        self.seen: dict[int, float] = {}
+
+    def __call__(self, line: Epoch) -> None:
+        if line.epoch:  # 0: the untrained weights
+            self.best = min(self.best, line.monitor)
+        if line.epoch in CHECKS:
+            self.seen[line.epoch] = self.best
+            if self.best > self.thresholds.get(line.epoch, float("inf")):
+                raise Pruned
+
+
+def try_point(run: Run, task: Task, models: ModelCache, thresholds: Mapping[int, float]) -> dict[str, Any]:
+    """Fit and evaluate one point on the validation nodes; a training that fails is a result, too.
+
+    The result has `value` (None if undefined), or `pruned`, or `error`; and always `seen`, the monitor's best value at
+    each check, and `seconds`.
+    """
+    callback, begin = PruningCallback(thresholds), time.perf_counter()
+    result: dict[str, Any] = {}
+    try:
+        result["value"] = objective(run, evaluate_validation(run, task, models, callback))
+    except Pruned:
+        result["pruned"] = True
+    except TrainingError as error:
+        result["error"] = str(error)
+    return {**result, "seen": callback.seen, "seconds": round(time.perf_counter() - begin, 3)}
 
 
 @dataclass
 class Search:
-    """A search of a space, of which a number of trials are to be finished.
+    """Search of a space until a number of trials are finished.
 
-    Trials that a dying worker or a full disk cost an earlier command are tried again while the search is open; what
-    stands on a finished one does not change.
+    Trials lost to a dying worker or a full disk are tried again while the search is open; what builds on a finished
+    search does not change.
 
     Args:
-        name: The search's name, for people.
-        digest: Stands for all that its trials depend on; with the name it identifies the study in the storage.
-        space: What is searched.
-        trials: How many trials are to be finished. If a finite space has no more points, each of them is tried: once,
-            but for points that an older version has tried twice.
-        plan: ``plan(point, seed)`` makes a run of a point of the space.
-        storage: Where trials are kept.
-        owners: Who works on them.
-        prune: Whether the monitors of two points may be compared, so that hopeless trials can be pruned.
-        asked: Trials that this process has begun and not told yet, by their numbers.
+        name: Name of the search, for people.
+        digest: Hash of all that its trials depend on; with the name it identifies the study in the storage.
+        space: Space to search.
+        trials: Trials to finish; all points of a finite space with fewer points.
+        plan: Makes the run of a point and a seed.
+        storage: Storage of the trials.
+        owners: Processes that work on them.
+        prune: Whether hopeless trials are pruned; monitors of two points must be comparable.
+        pending: Trials that this process has begun, by number.
     """
 
     name: str
@@ -70,7 +164,7 @@ class Search:
     storage: optuna.storages.BaseStorage
     owners: Owners
     prune: bool = False
-    asked: dict[int, optuna.Trial] = field(default_factory=dict)
+    pending: dict[int, optuna.Trial] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         import optuna
@@ -88,19 +182,12 @@ class Search:
             self._failed_before = {trial.number for trial in self.study.get_trials(deepcopy=False) if _has_died(trial)}
 
     def next_trials(self, most: int = ROUND) -> list[tuple[int, Unit]]:
-        """Trials of the round to begin now; none while what is left of it is under way.
-
-        Args:
-            most: How many to begin at most.
-
-        Returns:
-            The trials' numbers, for ``tell``, and the work to do.
-        """
-        with locked(self.owners.folder / "round", wait=True):  # others who share the folder wait their turn
+        """Return up to `most` trials of the round to begin now, by number; none while the rest is under way."""
+        with locked(self.owners.folder / "round", wait=True):
             self._mark_lost_trials()
-            return self._ask(most)
+            return self._request(most)
 
-    def _ask(self, most: int) -> list[tuple[int, Unit]]:
+    def _request(self, most: int) -> list[tuple[int, Unit]]:
         from optuna.exceptions import UpdateFinishedTrialError
         from optuna.trial import TrialState
 
@@ -121,13 +208,13 @@ class Search:
         units = []
         for _ in todo[:most]:
             trial = self.study.ask()
-            if "seed" not in trial.user_attrs:  # a process with another folder and the same database was faster
+            if "seed" not in trial.user_attrs:  # taken by a process with another folder and the same database
                 self.study.tell(trial, state=TrialState.FAIL)
                 break
-            with suppress(UpdateFinishedTrialError):  # such a process marked it as lost, before it was signed
+            with suppress(UpdateFinishedTrialError):  # marked as lost by such a process
                 trial.set_user_attr("owner", self.owners.signature)
                 run = self.plan(draw(self.space, trial), trial.user_attrs["seed"])
-                self.asked[trial.number] = trial
+                self.pending[trial.number] = trial
                 units.append((trial.number, Unit(try_point, run, (thresholds,))))
         return units
 
@@ -137,7 +224,7 @@ class Search:
         return range(TRIAL_SEED + min(first, self.trials), TRIAL_SEED + min(first + ROUND, self.trials))
 
     def _points(self, number: int, before: Sequence[optuna.trial.FrozenTrial]) -> list[dict[str, Any]]:
-        """The points to try in a round: a function of the results of the rounds before it, and of nothing else."""
+        """The points of a round: a function of the results of earlier rounds alone."""
         import optuna
 
         if self.is_exhaustive:  # the first one and, as that is tried, those after it
@@ -148,26 +235,23 @@ class Search:
         return [draw(self.space, scratch.ask()) for _ in self._seeds(number)]
 
     def _untried(self, point: dict[str, Any], taken: set[str]) -> dict[str, Any]:
-        """The point of a finite space, or the next one in its order that is not taken: a neighbour, where there is one.
+        """The point of a finite space, or the next free one in its order.
 
-        It does not matter whether the points of a round are assigned at once or, after a kill, some of them later: a
-        trial that is missing gets the same point again, as all others are taken.
+        A trial that a kill has cost gets the same point again, as all others are taken.
         """
         after = itertools.dropwhile(lambda each: each != point, points(self.space))
         free = (each for each in itertools.chain(after, points(self.space)) if _key(each) not in taken)
         return next(free, point)
 
-    def tell(self, number: int, result: Mapping[str, Any]) -> None:
-        """Keep the result of a trial, unless its owner was taken for dead and another process has it now.
+    def report(self, number: int, result: Mapping[str, Any]) -> None:
+        """Store the result of a trial, unless another process has taken it over.
 
-        Args:
-            number: The trial's number.
-            result: As ``try_point`` returns it, or ``error`` and ``died`` if the process that did it failed.
+        `result` is that of `try_point`, or `error` and `died` if the worker failed.
         """
         from optuna.exceptions import UpdateFinishedTrialError
         from optuna.trial import TrialState
 
-        trial, value = self.asked.pop(number), result.get("value")
+        trial, value = self.pending.pop(number), result.get("value")
         notes = {name: result[name] for name in ("seen", "seconds", "error", "died") if name in result}
         if value is None and "value" in result:
             notes["untold"] = True
@@ -181,27 +265,27 @@ class Search:
             self.study.tell(trial, state=state, skip_if_finished=True)
 
     def beat(self) -> None:
-        """Say, every now and then, that this process is there and works on its trials."""
+        """Renew the heartbeat of this process's trials."""
         from optuna.exceptions import UpdateFinishedTrialError
 
-        if self.asked and time.monotonic() - self._beat >= BEAT:
+        if self.pending and time.monotonic() - self._beat >= BEAT:
             self._beat = time.monotonic()
-            for trial in self.asked.values():
-                with suppress(UpdateFinishedTrialError):  # it was taken for dead
+            for trial in self.pending.values():
+                with suppress(UpdateFinishedTrialError):  # another process has taken it over
                     trial.set_user_attr("beat", time.time())
 
     def waits_for(self) -> list[str]:
-        """Who, besides this process, works on trials that are not finished, in words."""
+        """Describe the other processes that work on unfinished trials."""
         from optuna.trial import TrialState
 
         trials = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        return sorted({self.owners.describe(trial) for trial in trials if trial.number not in self.asked})
+        return sorted({self.owners.describe(trial) for trial in trials if trial.number not in self.pending})
 
     @property
     def _trials(self) -> list[optuna.trial.FrozenTrial]:
-        """Trials of this search: not those lost by dead processes, nor what others put into a database.
+        """Trials of this search, without those of dead processes and foreign ones in a database.
 
-        One whose worker died counts for the command that saw it die, until another has tried it again.
+        One whose worker died counts for this call, until it is tried again.
         """
         trials = [
             trial for trial in self.study.get_trials(deepcopy=False)
@@ -219,18 +303,13 @@ class Search:
 
     @property
     def is_finished(self) -> bool:
-        """Whether as many trials are finished as were asked for."""
+        """Whether enough trials are finished."""
         return len(self.finished) >= self.trials
 
     def top(self, count: int, among: int | None = None) -> list[Best]:
-        """The best points; of equal ones those that were tried first.
+        """Return the best points among the first `among` trials, of equal ones the first.
 
-        Args:
-            count: How many at most.
-            among: Only the first so many trials compete; None for all.
-
-        Raises:
-            EngineError: No trial has a value, although some could have had one.
+        Raises `EngineError` if no trial has a value although some could have one.
         """
         from optuna.trial import TrialState
 
@@ -247,7 +326,7 @@ class Search:
         return [Best(dict(t.params), float(t.value or 0.0), t.user_attrs["seed"]) for t in complete[:count]]
 
     def guarded(self) -> AbstractContextManager[Callable[[], None]]:
-        """Work on this search; what it yields raises ``FolderVanished`` if the folder with the trials was deleted."""
+        """Context that yields a check for the folder with the trials; see `guarded`."""
         folder = self.owners.folder.parent
         names = [str(self.owners.path.relative_to(folder))]
         if (folder / JOURNAL).exists():  # and no database
@@ -255,7 +334,7 @@ class Search:
         return guarded(folder, *names)
 
     def _mark_lost_trials(self) -> None:
-        """Trials whose process died are marked as lost; their round then lacks them, and they are tried again."""
+        """Mark trials whose process died as lost: their round then lacks them, and they are tried again."""
         from optuna.trial import TrialState
 
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
@@ -265,14 +344,14 @@ class Search:
                     self.study.tell(trial.number, state=TrialState.FAIL)
 
     def _thresholds(self, before: Sequence[optuna.trial.FrozenTrial]) -> dict[int, float]:
-        """For every check the value below which three of four trials were; a trial above it is pruned."""
+        """The upper quartile of the monitor at every check; a trial above it is pruned."""
         curves = [{int(epoch): best for epoch, best in trial.user_attrs.get("seen", {}).items()} for trial in before]
         values = {check: [curve[check] for curve in curves if check in curve] for check in CHECKS}
         return {check: float(np.quantile(seen, 0.75)) for check, seen in values.items() if len(seen) >= FEWEST}
 
 
 def _point(trial: optuna.trial.FrozenTrial) -> dict[str, Any]:
-    """The point of a trial, also of one that waits in the queue and has no parameters yet."""
+    """The point of a trial, also of one in the queue."""
     return trial.params or dict(trial.system_attrs.get("fixed_params", {}))
 
 
@@ -281,20 +360,13 @@ def _key(point: Mapping[str, Any]) -> str:
 
 
 def _has_died(trial: optuna.trial.FrozenTrial) -> bool:
-    """Whether a trial finished by the failure of its process, not by a result of its own."""
+    """Whether a trial ended by the failure of its process."""
     return bool(trial.user_attrs.get("died")) and trial.state.is_finished()
 
 
 @dataclass
 class Studies:
-    """Makes searches that share one storage.
-
-    Args:
-        folder: The experiment's folder.
-        protocol: What trials may look at.
-        scale: How learning rate and weight decay are drawn.
-        url: Of an Optuna database; None for a journal in the folder.
-    """
+    """Searches that share one storage: an Optuna database at `url`, or a journal in the folder."""
 
     folder: Path
     protocol: EvalProtocol
@@ -307,20 +379,104 @@ class Studies:
     def search(
         self, task: Task, method: str, space: Space, trials: int, plan: Callable[[dict[str, Any], int], Run], base: Any
     ) -> Search:
-        """A search that is identified by all that its trials depend on: none is taken for another.
+        """Open a search, identified by all that its trials depend on; `base` is what is not in the other arguments.
 
-        Hopeless trials are pruned where monitors can be compared. Under the sealed protocol they cannot: the loss of
-        credal models depends on delta. Vanilla GNNs, which fill the pool, are always trained to the end.
-
-        Args:
-            task: On which trials are fitted.
-            method: The name of the method.
-            space: What is searched.
-            trials: How many trials are to be finished.
-            plan: ``plan(point, seed)`` makes a run of a point.
-            base: All else that trials depend on, as values that JSON knows.
+        Hopeless trials are pruned where monitors are comparable: not under the sealed protocol, as the loss of credal
+        models depends on delta, and not of vanilla GNNs, which fill the pool.
         """
         depends = [task.fingerprint, self.protocol, self.scale, sorted(space), base]
         digest = hashlib.blake2b(json.dumps(depends, sort_keys=True).encode(), digest_size=6).hexdigest()
-        prune = self.protocol in find_method(method).prunable
+        prune = find_method(method).can_prune(self.protocol)
         return Search(f"{task.name} {method}", digest, space, trials, plan, self.storage, self.owners, prune)
+
+
+class SearchPlan(Protocol):
+    """Searches on one data set in two stages: the second builds on what the first has chosen."""
+
+    @property
+    def task(self) -> Task:
+        """Task of the searches."""
+
+    @property
+    def total(self) -> int:
+        """Number of trials."""
+
+    def stage(self, number: int) -> list[Search]:
+        """Return the searches of stage 0, or of stage 1 when stage 0 is finished."""
+
+    def results(self) -> dict[str, dict[str, Any]]:
+        """Return what was chosen for each method, for ``best.json``."""
+
+
+def run_searches(
+    searches: Sequence[Search],
+    engine: Engine,
+    deadline: float | None = None,
+    on_trial: Callable[[int, Search, Mapping[str, Any]], None] = lambda done, search, result: None,
+    on_wait: Callable[[str], None] = lambda message: None,
+) -> bool:
+    """Finish searches side by side; return whether there was time enough.
+
+    Raises `FolderVanished` if the folder with the trials is deleted meanwhile.
+
+    Args:
+        searches: Searches to finish.
+        engine: Executes the trials.
+        deadline: Value of ``time.monotonic`` after which nothing is begun or waited for.
+        on_trial: Called with the number of finished trials, the search and the result of a trial that ends.
+        on_wait: Called with a line about the process that is waited for.
+    """
+    with ExitStack() as stack:
+        checks = [stack.enter_context(search.guarded()) for search in searches]
+        busy: dict[int, tuple[Search, int]] = {}
+        idle: float | None = None  # when waiting began; infinite once a line has said so
+        while busy or not all(search.is_finished for search in searches):
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            for search in searches:
+                if len(busy) < engine.slots:
+                    for number, unit in search.next_trials(engine.slots - len(busy)):
+                        engine.start(unit)
+                        busy[id(unit)] = search, number
+            for search in searches:
+                search.beat()
+            if not busy:
+                time.sleep(0.2)  # other processes do the rest
+                idle = time.monotonic() if idle is None else idle
+                if time.monotonic() - idle >= PATIENCE:
+                    for search in searches:
+                        for who in search.waits_for():
+                            on_wait(f"{search.name}: waiting for {who}")
+                            idle = math.inf
+            else:
+                idle = None
+            results = engine.finished(timeout=0.5) if busy else []
+            for check in checks:  # before the storage is written to, which would create it again
+                check()
+            for done in results:
+                if id(done.unit) not in busy:
+                    continue  # of an earlier stage
+                search, number = busy.pop(id(done.unit))
+                result = {"error": done.error, "died": True} if done.error is not None else done.value
+                search.report(number, result)
+                on_trial(sum(min(len(each.finished), each.trials) for each in searches), search, result)
+    return True
+
+
+def search_all(parts: Sequence[SearchPlan], studies: Studies, session: Session) -> bool:
+    """Finish the searches of all data sets side by side and write ``best.json``; return whether there was time."""
+    before = 0
+    with Display(sum(part.total for part in parts), session.progress) as display:
+        for number in (0, 1):
+            searches = [search for part in parts for search in part.stage(number)]
+
+            def on_trial(done: int, search: Search, result: Mapping[str, Any], before: int = before) -> None:
+                display.trial(search.name, result, before + done)
+
+            if not run_searches(searches, session.engine, session.deadline, on_trial, display.note):
+                return False
+            before += sum(search.trials for search in searches)
+    for part in parts:
+        write_best(studies.folder, studies.protocol, part.task, part.results())
+    session.is_finished = True
+    return True

@@ -14,13 +14,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..runtime.cache import Cache
 from ..runtime.files import locked, sync_folder
 from ..runtime.memory import own_folder, temporary_folder
 from ._packed_files import ARRAYS, HEADER
 from .errors import GraphError
 from .graph import Graph, _in_edges
 from .in_edges import InEdges
-from .packed import PackedGraph, reopened, verify_packed
+from .packed import PackedGraph, _reopened, open_graph
 
 CHUNK = 64 << 20  # bytes of a file that are asked for at a time
 
@@ -95,27 +96,28 @@ def unpacked(parcel: GraphHandle, fetch: Fetch | None = None) -> Graph:
             packed = _copied(parcel, fetch)
         labels = torch.full((packed.num_nodes,), -1)
         labels[arrays["known"]] = arrays["labels"]
-        return packed._with_fields(labels=labels, **names)  # also None, where features have no names
+        return packed._with(labels=labels, **names)  # also None, where features have no names
     features = arrays.get("features")
     if features is None:
         parts = arrays["rows"], arrays["columns"], arrays["values"]
         features = torch.sparse_csr_tensor(*parts, parcel.shape, check_invariants=False)
-    graph = Graph._trusted(
+    graph = object.__new__(Graph)
+    graph._set(
         features=features,
         edge_index=arrays["edge_index"],
         labels=arrays["labels"],
         node_ids=None,
         edge_weight=arrays.get("edge_weight"),
+        derived=Cache(),
         **names,
     )
-    edges = InEdges(arrays["starts"], arrays["sources"], arrays.get("weights"))
-    graph.derived.get(lambda: edges, _in_edges, ())
+    graph.derived.get(lambda: InEdges(arrays["starts"], arrays["sources"], arrays.get("weights")), _in_edges, ())
     return graph
 
 
 def _opened(path: Path, parcel: GraphHandle) -> PackedGraph:
     """The graph in a folder, if it is that of the parcel."""
-    return reopened(path, parcel.content, {}, None, "weighted" in parcel.arrays)
+    return _reopened(path, parcel.content, {}, None, "weighted" in parcel.arrays)
 
 
 def _copied(parcel: GraphHandle, fetch: Fetch) -> PackedGraph:
@@ -152,7 +154,7 @@ def _fetch_all(parcel: GraphHandle, fetch: Fetch, copy: Path) -> None:
                 os.fsync(file.fileno())  # a copy is not read as a whole again: it must be there after a crash, too
         sync_folder(half)
         try:
-            verify_packed(half)
+            open_graph(half, verify=True)
             _opened(half, parcel)
         except GraphError:
             raise GraphError(

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from ..graphs import Graph
-from ..runtime.context import Context
+from .answers import Predictor
 from .base import Method
 from .chunks import SUMMED, absolute_sums, feature_chunks
-from .prediction import Prediction, Predictor
-from .training_data import TrainingData
+from .given import Given
+from .prediction import Prediction
 
 
 @dataclass(kw_only=True, eq=False)
@@ -22,12 +22,11 @@ class Baseline(Method):
 
     score_names = ("score",)
     is_baseline = True
-    learns = False
 
-    def _fit(self, training: TrainingData, context: Context) -> None:
+    def _fit(self, given: Given) -> None:
         """Nothing to learn."""
 
-    def _predictor(self, graph: Graph, context: Context) -> Predictor:
+    def _predictor(self, graph: Graph) -> Predictor:
         score = self._score(graph)
         return lambda nodes: Prediction(nodes, {"score": score[nodes]}, "score", self.class_names)
 

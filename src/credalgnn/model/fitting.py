@@ -12,15 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..experiments.api import tune as search
-from ..experiments.choices import Choice, MethodLike, choose
+from ..experiments import tune as search
 from ..graphs import Columns, Graph, Split, Task
 from ..methods import Method, MethodError
-from ..methods.base import room_for
+from ..methods.answers import room_for
 from ..methods.checkpoints import remove_checkpoints
+from ..methods.choices import Choice, MethodLike, choose
 from ..methods.known_nodes import KnownNodes
 from ..methods.large import budget_of, fits
-from ..methods.parameters import has_seed
 from ..methods.prediction_table import check_class_names
 from ..methods.workers import check_workers
 from ..runtime.memory import processors
@@ -141,10 +140,10 @@ def fit(
                 workers=workers,
                 address=address,
             )
-        whole = fits(graph, len(fitted.class_names), budget)
+        whole = fitted.has_room(graph)
         with stages("predict") as said:
-            looked_at = None if whole else _some(graph, parts, room_for(fitted, budget), seed)
-            prediction = fitted.predict(nodes=looked_at, memory=budget)
+            looked_at = None if whole else _some(graph, parts, room_for(fitted), seed)
+            prediction = fitted.predict(nodes=looked_at)
             if looked_at is not None:
                 said.append(f"{len(looked_at):,} nodes; credalgnn predict has all")
         summary = summarise(fitted, graph, parts, prediction)
@@ -182,7 +181,7 @@ def made(choice: Choice, seed: int) -> Method:
         seed: Of all of it.
     """
     kind, config = choice.kind, dict(choice.config)
-    if has_seed(kind):
+    if kind.has_seed():
         config.setdefault("seed", seed)
     declared = kind.components
     if declared is not None and choice.components:

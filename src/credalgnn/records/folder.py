@@ -1,4 +1,4 @@
-"""The folder of an experiment: one record per run, which says everything about it and outlives any crash."""
+"""Folder of an experiment: one record per run, tables of predictions, locks of runs in progress."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from .._version import __version__
 from ..runtime.files import BLANK, Lock, Occupancy, find_link, locked, seal, sealed_with, to_json, write
@@ -17,115 +17,88 @@ from ..runtime.reading import Unreadable, read_bytes
 from .node_tables import Columns
 from .schema import FORMAT, REMEDY, RecordError, read_json, read_record
 
-Run: TypeAlias = Any
 EXPERIMENT, PAGE = "experiment.json", "report.html"
-DAMAGED = "damaged"  # where ``credalgnn check --repair`` puts what cannot be used
+DAMAGED = "damaged"  # `credalgnn check --repair` moves damaged files there
+VERSION = "credalgnn"  # field of the identity that is recorded and not compared
+
+
+class FolderVanished(RuntimeError):
+    """The folder of an experiment, or a part of it, was deleted during the work."""
 
 
 @dataclass(frozen=True)
 class Folder:
-    """Where an experiment lives, and where in it everything is.
+    """Paths in the folder of an experiment.
 
-    ``runs/`` holds records, ``nodes/`` predictions, ``models/`` what several runs share while it runs.
+    `runs/` holds records, `nodes/` predictions, `models/` what several runs share while the experiment runs.
     """
 
     path: Path
 
     @property
-    def experiment(self) -> Path:
-        """What the experiment is: two with different ones do not share a folder."""
-        return self.path / EXPERIMENT
-
-    @property
     def page(self) -> Path:
         return self.path / PAGE
-
-    @classmethod
-    def open(cls, path: Path, identity: Mapping[str, Any]) -> Folder:
-        """Make the folder of an experiment, or go on in it; one that holds another experiment is refused.
-
-        Args:
-            path: The folder.
-            identity: What the experiment is.
-        """
-        wanted = json.loads(json.dumps({"format": FORMAT, "credalgnn": __version__, **identity}))
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            if (link := find_link(path)) is not None:
-                raise RecordError(
-                    f"{link}: a link, which would lead writes elsewhere; put what it points to in its place, or choose "
-                    "another --out"
-                )
-            others = [file for file in path.iterdir() if not file.name.startswith(".") and file.name != EXPERIMENT]
-            if others and not (path / EXPERIMENT).exists() and not (path / DAMAGED / EXPERIMENT).exists():
-                raise RecordError(f"{path} is not empty and holds no experiment: choose another --out")
-            with locked(path / ".experiment.lock", wait=True):
-                if not (path / EXPERIMENT).exists():
-                    write(path / EXPERIMENT, to_json(wanted))
-        except (FileExistsError, NotADirectoryError):
-            raise RecordError(f"{path} is a file: choose another --out") from None
-        there = read_json(path / EXPERIMENT, "an experiment's description", "choose another --out")
-        for name in sorted({*wanted, *there}):
-            if wanted.get(name) != there.get(name):
-                raise RecordError(
-                    f"{path} holds another experiment, with {name:.40} {json.dumps(there.get(name)):.80} and not "
-                    f"{json.dumps(wanted.get(name)):.80}: choose another --out"
-                )
-        return cls(path)
 
     @property
     def models(self) -> Path:
         return self.path / "models"
 
     def record(self, dataset: str, method: str, seed: int) -> Path:
-        """The record of a run."""
+        """Path of the record of a run."""
         return self.path / "runs" / dataset / method / f"seed-{seed:03d}.json"
 
     def predictions(self, dataset: str, method: str, seed: int) -> Path:
-        """The table of what a run predicted for each node, Parquet."""
+        """Path of a run's table of predictions, Parquet."""
         return self.path / "nodes" / dataset / method / f"seed-{seed:03d}.parquet"
 
     def graph(self, dataset: str) -> Path:
-        """The table of facts of a graph about the nodes that something is predicted for, Parquet."""
+        """Path of the table of a graph's nodes, Parquet."""
         return self.path / "nodes" / dataset / "graph.parquet"
 
-    def has_predictions(self, run: Run, record: Mapping[str, Any]) -> bool:
-        """Whether there are predictions per node of a run, which its record vouches for."""
-        return record["predictions"] is not None and self.predictions(run.dataset, run.method, run.seed).exists()
+    def lock(self, dataset: str, method: str, seed: int) -> Lock:
+        """Lock of the process that executes a run."""
+        return Lock(self.path / ".locks" / dataset / method / f"seed-{seed:03d}")
 
-    def claim(self, run: Run) -> Lock:
-        """The lock that whoever executes a run holds."""
-        return Lock(self.path / ".locks" / run.dataset / run.method / f"seed-{run.seed:03d}")
+    @classmethod
+    def open(cls, path: Path, identity: Mapping[str, Any]) -> Folder:
+        """Create the folder of an experiment or open it to go on; one with another experiment is refused.
 
-    def read(self, run: Run, fingerprint: str) -> dict[str, Any] | None:
-        """The record of a run, if there is one; refused if it was made from other data or hyper-parameters."""
-        path = self.record(run.dataset, run.method, run.seed)
-        if not path.exists():
-            return None
-        record = read_record(path)
-        wanted = json.loads(json.dumps(run.described))
-        for name in ("dataset", "method", "seed", "split_seed", "protocol", "setting"):
-            if record[name] != getattr(run, name):
-                raise RecordError(f"{path}: holds another run, with {name} {record[name]!r}; {REMEDY}")
-        for name, there, expected in (
-            ("data", record["fingerprint"], fingerprint),
-            ("hyper-parameters", record["config"], wanted),
-        ):
-            if there != expected:
+        The identity is the configuration; the version that created the folder is recorded and not compared.
+        """
+        identity = json.loads(json.dumps({"format": FORMAT, VERSION: __version__, **identity}))
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if (link := find_link(path)) is not None:
                 raise RecordError(
-                    f"{path}: made with other {name} than this run; choose another --out, or delete the record"
+                    f"{link} is a link, which would lead writes elsewhere: replace it by its target, or choose another "
+                    "`out`"
                 )
-        return record
+            others = [file for file in path.iterdir() if not file.name.startswith(".") and file.name != EXPERIMENT]
+            if others and not (path / EXPERIMENT).exists() and not (path / DAMAGED / EXPERIMENT).exists():
+                raise RecordError(f"{path} is not empty and holds no experiment: choose another `out`")
+            with locked(path / ".experiment.lock", wait=True):
+                if not (path / EXPERIMENT).exists():
+                    write(path / EXPERIMENT, to_json(identity))
+        except (FileExistsError, NotADirectoryError):
+            raise RecordError(f"{path} is a file: choose another `out`") from None
+        present = read_json(path / EXPERIMENT, "an experiment's description", "choose another `out`")
+        for name in sorted({*identity, *present} - {VERSION}):
+            if identity.get(name) != present.get(name):
+                raise RecordError(
+                    f"{path} holds another experiment, with {name:.40} {json.dumps(present.get(name)):.80} and not "
+                    f"{json.dumps(identity.get(name)):.80}: choose another `out`"
+                )
+        return cls(path)
 
-    def write(self, run: Run, record: Mapping[str, Any], nodes: Columns | None = None) -> None:
-        """Keep the result of a run: predictions first, so that a record never promises more than there is."""
+    def write(self, record: Mapping[str, Any], nodes: Columns | None = None) -> None:
+        """Write the record of a run, after its predictions: a record never promises more than there is."""
+        key = record["dataset"], record["method"], record["seed"]
         if nodes is not None:
-            kept = self.write_nodes(self.predictions(run.dataset, run.method, run.seed), nodes)
-            record = {**record, "predictions": kept}
-        write(self.record(run.dataset, run.method, run.seed), to_json(record))
+            record = {**record, "predictions": self.write_nodes(self.predictions(*key), nodes)}
+        write(self.record(*key), to_json(record))
 
     def write_nodes(self, path: Path, nodes: Columns) -> str:
-        """Write a table of nodes as Parquet; returns its checksum."""
+        """Write a table of nodes as Parquet; return its checksum."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -140,7 +113,7 @@ class Folder:
 
     @contextmanager
     def occupied(self) -> Iterator[Callable[[], None]]:
-        """Be one of those who work here. What it yields tidies up, unless others are still at work."""
+        """Share the folder with other processes; yields a function that tidies up unless others still work."""
         occupancy = Occupancy(self.path)
         occupancy.enter()
 
@@ -150,7 +123,7 @@ class Folder:
                     return
                 for name in ("models", ".locks", ".owners"):
                     shutil.rmtree(self.path / name, ignore_errors=True)
-                for part in self.path.rglob(".*.part"):  # of those who were killed while they wrote
+                for part in self.path.rglob(".*.part"):  # of processes killed while they wrote
                     part.unlink(missing_ok=True)
 
         try:
@@ -159,31 +132,60 @@ class Folder:
             occupancy.leave()
 
 
-def read_nodes(path: Path, checksum: str | None = None) -> bytes:
-    """The Parquet file of a table of nodes; one that is damaged, or not the one that is wanted, is refused.
+@contextmanager
+def guarded(folder: Path, *names: str) -> Iterator[Callable[[], None]]:
+    """Work in a folder some files of which must stay; yields a check that raises `FolderVanished`.
 
-    Args:
-        path: The file.
-        checksum: That of the table that a record names; None for any.
+    The files may only grow. The check is also called at the end and for every error on the way: whatever a missing
+    file leads to, the message names its cause.
     """
+
+    def beginning(name: str) -> bytes | None:
+        try:
+            with (folder / name).open("rb") as file:
+                return file.read(256)
+        except FileNotFoundError:
+            return None
+
+    before = {name: beginning(name) or b"" for name in names}
+
+    def check() -> None:
+        now = {name: beginning(name) for name in names}
+        missing = [name for name, text in now.items() if text is None or not text.startswith(before[name])]
+        if missing:
+            raise FolderVanished(
+                f"{folder} vanished during the work, or a part of it did ({missing[0]} is gone): remove the rest; "
+                "the same call begins again"
+            )
+
+    try:
+        yield check
+    except Exception:
+        check()
+        raise
+    check()
+
+
+def read_nodes(path: Path, checksum: str | None = None) -> bytes:
+    """Read the Parquet file of a table of nodes; refuse a damaged one, or one with another checksum than given."""
     try:
         content = read_bytes(path)
     except OSError as error:
         raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
     except Unreadable as error:
         raise RecordError(f"{path}: {error}; {REMEDY}") from None
-    found = sealed_with(content)
-    if found is None:
+    actual = sealed_with(content)
+    if actual is None:
         raise RecordError(f"{path}: damaged, its checksum does not fit; {REMEDY}")
-    if checksum not in (None, found):
+    if checksum not in (None, actual):
         raise RecordError(f"{path}: not the predictions that the record of this run names; {REMEDY}")
     return content
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """All records of an experiment's folder, in the order of their paths."""
+    """Read all records of an experiment's folder, in the order of their paths."""
     if not (path / EXPERIMENT).is_file():
-        raise RecordError(f"{path}: no experiment here ({EXPERIMENT} is missing); give the --out of a benchmark")
+        raise RecordError(f"{path}: no experiment here ({EXPERIMENT} is missing); give the `out` of a benchmark")
     records = []
     for file in sorted(path.glob("runs/*/*/seed-*.json")):
         record = read_record(file)

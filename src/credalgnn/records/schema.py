@@ -1,17 +1,15 @@
-"""The record of a run: what it holds, checked whenever one is read.
-
-``Record`` and ``FailedRecord`` are the schema, in one place: each field has its type, what it means and, where a type
-says too little, how it is checked. docs/benchmark.md shows the same table.
-"""
+"""Record of a run: its fields, checked whenever a record is read."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Any, get_args
 
-from ..methods.training_data import EvalProtocol
+from ..methods.given import EvalProtocol
 from ..metrics import METRICS
 from ..metrics.evaluation import BINS, REJECTION_STEPS, ROC_GRID
 from ..metrics.registry import ROUNDING
@@ -23,28 +21,16 @@ FORMAT = 3
 PROBED = 51  # quantiles of a score that a probe keeps
 REMEDY = "delete it, and the command that made it makes it again"
 EDITED = "edited"  # the field, and the mark, of a record that a person has changed on purpose
-
 PREFIX = "published-"  # of the names of methods with choices of the paper's published runs
 
 
 def is_published(method: str) -> bool:
-    """Whether a method of this name has choices of the published runs, and is no rival of any other.
-
-    Args:
-        method: Its name in a record.
-    """
+    """Return whether a method of this name has choices of the published runs, and is not ranked."""
     return method.startswith(PREFIX)
 
 
 class RecordError(ValueError):
-    """A folder or a record is not what it should be; the message says which and what to do."""
-
-
-class Field(NamedTuple):
-    """What a field of a record means, and whether a value of its type is one."""
-
-    meaning: str
-    is_valid: Callable[[Any], bool] = lambda value: True
+    """A folder or a record is not as written; the message says which and what to do."""
 
 
 def _is_number(value: Any) -> bool:
@@ -56,7 +42,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_list(values: Any, length: int, low: float = -1e300, high: float = 1e300) -> bool:
-    """Whether this is a list of so many finite numbers in a range; some may be missing."""
+    """A list of `length` numbers in a range, or None."""
     return (
         isinstance(values, list)
         and len(values) == length
@@ -65,14 +51,13 @@ def _is_list(values: Any, length: int, low: float = -1e300, high: float = 1e300)
 
 
 def _is_table(values: Any, low: float = -1e300) -> bool:
-    """Whether this holds finite numbers that are not too low, and nothing is missing."""
+    """Numbers by name, none of them missing or below `low`."""
     return (
         isinstance(values, dict) and _is_list(list(values.values()), len(values), low) and None not in values.values()
     )
 
 
 def _are_metrics(values: Any) -> bool:
-    """Whether this holds finite numbers, or nothing, under its names, each in the range of the metric of that name."""
     return isinstance(values, dict) and all(
         value is None or (_is_number(value) and (name not in METRICS or METRICS[name].can_be(value)))
         for name, value in values.items()
@@ -83,16 +68,12 @@ def _are_scores(scores: dict[str, Any]) -> bool:
     return all(_are_metrics(metrics) and "auroc" in metrics for metrics in scores.values())
 
 
-def _are_seconds(values: dict[str, Any]) -> bool:
-    return _is_table(values, low=0.0) and "fit" in values
-
-
 def _are_texts(values: list[Any]) -> bool:
     return all(isinstance(value, str) for value in values)
 
 
 def _is_probed(probe: dict[str, Any]) -> bool:
-    """Whether a probe says which graph, test and level it was, and how its scores are spread."""
+    """Graph, test and level of a probe, and the distribution of its scores."""
     quantiles, means, truth = probe.get("quantiles"), probe.get("mean"), probe.get("truth", {})
     changed = probe.get("changed", {})
     named = {probe.get("epistemic"), probe.get("aleatoric")} - {None}
@@ -116,7 +97,7 @@ def _is_probed(probe: dict[str, Any]) -> bool:
 
 
 def _are_curves(curves: dict[str, Any]) -> bool:
-    """Whether curves are as ``evaluate`` and the training make them; a task without OOD nodes has no ROC curve."""
+    """Curves of `evaluate` and of the training; a task without OOD nodes has no ROC curve."""
     roc, rejection, histograms = kinds = tuple(curves.get(name, {}) for name in ("roc", "rejection", "histogram"))
     if not {"roc", "rejection", "histogram"} <= set(curves) or not all(isinstance(kind, dict) for kind in kinds):
         return False
@@ -137,117 +118,117 @@ def _are_curves(curves: dict[str, Any]) -> bool:
     )
 
 
-class About(TypedDict):
-    """What every record says, however its run ended."""
+@dataclass(frozen=True)
+class Field:
+    """Field of a record.
 
-    format: Annotated[int, Field("version of this schema", lambda value: value == FORMAT)]
-    dataset: Annotated[str, Field("name of the data set")]
-    method: Annotated[str, Field("name of the method")]
-    seed: Annotated[int, Field("of the run", _is_count)]
-    split_seed: Annotated[int, Field("public split, or seed of a random one", _is_count)]
-    protocol: Annotated[
-        str,
-        Field("what might be looked at: `sealed` or `paper`", lambda value: value in get_args(EvalProtocol)),
-    ]
-    setting: Annotated[str, Field("`transductive` or `inductive`", lambda value: value in SETTINGS)]
-    fingerprint: Annotated[str, Field("hash of the task: graph, classes left out, split, labels, shifts")]
-    config: Annotated[dict[str, Any], Field("every hyper-parameter, those of the models it stands on among them")]
-    versions: Annotated[dict[str, Any], Field("of credalgnn, Python, torch and NumPy")]
-    finished: Annotated[str, Field("when, in UTC")]
-    checksum: NotRequired[Annotated[str, Field("of all else in the file, which `credalgnn check` verifies")]]
-    edited: NotRequired[
-        Annotated[
-            str,
-            Field(
-                "why a person has changed the record, which then has no `checksum`",
-                lambda text: bool(text.strip()),
-            ),
-        ]
-    ]
-    source: NotRequired[
-        Annotated[
-            dict[str, str],
-            Field(
-                "where `method` and `dataset` came from, if they are not built in: an import path, a plug-in or a file",
-                lambda value: _are_texts(list(value.values())),
-            ),
-        ]
-    ]
-
-
-class FailedRecord(About):
-    """The record of a run that failed."""
-
-    status: Annotated[str, Field("`failed`")]
-    error: Annotated[str, Field("what went wrong, in one line")]
-
-
-class Record(About):
-    """The record of a finished run."""
-
-    status: Annotated[str, Field("`done`")]
-    error: Annotated[None, Field("nothing")]
-    class_names: Annotated[list[str], Field("of the ID classes", _are_texts)]
-    ood_names: Annotated[list[str], Field("of the classes left out", _are_texts)]
-    counts: Annotated[
-        dict[str, int], Field("of the nodes of each part", lambda value: all(map(_is_count, value.values())))
-    ]
-    headline: Annotated[str, Field("the score that was fixed beforehand to be judged by")]
-    metrics: Annotated[dict[str, float | None], Field("of the prediction", _are_metrics)]
-    scores: Annotated[dict[str, dict[str, float | None]], Field("metrics of each score", _are_scores)]
-    curves: Annotated[dict[str, Any], Field("`roc`, `rejection`, `histogram` by score; `training`", _are_curves)]
-    marks: Annotated[list[str], Field("what the diagnostics say", _are_texts)]
-    diagnosis: NotRequired[
-        Annotated[
-            dict[str, float] | None,
-            Field("what `fit` found out about the method, or null", lambda value: value is None or _is_table(value)),
-        ]
-    ]
-    probe: NotRequired[
-        Annotated[
-            dict[str, Any],
-            Field("what `credalgnn probe` measured beside, and under which condition", _is_probed),
-        ]
-    ]
-    seconds: Annotated[dict[str, float], Field("`fit` with all it stands on, `predict`", _are_seconds)]
-    peak_mib: Annotated[
-        float, Field("largest resident memory of the process, MiB", lambda value: _is_number(value) and value >= 0)
-    ]
-    predictions: Annotated[
-        str | None, Field("checksum of the table of what was predicted for each node, if it is kept")
-    ]
-
-
-def fields_of(schema: type) -> dict[str, tuple[Any, Field, bool]]:
-    """The type and the meaning of each field of ``Record`` or ``FailedRecord``, and whether it may be missing, by name.
-
-    Args:
-        schema: One of the two.
+    Attributes:
+        type: Its type, as an annotation.
+        meaning: What it holds.
+        check: Check of a value of this type.
+        status: `done` or `failed`: the only records that have it; empty: all have it.
+        required: Whether it must be there.
     """
-    hints = get_type_hints(schema, include_extras=True)
-    table = {}
-    for name, hint in hints.items():
-        optional = get_origin(hint) is NotRequired
-        kind, field = get_args(get_args(hint)[0] if optional else hint)
-        table[name] = kind, field, optional
-    return table
+
+    type: str
+    meaning: str
+    check: Callable[[Any], bool] = lambda value: True
+    status: str = ""
+    required: bool = True
+
+    def accepts(self, value: Any) -> bool:
+        """Return whether a value has the type and passes the check."""
+        names = re.sub(r"\[.*\]", "", self.type).split(" | ")
+        return isinstance(value, tuple(kind for name in names for kind in _TYPES[name])) and self.check(value)
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "int": (int,), "float": (float, int), "str": (str,), "list": (list,), "dict": (dict,), "None": (NoneType,),
+    "bool": (bool,),
+}  # fmt: skip
+
+FIELDS: dict[str, tuple[Field, ...]] = {
+    "format": (Field("int", "version of this schema", lambda value: value == FORMAT),),
+    "dataset": (Field("str", "name of the data set"),),
+    "method": (Field("str", "name of the method"),),
+    "seed": (Field("int", "seed of the run", _is_count),),
+    "split_seed": (Field("int", "public split, or seed of a random one", _is_count),),
+    "protocol": (Field("str", "`sealed` or `paper`", lambda value: value in get_args(EvalProtocol)),),
+    "setting": (Field("str", "`transductive` or `inductive`", lambda value: value in SETTINGS),),
+    "fingerprint": (Field("str", "hash of the task: graph, classes left out, split, labels, shifts"),),
+    "config": (Field("dict[str, Any]", "every hyper-parameter, with those of the method's components"),),
+    "versions": (Field("dict[str, Any]", "versions of credalgnn, Python, torch and NumPy"),),
+    "finished": (Field("str", "time of the end, in UTC"),),
+    "checksum": (Field("str", "checksum of all else in the file; `credalgnn check` verifies it", required=False),),
+    "edited": (
+        Field(
+            "str", "reason why a person has changed the record, which then has no `checksum`",
+            lambda text: bool(text.strip()), required=False,
+        ),
+    ),
+    "source": (
+        Field(
+            "dict[str, str]", "import path, plug-in or file of `method` and `dataset`, if they are not built in",
+            lambda value: _are_texts(list(value.values())), required=False,
+        ),
+    ),
+    "ranked": (
+        Field("bool", "`false`: the run is no benchmark, and no table ranks its method", required=False),
+    ),
+    "status": (Field("str", "`done` or `failed`"),),
+    "error": (
+        Field("None", "`null`", status="done"),
+        Field("str", "error in one line", status="failed"),
+    ),
+    "class_names": (Field("list[str]", "names of the ID classes", _are_texts, "done"),),
+    "ood_names": (Field("list[str]", "names of the classes left out", _are_texts, "done"),),
+    "counts": (
+        Field("dict[str, int]", "nodes of each part", lambda value: all(map(_is_count, value.values())), "done"),
+    ),
+    "headline": (Field("str", "score by which the method is evaluated, fixed beforehand", status="done"),),
+    "metrics": (Field("dict[str, float | None]", "metrics of the prediction", _are_metrics, "done"),),
+    "scores": (Field("dict[str, dict[str, float | None]]", "metrics of each score", _are_scores, "done"),),
+    "curves": (
+        Field("dict[str, Any]", "`roc`, `rejection`, `histogram` by score; `training`", _are_curves, "done"),
+    ),
+    "marks": (Field("list[str]", "warnings of the diagnostics", _are_texts, "done"),),
+    "diagnosis": (
+        Field(
+            "dict[str, float] | None", "what `fit` measured about the method, or null",
+            lambda value: value is None or _is_table(value), "done", required=False,
+        ),
+    ),
+    "probe": (
+        Field("dict[str, Any]", "condition and measurements of `credalgnn probe`", _is_probed, "done", required=False),
+    ),
+    "seconds": (
+        Field(
+            "dict[str, float]", "seconds of `fit`, components included, and of `predict`",
+            lambda values: _is_table(values, low=0.0) and "fit" in values, "done",
+        ),
+    ),
+    "peak_mib": (
+        Field(
+            "float", "largest resident memory of the process, MiB",
+            lambda value: _is_number(value) and value >= 0, "done",
+        ),
+    ),
+    "predictions": (Field("str | None", "checksum of the table of predictions, if it is kept", status="done"),),
+}  # fmt: skip
 
 
 def wrong_field(record: Mapping[str, Any], left_out: Collection[str] = ()) -> str | None:
-    """The first field that is missing or wrong, if any.
-
-    Args:
-        record: What claims to be a record.
-        left_out: Fields that need not be there.
-    """
+    """Return the first field of a record that is missing or wrong, if any; those `left_out` may be missing."""
     if record.get("status") not in ("done", "failed"):
         return "status"
-    schema = Record if record["status"] == "done" else FailedRecord
-    for name, (kind, field, optional) in fields_of(schema).items():
-        if name not in record and (optional or name in left_out):
-            continue
-        if name not in record or not isinstance(record[name], _plain(kind)) or not field.is_valid(record[name]):
-            return name
+    for name, variants in FIELDS.items():
+        for field in variants:
+            if field.status not in ("", record["status"]):
+                continue
+            if name in record and not field.accepts(record[name]):
+                return name
+            if name not in record and field.required and name not in left_out:
+                return name
     if record["status"] == "done":
         if record["headline"] not in record["scores"]:
             return "headline"
@@ -256,21 +237,13 @@ def wrong_field(record: Mapping[str, Any], left_out: Collection[str] = ()) -> st
     return None
 
 
-def _plain(kind: Any) -> tuple[type, ...]:
-    """What ``isinstance`` understands of a type; a number may be a whole one."""
-    options = get_args(kind) if isinstance(kind, UnionType) else (kind,)
-    plain = [get_origin(option) or option for option in options]
-    return tuple(NoneType if option is None else option for option in [*plain, *([int] if float in plain else [])])
+def is_ranked(record: Mapping[str, Any]) -> bool:
+    """Return whether tables rank the run's method; records of the paper's published choices are not ranked."""
+    return bool(record.get("ranked", True))
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """A record, checked; the message of the error names the file and the remedy.
-
-    One that a person has changed bears the mark ``edited``.
-
-    Args:
-        path: The file.
-    """
+    """Read and check a record; one that a person has changed gets the mark `edited`."""
     record = read_json(path, "a record", may_be_edited=True)
     if (wrong := wrong_field(record)) is not None:
         raise RecordError(f"{path}: damaged record ({wrong} is missing or wrong); {REMEDY}")
@@ -280,13 +253,9 @@ def read_record(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path, what: str, remedy: str = REMEDY, may_be_edited: bool = False) -> dict[str, Any]:
-    """A JSON object from a file that ``to_json`` made for this format, and whose checksum says that it is still that.
+    """Read a JSON object that `to_json` has written, and check its format and checksum.
 
-    Args:
-        path: The file.
-        what: What it should be, for the error.
-        remedy: What to do about it, for the error.
-        may_be_edited: Whether a person may have changed it, and has said so in its field ``edited``.
+    `what` and `remedy` are for the error; with `may_be_edited` a file with the field `edited` needs no checksum.
     """
     try:
         raw = read_bytes(path)
@@ -301,7 +270,7 @@ def read_json(path: Path, what: str, remedy: str = REMEDY, may_be_edited: bool =
     if isinstance(content.get("format"), int) and content["format"] != FORMAT:
         raise RecordError(
             f"{path}: of another version of credalgnn (format {content['format']}, and {FORMAT} is read here): use "
-            "that one, or choose another --out"
+            "that one, or choose another `out`"
         )
     if may_be_edited and EDITED in content and "checksum" not in content:
         return content

@@ -106,8 +106,9 @@ class Progress:
                 yield item
                 self.advance()
 
-    def log(self, message: str, always: bool = True) -> None:
-        """Write a line; with ``always=False`` only where there is no bar."""
+    def log(self, message: str, always: bool = True, done: float | None = None) -> None:
+        """Write a line; with ``always=False`` only where there is no bar. `done` sets the number of steps done."""
+        self._done = self._done if done is None else done
         if not self._hidden and (always or not self._has_bar):
             self._line(message)
 

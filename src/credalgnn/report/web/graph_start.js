@@ -1,8 +1,8 @@
-/* Fills the page; runs last. */
+/* Runs last. */
 
 showHeader();
-showExamples();
-showUnfamiliar();
+showMeeting();
+showStrangers();
 showAlarms();
 showFacts();
 drawFigures();
