@@ -256,7 +256,7 @@ def batch(task: Any, name: str) -> Entry:
 def packed(task: Any, name: str) -> Entry:
     method = made(name, batch_size=128, epochs=3).fit(task, memory="2MiB", progress=False)
     entry = of_chunks(Names.predict_chunks(method, memory="2MiB", size=300), "chunks.")
-    attempt(entry, "whole", lambda: of_prediction(method.predict()))
+    attempt(entry, "whole", lambda: of_prediction(method.predict(memory="2MiB")))
     return entry
 
 

@@ -113,7 +113,7 @@ def stage(name: str, folder: str, memory: str) -> None:
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(2)
-    graph = cg.Graph.open(Path(folder) / "twin.cg")
+    graph = cg.load_graph(Path(folder) / "twin.cg")
     method = template(name, epochs=1).fit(graph, memory=memory, progress=False)
     chunks = getattr(method, "predict_chunks", None) or method.predict_pieces  # the name in older checkouts
     count = sum(len(part.nodes) for part in chunks())

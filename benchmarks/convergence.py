@@ -34,7 +34,7 @@ import scipy.sparse as sp
 import torch
 from scale import CLASSES, SIZES, peak
 
-from credalgnn import Graph, Task, Vanilla, load_task
+from credalgnn import Graph, Task, Vanilla, load_graph, load_task
 from credalgnn.methods.inputs import inputs, inputs_by_rows
 from credalgnn.nn import RngScope, Schedule, train
 from credalgnn.nn.chunks import Scratch, latents_by_chunks
@@ -162,7 +162,7 @@ def measure(args: argparse.Namespace) -> None:
         size = WORKERS[how]
         distributed.init_process_group("gloo", init_method=store, rank=args.rank, world_size=size)
         group = Processes()
-    graph = Graph.open(folder / "graph.cg")
+    graph = load_graph(folder / "graph.cg")
     if how == "full":
         graph = graph.in_memory()
     parts = dict(np.load(folder / "parts.npz"))

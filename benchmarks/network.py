@@ -52,7 +52,7 @@ def stage(folder: Path, epochs: int, batch: int) -> None:
     ray.init(cluster.address, log_to_driver=False, logging_level="ERROR")
     for number, node in enumerate((cluster.head_node, second)):
         pin(node.all_processes["raylet"][0].process.pid, number % (os.cpu_count() or 1))
-    graph = cg.Graph.open(folder / "twin.cg")
+    graph = cg.load_graph(folder / "twin.cg")
     found: dict[str, float] = {}
     for workers in (1, 2):
         method = cg.CredalLJ(epochs=epochs, patience=epochs, batch_size=batch)
@@ -64,7 +64,7 @@ def stage(folder: Path, epochs: int, batch: int) -> None:
         method.fit(graph, workers=workers, progress=False, on_epoch=look)
         (begin, before), (end, after) = seen[1], seen[-1]  # the first epoch compiles
         found |= {f"epoch{workers}": (end - begin) / (epochs - 1), f"bytes{workers}": (after - before) / (epochs - 1)}
-    method._stored = None  # what fit has found of this graph is to be found again
+    method._cache = type(method._cache)()  # what fit has found of this graph is to be found again
     begin, before = time.perf_counter(), sent()
     for _ in method.predict_chunks(workers=2):
         pass

@@ -68,7 +68,7 @@ def stage(name: str, folder: Path, memory: str, out: Path) -> None:
 
     torch.set_num_threads(2)
     begin = time.perf_counter()
-    graph = cg.Graph.open(folder / "twin.cg")
+    graph = cg.load_graph(folder / "twin.cg")
     if name == "describe":
         print(str(graph.describe()).splitlines()[0])
         return

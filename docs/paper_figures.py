@@ -22,7 +22,7 @@ from scipy.stats import beta, dirichlet
 from credalgnn import IntervalSet, interval_softmax, uncertainty
 from credalgnn.nn import CredalHead
 from credalgnn.report import plot_ternary
-from credalgnn.report.ternary import HIGH_COLOUR, LOW_COLOUR, SET_COLOUR
+from credalgnn.report.drawing import HIGH_COLOUR, LOW_COLOUR, SET_COLOUR
 
 CASES = {
     "(a) low AU, low EU": ("confident", (160.0, 3.0, 3.0)),

@@ -77,17 +77,17 @@ def write(folder: Path) -> None:
 
 def read(folder: Path) -> dict[str, list[Any]]:
     """For each its size on disk, the seconds that it took to read, the growth of memory in MiB and what was said."""
-    from credalgnn.graphs import Columns, Graph, read_source, read_tables
+    from credalgnn.graphs import Columns, load_graph, read_source, read_tables
     from credalgnn.records.schema import read_record
     from credalgnn.runtime import reading
 
     reading.ALWAYS = ALWAYS
-    Graph.load(folder / "graph.npz")  # what is imported on the way is not theirs
+    load_graph(folder / "graph.npz")  # what is imported on the way is not theirs
     readers: dict[str, Callable[[Path], object]] = {
         "deep.json": read_record,
-        "claim.npz": Graph.load,
-        "bomb.npz": Graph.load,
-        "zeros.npz": Graph.load,
+        "claim.npz": load_graph,
+        "bomb.npz": load_graph,
+        "zeros.npz": load_graph,
         "bomb.csv.gz": lambda path: read_tables(path, folder / "none.csv", Columns()),
         "rows.parquet": lambda path: read_tables(path, folder / "none.csv", Columns()),
         "texts.parquet": lambda path: read_tables(path, folder / "none.csv", Columns()),

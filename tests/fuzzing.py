@@ -305,7 +305,7 @@ def _bench(folder: Path, name: str) -> Path:
 def _report(folder: Path) -> object:
     import credalgnn as cg
 
-    cg.report(folder, folder.parent / "out")
+    cg.write_report(folder, folder.parent / "out")
     page = (folder.parent / "out" / "report.html").read_bytes()
     assert b"<script>alert" not in page
     return hashlib.sha256(page).hexdigest()

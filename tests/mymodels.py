@@ -19,19 +19,18 @@ class Mine(Method):
     name, score_names = "mine", ("distance",)
     search_space = {"temperature": Uniform(0.1, 10.0)}  # noqa: RUF012
 
-    def _fit(self, given):
-        graph, train = given.view.graph, given.view.train
+    def _fit(self, training, context):
+        graph, train = training.view.graph, training.view.train
         self.map_ = torch.randn(graph.num_features, 8, generator=torch.Generator().manual_seed(self.seed))
         z, labels = graph.features.to_dense()[train] @ self.map_, graph.labels[train]
-        self.means_ = torch.stack([z[labels == k].mean(0) for k in range(given.view.num_classes)])
+        self.means_ = torch.stack([z[labels == k].mean(0) for k in range(training.view.num_classes)])
 
-    def _predict(self, graph, nodes):
-        distances = torch.cdist(graph.features.to_dense()[nodes] @ self.map_, self.means_).double()
-        p = (-distances / self.temperature).softmax(-1)
-        return Prediction(nodes, {"distance": distances.amin(-1)}, "distance", self.class_names, p)
+    def _predictor(self, graph, context):
+        z = graph.features.to_dense() @ self.map_
 
-    def _tensors(self):
-        return {"map": self.map_, "means": self.means_}
+        def predict(nodes):
+            distances = torch.cdist(z[nodes], self.means_).double()
+            p = (-distances / self.temperature).softmax(-1)
+            return Prediction(nodes, {"distance": distances.amin(-1)}, "distance", self.class_names, p)
 
-    def _restore(self, tensors):
-        self.map_, self.means_ = tensors["map"], tensors["means"]
+        return predict

@@ -9,7 +9,9 @@ from torch import Tensor
 
 import credalgnn as cg
 from credalgnn.graphs import csbm_graph_posterior
-from credalgnn.methods.given import Given
+from credalgnn.methods.prediction import Predictor
+from credalgnn.methods.training_data import TrainingData
+from credalgnn.runtime.context import Context
 
 
 def dense(graph: cg.Graph) -> Tensor:
@@ -23,9 +25,9 @@ class Distance(cg.Method):
 
     name, score_names = "distance-eu", ("EU", "AU")
 
-    def _fit(self, given: Given) -> None:
-        self.seen_ = dense(given.view.graph)[given.view.train]
-        self.labels_ = given.view.graph.labels[given.view.train]
+    def _fit(self, training: TrainingData, context: Context) -> None:
+        self.seen_ = dense(training.view.graph)[training.view.train]
+        self.labels_ = training.view.graph.labels[training.view.train]
 
     def _distances(self, graph: cg.Graph, nodes: Tensor) -> Tensor:
         return torch.cdist(dense(graph)[nodes], self.seen_)
@@ -34,8 +36,8 @@ class Distance(cg.Method):
         nearest = self._distances(graph, nodes).amin(-1)
         return {"EU": nearest, "AU": torch.full_like(nearest, 0.5)}
 
-    def _predict(self, graph: cg.Graph, nodes: Tensor) -> cg.Prediction:
-        return cg.Prediction(nodes, self._scores(graph, nodes), "EU", self.class_names)
+    def _predictor(self, graph: cg.Graph, context: Context) -> Predictor:
+        return lambda nodes: cg.Prediction(nodes, self._scores(graph, nodes), "EU", self.class_names)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -80,15 +82,19 @@ class Truth(Distance):
     homophily: float = 0.4
     known_nodes: int = 750  # of known classes, labelled or not
 
-    def _fit(self, given: Given) -> None:
-        super()._fit(given)
-        shares = (1.0, *[1.0 - len(given.view.train) / self.known_nodes] * 3)
-        found = csbm_graph_posterior(homophily=self.homophily, known=given.view.train, unknown_share=shares)
+    def _fit(self, training: TrainingData, context: Context) -> None:
+        super()._fit(training, context)
+        train = training.view.train
+        shares = (1.0, *[1.0 - len(train) / self.known_nodes] * 3)
+        found = csbm_graph_posterior(homophily=self.homophily, known=train, unknown_share=shares)
         kept = found.probabilities[:, 1:]
         self.posterior_ = (kept / kept.sum(-1, keepdim=True)).nan_to_num(1.0 / 3.0)  # a node that is surely a stranger
 
-    def _predict(self, graph: cg.Graph, nodes: Tensor) -> cg.Prediction:
-        p = self.posterior_[nodes]
-        doubt = -torch.xlogy(p, p).sum(-1) / torch.log(torch.tensor(2.0, dtype=torch.float64))
-        scores = {"EU": torch.ones_like(doubt), "AU": doubt}
-        return cg.Prediction(nodes, scores, "EU", self.class_names, p, cg.IntervalSet(p, p))
+    def _predictor(self, graph: cg.Graph, context: Context) -> Predictor:
+        def predict(nodes: Tensor) -> cg.Prediction:
+            p = self.posterior_[nodes]
+            doubt = -torch.xlogy(p, p).sum(-1) / torch.log(torch.tensor(2.0, dtype=torch.float64))
+            scores = {"EU": torch.ones_like(doubt), "AU": doubt}
+            return cg.Prediction(nodes, scores, "EU", self.class_names, p, cg.IntervalSet(p, p))
+
+        return predict

@@ -28,7 +28,7 @@ from credalgnn.experiments.search import Search, SearchPlan, Studies, run_search
 from credalgnn.experiments.storage import Owners, open_storage
 from credalgnn.graphs import Split, Task, csbm
 from credalgnn.methods import METHODS
-from credalgnn.methods.search_space import Space, Uniform
+from credalgnn.methods.parameters import Space, Uniform
 from credalgnn.records.folder import Folder
 from credalgnn.runtime.files import to_json
 

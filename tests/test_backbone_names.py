@@ -14,7 +14,7 @@ import references as ref
 from credalgnn.cli.common import settings_of
 from credalgnn.experiments.plan import plan
 from credalgnn.graphs import Graph, Task, csbm
-from credalgnn.methods import CredalLJ, MCDropout, MethodError, Vanilla
+from credalgnn.methods import CredalLJ, MCDropout, MethodError, Vanilla, load_method
 from credalgnn.methods.choices import choose
 from credalgnn.nn import GAT, GPR, SAGE, Adjacency, GATv2, SparseMatrix, make_backbone
 from pyg import GraphSAGE
@@ -142,7 +142,7 @@ def test_methods_take_the_names(backbone: str, tmp_path: Path) -> None:
         fitted = kind(backbone=backbone, hidden=8, epochs=4).fit(task)
         found = fitted.predict()
         fitted.save(tmp_path / kind.name)
-        assert torch.equal(kind.load(tmp_path / kind.name, task).predict().score, found.score)
+        assert torch.equal(load_method(tmp_path / kind.name, task).predict().score, found.score)
     assert [z.shape[1] for z in fitted.outputs().latents] == [8, 8, 8]
     batches = Vanilla(backbone=backbone, hidden=8, epochs=4, batch_size=16).fit(task)
     assert bool(batches.predict().score.isfinite().all())

@@ -421,7 +421,7 @@ def test_large_ids_are_compared_as_whole_numbers() -> None:
 def test_saving_keeps_calibration_to_the_bit(name: str, tmp_path: Path) -> None:
     method = make(name).fit(graph_of(ids=[f"n{node}" for node in range(300)]))
     method.save(tmp_path)
-    first, second = method.calibration_.tensors(), load_method(tmp_path).calibration_.tensors()
+    first, second = method.calibration_.state(), load_method(tmp_path).calibration_.state()
     assert first.keys() == second.keys()
     for key, tensor in first.items():
         assert tensor.dtype == second[key].dtype, key

@@ -21,6 +21,7 @@ import credalgnn as cg
 from credalgnn.cli import main
 from credalgnn.graphs import Graph, csbm
 from credalgnn.methods import ClassicalEnsemble, CredalLJ, Energy, Method, Vanilla, checkpoints
+from credalgnn.methods.base import parts_of
 from credalgnn.methods.checkpoints import Checkpoint, CheckpointWarning, packed, unpacked
 from credalgnn.nn import GCN, TrainingError
 from credalgnn.runtime.files import sealed_with
@@ -57,7 +58,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 
 
 def networks(method: Method) -> list[Method]:
-    inner = [each for part in method._parts().values() for each in networks(part)]
+    inner = [each for part in parts_of(method).values() for each in networks(part)]
     return [*([method] if method.history_ else []), *inner]
 
 
@@ -66,8 +67,8 @@ def assert_same(one: Method, other: Method) -> None:
     assert pairs
     for ours, theirs in pairs:
         assert ours.history_ == theirs.history_
-        for name, tensor in ours._tensors().items():
-            assert torch.equal(tensor, theirs._tensors()[name]), name
+        for name, tensor in ours._state().items():
+            assert torch.equal(tensor, theirs._state()[name]), name
 
 
 def test_a_state_is_the_same_when_it_is_read_again() -> None:

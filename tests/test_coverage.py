@@ -721,7 +721,7 @@ def test_sparse_features_stay_sparse(backbone: str, monkeypatch: pytest.MonkeyPa
 AGAIN = """
 import sys
 import numpy as np
-from credalgnn.graphs import Graph
+from credalgnn.graphs import load_graph
 from credalgnn.methods import load_method
 from credalgnn.methods.coverage import model
 
@@ -729,7 +729,7 @@ model.TREES = int(sys.argv[2])
 folder = sys.argv[1]
 for name in ("anew", "stored"):
     for graph in ("fitted", "other"):
-        found = load_method(f"{folder}/{name}").predict(Graph.load(f"{folder}/{graph}.npz"))
+        found = load_method(f"{folder}/{name}").predict(load_graph(f"{folder}/{graph}.npz"))
         np.savez(f"{folder}/{name} {graph}", lower=found.credal.lower, upper=found.credal.upper,
                  probabilities=found.probabilities, **{k: v for k, v in found.scores.items()})
 """

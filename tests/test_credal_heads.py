@@ -23,6 +23,7 @@ from credalgnn.methods import (
     load_method,
 )
 from credalgnn.nn import CredalHead, SparseMatrix, dro_loss
+from credalgnn.runtime.context import Context
 from credalgnn.sets import log_interval_softmax
 from oracles import brute_lower_entropy, brute_upper_entropy
 
@@ -126,7 +127,7 @@ def test_dual_learns_both_losses() -> None:
     fitted = CredalDual(hidden=12, epochs=20, delta=0.6).fit(task)
     best = min(fitted.history_[1:], key=lambda line: line.monitor)
     with torch.no_grad():
-        logits, lower, upper = fitted._output_of(task.graph)(torch.arange(160))
+        logits, lower, upper = fitted._output_of(task.graph, Context())(torch.arange(160))
     for nodes, expected in ((view.train, best.loss), (view.val, best.monitor)):
         labels = view.graph.labels[nodes]
         p = ref.softmax(logits[nodes].numpy())

@@ -18,9 +18,11 @@ from credalgnn.experiments.engines import Source, Unit, _done
 from credalgnn.experiments.plan import Run
 from credalgnn.graphs import Graph
 from credalgnn.methods import Method, load_method
-from credalgnn.methods.base import Given
 from credalgnn.methods.diagnostics import ENOUGH, FINDINGS, SAMPLE, findings
+from credalgnn.methods.prediction import Predictor
+from credalgnn.methods.training_data import TrainingData
 from credalgnn.metrics.evaluation import evaluate
+from credalgnn.runtime.context import Context
 
 CLASSES = ("a", "b", "c", "d")
 
@@ -98,12 +100,15 @@ class Stub(Method):
     score_names = ("EU", "AU", "TU")
     is_credal = True
 
-    def _fit(self, given: Given) -> None:
+    def _fit(self, training: TrainingData, context: Context) -> None:
         self.asked: list[Tensor] = []
 
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        self.asked.append(nodes)
-        return around(nodes, 0.9, self.width)
+    def _predictor(self, graph: Graph, context: Context) -> Predictor:
+        def predict(nodes: Tensor) -> Prediction:
+            self.asked.append(nodes)
+            return around(nodes, 0.9, self.width)
+
+        return predict
 
 
 @dataclass(kw_only=True, eq=False)
@@ -187,7 +192,7 @@ def test_fit_looks_at_a_bounded_number_of_nodes_it_was_not_trained_on(nodes: int
 def test_what_cannot_be_predicted_is_refused_by_predict_alone() -> None:
     @dataclass(kw_only=True, eq=False)
     class Broken(Stub):
-        def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
+        def _predictor(self, graph: Graph, context: Context) -> Predictor:
             raise ValueError("node 3: not a credal set")
 
     method = Broken().fit(graph_of(60), **parts(60, 20))

@@ -76,12 +76,12 @@ CHANGES: dict[str, dict[str, list[tuple[str | None, str]]]] = {
         ],
     },
     "a plot": {
-        "report/page.py": [
+        "report/results.py": [
             ('        "headline": headline,\n        "scores": scores,\n',
              '        "headline": headline,\n        "scores": scores,\n'
              '        "seconds": [run["seconds"]["fit"] for run in runs],\n')
         ],
-        "report/web/figures.js": [
+        "report/web/benchmark_figures.js": [
             ('  figures($("curve-figures"), [[',
              DRAWING + '  figures($("curve-figures"), [["Seconds", drawSeconds], ['),
         ],

@@ -12,8 +12,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from credalgnn.graphs import Graph, GraphError, GraphWarning, _checks, _edge_kernels, _table_ids
-from credalgnn.graphs.tables import Columns, read_tables
+from credalgnn.graphs import Columns, Graph, GraphError, GraphWarning, _checks, _edge_kernels, read_tables, tables
 
 RNG = np.random.default_rng(3)
 IDS: dict[str, list[Any]] = {
@@ -68,7 +67,7 @@ def test_edges_are_those_of_a_plain_loop(name: str, kind: str, undirected: bool,
 @pytest.mark.parametrize("alike", [False, True])
 def test_many_texts_are_found_in_an_index_of_bytes(alike: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts of all lengths, none among them, that share hashes if need be, and slices of arrays."""
-    monkeypatch.setattr(_table_ids, "MANY", 1)
+    monkeypatch.setattr(tables, "MANY_TEXTS", 1)
     rng = np.random.default_rng(7)
     ids = ["", *{"".join(rng.choice(list("abö"), size)) for size in rng.integers(1, 9, 700)}]
     asked = [*rng.choice(ids, 1500).tolist(), "nobody", "", "ab" * 40, *ids]
@@ -79,7 +78,7 @@ def test_many_texts_are_found_in_an_index_of_bytes(alike: bool, monkeypatch: pyt
         ids, asked = ids[:60], [name for name in asked[:200] if name in {*ids[:60]}] + ["nobody"]
     number = {name: row for row, name in enumerate(ids)}
     padded = pa.array(["out", *asked, "out"]).slice(1, len(asked))
-    found = _table_ids.positions([pa.array(["x", *ids]).slice(1)], [padded, pa.array([], pa.string()), padded])
+    found = tables.positions([pa.array(["x", *ids]).slice(1)], [padded, pa.array([], pa.string()), padded])
     assert found.tolist() == [number.get(name, -1) for name in asked] * 2
 
 
@@ -106,7 +105,7 @@ def test_the_first_unknown_end_is_named(unknown: int, tmp_path: Path) -> None:
 def test_ids_that_stand_twice_are_named(name: str, tmp_path: Path) -> None:
     ids = list(IDS[name])
     ids[31] = ids[4]
-    with pytest.raises(GraphError, match=r"stands twice, in rows 4 and 31: ids must be unique"):
+    with pytest.raises(GraphError, match=r"occurs twice, in rows 4 and 31: ids must be unique"):
         Graph.from_tables(*write(tmp_path, "parquet", ids, [(ids[0], ids[1])], chunks=1))
 
 
@@ -142,7 +141,7 @@ def write_odd(folder: Path, nodes: list[str], edges: list[tuple[str, str]]) -> t
 @pytest.fixture
 def odd(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[tuple[str, str]]]:
     """Ids with whatever a field may hold, and edges; many texts to those who count them, so that all ways are taken."""
-    for module, name, few in ((_table_ids, "MANY", 1), (_table_ids, "ROWS", 7), (_checks, "ROWS", 7)):
+    for module, name, few in ((tables, "MANY_TEXTS", 1), (tables, "TEXT_ROWS", 7), (_checks, "ROWS", 7)):
         monkeypatch.setattr(module, name, few)
     ids = [*ODD, *(f"{text}{number}" for number in range(60) for text in ODD[4:])]
     ends = np.random.default_rng(11).choice(np.array(ids, object), (40_000, 2))
@@ -183,7 +182,7 @@ def test_odd_texts_that_stand_twice_are_named(
     nodes = list(odd[0])
     nodes[again] = nodes[5]
     with pytest.raises(
-        GraphError, match=r"nodes.csv, column id: node id n 1 stands twice, in rows {} and {}: ".format(*rows)
+        GraphError, match=r"nodes.csv, column id: node id n 1 occurs twice, in rows {} and {}: ".format(*rows)
     ):
         Graph.from_tables(*write_odd(tmp_path, nodes, odd[1]))
 

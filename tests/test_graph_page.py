@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from credalgnn import Graph
-from credalgnn.report.graph_page import GraphPage, write_graph_page
+from credalgnn.report.graph import GraphPage, write_graph_page
 
 pytest.importorskip("selenium.webdriver", reason="the page is tested in a browser by selenium")
 from selenium.webdriver.common.by import By
@@ -217,9 +217,13 @@ def test_the_lead_and_the_facts_say_what_the_table_says(page: Page, given: Graph
     new = [row for row in rows if row["part"] is None]
     flagged = [row for row in new if row["unfamiliar"]]
     lead = page.one("#lead").text
-    for text in ("300 nodes", f"not learnt from {len(new)} of them", f"{len(flagged)} nodes look like nothing"):
+    for text in (
+        "300 nodes",
+        f"{len(new)} of them took no part in training",
+        f"{len(flagged)} of these {len(new)} nodes are flagged",
+    ):
         assert text in lead
-    assert f"about {round(0.05 * len(new))} would be flagged by mistake" in lead
+    assert f"about {round(0.05 * len(new))} false alarms were expected: at least about" in lead
     assert "Few nodes are labelled." in page.one("#warnings").text
     facts = page.one("#facts-list").text
     unlabelled = sum(row["label"] is None for row in rows)
@@ -231,10 +235,10 @@ def test_the_lead_and_the_facts_say_what_the_table_says(page: Page, given: Graph
         mine = [row for row in new if row["class"] == name]
         numbers = [sum(row["label"] == name for row in rows), len(mine), sum(row["unfamiliar"] for row in mine)]
         assert line == [name, *map(str, numbers)]
-    assert cells[4][0] == "other (the model does not know it)"
+    assert cells[4][0] == "other (unknown to the model)"
     alarms = page.texts("#alarms tbody td:last-child")
-    assert "no sign of strangers" in alarms[0]
-    assert "at least about 35 of the 100 are strangers" in alarms[1]
+    assert "no sign of unknown classes" in alarms[0]
+    assert "at least about 35 of the 100 are of unknown classes" in alarms[1]
     page.click("summary")
     assert "Trust 0.96" in page.one("#diagnosis").text
 
@@ -248,13 +252,13 @@ def test_typical_nodes_come_first(page: Page, given: GraphPage) -> None:
     for kind, fits in kinds.items():
         mine = sorted((row for row in rows if fits(row)), key=lambda row: row["EU"])
         row = mine[(len(mine) - 1) // 2]
-        (name,) = page.attributes(f"#meet .card.{kind}", "data-node")
+        (name,) = page.attributes(f"#examples .card.{kind}", "data-node")
         assert name == row["id"]
-        bars = page.attributes(f"#meet .card.{kind} .interval", "x")
+        bars = page.attributes(f"#examples .card.{kind} .interval", "x")
         assert [float(x.rstrip("%")) for x in bars] == pytest.approx(
             [100 * row[f"lower_{name}"] for name in NAMES], abs=0.01
         )
-    page.click("#meet .card.id .node-link")
+    page.click("#examples .card.id .node-link")
     opened(page, name)
 
 
@@ -307,14 +311,14 @@ def test_filters_and_sorting(page: Page, given: GraphPage) -> None:
         assert shown(page) == [row["id"] for row in best][:25]
 
 
-def test_the_strangers_are_listed_the_strangest_first(page: Page, given: GraphPage) -> None:
+def test_unfamiliar_nodes_are_listed_by_p_value(page: Page, given: GraphPage) -> None:
     mine = sorted((row for row in rows_of(given) if row["unfamiliar"]), key=lambda row: row["p_value"])
-    assert shown(page, "#strangers-table") == [row["id"] for row in mine][:10]
-    assert page.header("#strangers-table", "p-value")[1]() == "ascending"
-    assert f"{len(mine)} nodes flagged at 5 % false alarms" in page.one("#strangers-note").text
+    assert shown(page, "#unfamiliar-table") == [row["id"] for row in mine][:10]
+    assert page.header("#unfamiliar-table", "p-value")[1]() == "ascending"
+    assert f"{len(mine)} nodes flagged at 5 % false alarms" in page.one("#unfamiliar-note").text
     old = sum(row["part"] is not None for row in mine)
-    assert f"{old} of them among the labelled nodes" in page.one("#strangers-note").text
-    page.click(link(page, mine[1]["id"], "#strangers-table"))
+    assert f"{old} of them took part in training" in page.one("#unfamiliar-note").text
+    page.click(link(page, mine[1]["id"], "#unfamiliar-table"))
     opened(page, mine[1]["id"])
 
 
@@ -333,11 +337,16 @@ def test_a_panel_says_what_is_known_of_a_node(page: Page, given: GraphPage) -> N
         assert float(bar.get_attribute("x").rstrip("%")) == pytest.approx(100 * low, abs=0.01)
         assert float(bar.get_attribute("width").rstrip("%")) == pytest.approx(100 * max(high - low, 0.002), abs=0.01)
     facts = page.one("#panel .facts").text
-    for text in (f"Predicted\n{row['class']}", "flagged: it looks like nothing", f"Label\n{row['label']}", "training:"):
+    for text in (
+        f"Predicted\n{row['class']}",
+        "flagged: unlike all labelled nodes",
+        f"Label\n{row['label']}",
+        "training:",
+    ):
         assert text in facts
     assert f"{row['p_value']:.2f}: about {100 * row['p_value']:.3g} %" in facts
     assert f"In question\n{row['classes'].replace('|', ', ')}" in facts
-    assert page.one("#panel .why").text == row["reasons"]
+    assert page.one("#panel .reasons").text == row["reasons"]
     lists = page.run(
         "return [...document.querySelectorAll('#panel .neighbours')].map(u => [...u.querySelectorAll('a')].map("
         "a => [decodeURIComponent(a.hash.slice(6)), a.textContent.replace('flagged: ', '')]))"
@@ -359,11 +368,11 @@ def test_a_panel_says_what_is_known_of_a_node(page: Page, given: GraphPage) -> N
 
 def test_a_panel_without_a_reason_says_what_that_means(page: Page, given: GraphPage) -> None:
     rows = rows_of(given)
-    for kind, words in (("doubt", "more than one class fits it"), ("known", "one class is in question")):
+    for kind, words in (("doubt", "several classes fit it"), ("known", "one class fits it")):
         name = next(row["id"] for row in rows if FILTERS[kind](row))
         page.run("location.hash = arguments[0]", f"#node={quote(name, safe='')}")
         opened(page, name)
-        assert words in page.one("#panel .why").text
+        assert words in page.one("#panel .reasons").text
 
 
 def test_neighbours_are_followed_and_the_back_button_goes_back(page: Page, given: GraphPage) -> None:
@@ -502,7 +511,7 @@ def test_hostile_text_is_only_text(browser: Page, tmp_path: Path) -> None:
     assert shown(browser) == ids[:25]
     browser.click("#nodes-table tbody td:nth-child(2)")
     opened(browser, ids[0])
-    assert browser.texts("#panel .why") == [HOSTILE]
+    assert browser.texts("#panel .reasons") == [HOSTILE]
     assert browser.texts("#panel .intervals th")[0].startswith(HOSTILE)
     browser.click("#panel .neighbours a")
     wait(browser, lambda: browser.texts("#panel h2") != [f"Node {ids[0]}"])
@@ -518,8 +527,8 @@ def test_without_calibration_the_page_says_what_to_do(browser: Page, tmp_path: P
     given = made(120, credal=False, calibrated=False)
     write_graph_page(given, tmp_path / "x.html")
     browser.open(tmp_path / "x.html")
-    assert "cannot be said: the model is not calibrated" in browser.one("#lead").text
-    for place in ("#strangers-note", "#figures .empty"):
+    assert "The model is not calibrated, so no node can be flagged" in browser.one("#lead").text
+    for place in ("#unfamiliar-note", "#figures .empty"):
         assert "Keep some labelled nodes out of training for calibration" in browser.one(place).text
     assert browser.attributes("#filters button", "data-filter") == ["all", "wrong"]
     assert browser.texts("#figures h3") == ["p-values", "Probability of the class and neighbours"]
@@ -531,7 +540,7 @@ def test_without_calibration_the_page_says_what_to_do(browser: Page, tmp_path: P
     bars = browser.attributes("#panel .interval", "width")
     expected = [100 * max(rows[17][f"p_{name}"], 0.002) for name in NAMES]
     assert [float(width.rstrip("%")) for width in bars] == pytest.approx(expected, abs=0.01)
-    assert browser.texts("#panel .why") == []  # nothing is said of nodes that nobody could flag
+    assert browser.texts("#panel .reasons") == []  # nothing is said of nodes that nobody could flag
     first = rows[rows[17]["beside"][0]]
     assert f"probability {first['probability']:.2f}" in browser.texts("#panel .neighbours li")[0]
     browser.press(Keys.ESCAPE)
@@ -576,7 +585,7 @@ def test_dark_and_light_are_legible(page: Page) -> None:
     )
     places = "h1 #lead #warnings%h2 .card%h3 .card%.note .card%.node-link #facts-list%dt #classes%.std #alarms%td"
     places += " #nodes-table%.node-link #nodes-table%.tag #filters%[aria-pressed=true] #download figcaption summary"
-    places += " #panel%h2 #panel%dt #panel%.neighbours%a #panel%.why #copy"
+    places += " #panel%h2 #panel%dt #panel%.neighbours%a #panel%.reasons #copy"
     papers = {}
     for scheme in ("light", "dark"):
         page.scheme(scheme)
@@ -608,8 +617,8 @@ def test_a_large_graph_is_sampled_and_the_page_says_so(browser: Page, tmp_path: 
     assert "All are in predictions.parquet" in browser.one("#nodes-note").text
     in_page = len(set(by_p) & set(held))
     assert in_page < len(by_p)
-    assert f"{len(by_p)} nodes flagged" in browser.one("#strangers-note").text
-    assert f" {in_page} of them are in this page" in browser.one("#strangers-note").text
+    assert f"{len(by_p)} nodes flagged" in browser.one("#unfamiliar-note").text
+    assert f" {in_page} of them are in this page" in browser.one("#unfamiliar-note").text
     first = next(i for i in held if 0 < len(set(rows[i]["beside"]) & set(held)) < len(rows[i]["beside"]))
     browser.run(f"location.hash = '#node={first}'")
     opened(browser, str(first))
@@ -685,7 +694,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     for wrong, message in (
         (replace(given, table=given.table.slice(1)), "the table has 49 rows and the graph 50 nodes: predict all"),
         (replace(given, table=given.table.drop(["class", "probability"])), "a page needs a method that classifies"),
-        (replace(given, class_names=("high", "low", "middle")), "where lower_high or p_high is wanted"),
+        (replace(given, class_names=("high", "low", "middle")), "where lower_high or p_high is expected"),
         (replace(given, table=given.table.set_column(1, "class", pa.array(["x"] * 50))), "not among class_names"),
     ):
         with pytest.raises(ValueError, match=message):

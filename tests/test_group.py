@@ -47,7 +47,8 @@ from torch import distributed
 from credalgnn.graphs import csbm
 from credalgnn.methods import Vanilla
 from credalgnn.methods.checkpoints import packed, unpacked
-from credalgnn.methods.given import Share, given_of
+from credalgnn.methods.training_data import training_data
+from credalgnn.runtime.context import Context, WorkerContext
 from credalgnn.nn.group import Processes
 
 torch.set_num_threads(1)
@@ -64,8 +65,8 @@ class CheckpointStore:
 
 def trained(state):
     method, keeper = Vanilla(hidden=8, epochs=6, patience=6, dropout=0.5, batch_size=32), CheckpointStore(state)
-    given = given_of(csbm(200, 3, seed=2), None, None, None, "sealed")
-    method._fit(given._replace(progress=False, share=Share(group, keeper)))
+    training = training_data(csbm(200, 3, seed=2), None, None, None, "sealed")
+    method._fit(training, Context(progress=False, worker=WorkerContext(group, keeper)))
     return [method.history_, [each.tolist() for each in method.module_.state_dict().values()]], keeper.kept
 
 whole, kept = trained(None)

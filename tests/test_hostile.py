@@ -131,11 +131,11 @@ def test_a_pipe_or_a_folder_in_place_of_a_file_is_refused_at_once(kind: str, res
     graph_of(40).save(tmp_path / "graph.npz")
     assert finish([search(tmp_path / "tuned", trials=1)], Instant())
     reads: list[tuple[Path, Callable[[], object], type[Exception]]] = [
-        (record_of(results), lambda: cg.report(results), RecordError),
-        (results / "experiment.json", lambda: cg.report(results), RecordError),
+        (record_of(results), lambda: cg.load_results(results), RecordError),
+        (results / "experiment.json", lambda: cg.load_results(results), RecordError),
         (tmp_path / "method" / "method.json", lambda: cg.load_method(tmp_path / "method"), MethodError),
         (tmp_path / "method" / "model.safetensors", lambda: cg.load_method(tmp_path / "method"), MethodError),
-        (tmp_path / "graph.npz", lambda: cg.Graph.load(tmp_path / "graph.npz"), GraphError),
+        (tmp_path / "graph.npz", lambda: cg.load_graph(tmp_path / "graph.npz"), GraphError),
         (tmp_path / "tables" / "nodes.csv", lambda: cg.load_graph(tmp_path / "tables"), GraphError),
         (tmp_path / "tuned" / "tuning.journal", lambda: open_storage(tmp_path / "tuned"), EngineError),
     ]
@@ -193,7 +193,7 @@ def test_nulls_or_text_where_numbers_belong_are_one_line(
 def test_arrays_that_are_not_what_they_say_are_refused(member: bytes, words: str, tmp_path: Path) -> None:
     path = zipped(tmp_path / "graph.npz", edge_index=member)
     with pytest.raises(GraphError, match=words):
-        cg.Graph.load(path)
+        cg.load_graph(path)
 
 
 def test_what_numpy_writes_is_read_as_numpy_reads_it(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from credalgnn.methods import (
     Vanilla,
     load_method,
 )
+from credalgnn.methods.base import parts_of
 from strangers import disturbed
 
 pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
@@ -214,7 +215,7 @@ def test_predictions_are_of_the_whole_graph(name: str, tmp_path: Path) -> None:
     fitted.save(tmp_path)
     loaded = load_method(tmp_path, task)
     assert torch.equal(loaded.predict().score, found.score)
-    for part in loaded._parts().values():
+    for part in parts_of(loaded).values():
         assert part.graph_ is task.prediction_graph
     with pytest.raises(MethodError, match="another task"):
         load_method(tmp_path, small_task(inductive=False))

@@ -20,7 +20,7 @@ from credalgnn.experiments import runner
 from credalgnn.experiments.best import read_best
 from credalgnn.experiments.engines import EngineError
 from credalgnn.experiments.storage import open_storage
-from credalgnn.graphs import Graph, GraphError, Task, csbm, load_task
+from credalgnn.graphs import Graph, GraphError, Task, csbm, load_graph, load_task
 from credalgnn.graphs.storage import read_arrays
 from credalgnn.integrity import Check
 from credalgnn.methods import MethodError, load_method
@@ -101,7 +101,7 @@ KINDS: dict[str, Callable[[Path], Any]] = {
     "model/model.safetensors": lambda path: cg.load_model(path.parent),
     "model/parts.safetensors": lambda path: cg.load_model(path.parent),
     "model/watch.safetensors": lambda path: found(path.parent),
-    "graph.npz": Graph.load,
+    "graph.npz": load_graph,
     "cache/reddit2/graph.npz": lambda path: read_arrays(path, sealed=True),
 }
 
@@ -149,7 +149,7 @@ def test_every_byte_of_a_graph_s_directory_counts(copy: Path) -> None:
     for place in range(begin, len(content), 3):
         path.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
         with pytest.raises(GraphError, match=r"graph\.npz"):
-            Graph.load(path)
+            load_graph(path)
 
 
 def test_arrays_of_a_graph_cannot_be_changed_removed_or_added(copy: Path) -> None:
@@ -167,15 +167,15 @@ def test_arrays_of_a_graph_cannot_be_changed_removed_or_added(copy: Path) -> Non
     ):
         np.savez(path, **changed)
         with pytest.raises(GraphError, match="checksum does not fit; save the graph again"):
-            Graph.load(path)
+            load_graph(path)
 
 
 def test_a_graph_that_another_program_made_needs_no_checksum(copy: Path) -> None:
     path = copy / "graph.npz"
-    graph = Graph.load(path)
+    graph = load_graph(path)
     with np.load(path) as file:
         np.savez(path, **{**file, "format": np.array(1)})
-    assert Graph.load(path).fingerprint == graph.fingerprint
+    assert load_graph(path).fingerprint == graph.fingerprint
 
 
 def test_weights_and_their_description_belong_together(copy: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import credalgnn as cg
-from credalgnn.graphs import Graph, Task, csbm
+from credalgnn.graphs import Graph, Task, csbm, load_graph
 from credalgnn.methods import CredalFinal, CredalLJ, Energy, GNNSafe, Mahalanobis, MethodError, Vanilla, large
 from credalgnn.methods.inputs import inputs, inputs_by_rows
 from credalgnn.methods.large import MemoryWarning
@@ -201,15 +201,17 @@ def test_a_small_budget_trains_on_batches_and_predicts_by_chunks(made: Any, monk
     task = task_of()
     with pytest.warns(MemoryWarning, match=r"whole graph at once takes about .*MiB.*mini-batches of 1,024 nodes"):
         small = made().fit(task, memory="100MiB")
-    by_chunks = small.predict()
-    outputs = small.outputs()
+    by_chunks = small.predict(memory="100MiB")
+    outputs = small.outputs(memory="100MiB")
     whole = made(batch_size=1024).fit(task)
     expected = whole.predict()
     torch.testing.assert_close(by_chunks.probabilities, expected.probabilities, rtol=0, atol=1e-5)
     torch.testing.assert_close(by_chunks.score, expected.score, rtol=0, atol=1e-5)
     torch.testing.assert_close(outputs.logits, whole.outputs().logits, rtol=0, atol=1e-5)
     nodes = torch.tensor([5, 399, 0])
-    torch.testing.assert_close(small.predict(nodes=nodes).score, by_chunks.score[nodes], rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        small.predict(nodes=nodes, memory="100MiB").score, by_chunks.score[nodes], rtol=0, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("made", [Energy, GNNSafe, Mahalanobis])
@@ -300,16 +302,16 @@ def test_room_is_asked_for_all_members_of_an_ensemble_and_for_logits(monkeypatch
 def test_temporary_files_that_cannot_be_written_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     method = Vanilla(batch_size=64, **SHORT).fit(task_of(), memory="100MiB")
     other = method.clone().fit(task_of(), memory="100MiB")
-    other.predict()  # its latents are there, its logits are not
+    other.predict(memory="100MiB")  # its latents are there, its logits are not
 
     def full(*shape: Any) -> Any:
         raise OSError(28, "No space left on device: make room, or set TMPDIR to another folder")
 
     monkeypatch.setattr("credalgnn.nn.chunks.on_disk", full)
     with pytest.raises(MethodError, match="set TMPDIR to another folder"):
-        method.predict()
+        method.predict(memory="100MiB")
     with pytest.raises(MethodError, match="set TMPDIR to another folder"):
-        other.outputs()
+        other.outputs(memory="100MiB")
 
 
 def test_fanouts_of_a_backbone_that_looks_further_than_its_layers_are_refused() -> None:
@@ -351,11 +353,11 @@ def test_a_smaller_budget_holds_for_latents_that_were_kept(monkeypatch: pytest.M
     monkeypatch.setattr(large, "PROGRAM", (1 << 20) - 40_000)
     monkeypatch.setattr("credalgnn.methods.network.prediction_bytes", lambda graph, widths: 1 << 40)
     method = Vanilla(batch_size=64, **SHORT).fit(graph_of(), memory=1 << 24)
-    whole, kept = method.predict(), method._stored
+    whole = method.predict(memory=1 << 24)
     assert Scratch.held() == 2 * 19_200
+    assert method.predict(memory=1 << 24).score.equal(whole.score)
     assert method.predict(memory=1 << 25).score.equal(whole.score)
-    assert method._stored is kept
-    del kept
+    assert Scratch.held() == 2 * 19_200
     small = method.predict(memory=1 << 20)
     assert Scratch.held() == 0
     torch.testing.assert_close(small.score, whole.score, rtol=0, atol=1e-6)
@@ -363,8 +365,8 @@ def test_a_smaller_budget_holds_for_latents_that_were_kept(monkeypatch: pytest.M
 
 def test_logits_by_chunks_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     method = Vanilla(batch_size=64, **SHORT).fit(task_of(), memory="100MiB")
-    first = method.outputs().logits
-    assert method.outputs().logits.data_ptr() == first.data_ptr()
+    first = method.outputs(memory="100MiB").logits
+    assert method.outputs(memory="100MiB").logits.data_ptr() == first.data_ptr()
 
 
 def test_sparse_rows_of_a_file_are_given_back_too() -> None:
@@ -381,15 +383,15 @@ def test_a_packed_graph_that_has_changed_is_one_line_whole_and_by_chunks(
     tmp_path: Path, name: str, place: int, value: int
 ) -> None:
     graph_of(sparse=True).pack(tmp_path / "graph.cg")
-    method = Vanilla(batch_size=64, **SHORT).fit(Graph.open(tmp_path / "graph.cg"))
+    method = Vanilla(batch_size=64, **SHORT).fit(load_graph(tmp_path / "graph.cg"))
     array = np.load(tmp_path / "graph.cg" / f"{name}.npy", mmap_mode="r+")
     array[place] = value
     array.flush()
     for options in ({}, {"memory": "100MiB"}):
         with pytest.raises(ValueError, match=r"(?s)the graph is damaged: .*credalgnn check --repair"):
-            method.predict(Graph.open(tmp_path / "graph.cg"), **options)
+            method.predict(load_graph(tmp_path / "graph.cg"), **options)
         with pytest.raises(ValueError, match=r"(?s)the graph is damaged: .*credalgnn check --repair"):
-            Vanilla(**SHORT, batch_size=64 if options else None).fit(Graph.open(tmp_path / "graph.cg"), **options)
+            Vanilla(**SHORT, batch_size=64 if options else None).fit(load_graph(tmp_path / "graph.cg"), **options)
 
 
 def test_edges_from_nowhere_are_refused_where_rows_are_read() -> None:
@@ -483,7 +485,7 @@ def test_a_model_is_judged_on_a_packed_graph_within_its_memory_as_on_the_whole(t
     later.pack(tmp_path / "later.cg")
     model = cg.fit(known, method=cg.Vanilla(**SHORT))
     whole = model.evaluate(later)
-    small = model.evaluate(Graph.open(tmp_path / "later.cg"), memory="100MiB")
+    small = model.evaluate(load_graph(tmp_path / "later.cg"), memory="100MiB")
     assert (small.nodes, small.left_out) == (whole.nodes, whole.left_out) == (200, 200)
     for name, value in whole.evaluation.metrics.items():
         assert small.evaluation.metrics[name] == (None if value is None else pytest.approx(value, rel=1e-4)), name

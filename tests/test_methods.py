@@ -44,6 +44,7 @@ from credalgnn.methods.inputs import inputs
 from credalgnn.methods.network import Network
 from credalgnn.nn import SAGE, Adjacency, EdgeRows, SparseMatrix, TrainingError
 from credalgnn.nn.sampling import Sampler
+from credalgnn.runtime.context import Context
 from oracles import brute_lower_entropy, brute_upper_entropy, hull_upper_entropy
 from pyg import GAT
 
@@ -1247,16 +1248,10 @@ def test_detectors_score_any_model_with_logits_and_latents() -> None:
     task = small_task()
     credal = CredalLJ(**SHORT).fit(task)
     outputs = credal.outputs()
-    lower, upper = credal._output_of(task.training.graph)(torch.arange(task.graph.num_nodes))
+    lower, upper = credal._output_of(task.training.graph, Context())(torch.arange(task.graph.num_nodes))
     torch.testing.assert_close(outputs.logits, (lower + upper) / 2)
     close(Energy(model=credal).fit(task).predict().score, ref.energy(outputs.logits.double().numpy()))
     assert KNN(model=credal).fit(task).predict().score.shape == (task.graph.num_nodes,)
-
-
-def test_the_old_name_of_the_model_works_and_warns() -> None:
-    with pytest.warns(DeprecationWarning, match="vanilla= is now model="):
-        old = Energy(vanilla=small_vanilla())
-    assert old.model is small_vanilla()
 
 
 def test_a_failed_fit_leaves_no_fitted_method() -> None:
@@ -1351,7 +1346,7 @@ def test_hyper_parameters_of_another_type_are_refused(method: type, options: dic
 def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
     method = Vanilla(hidden=np.int64(12), epochs=np.int32(2), lr=np.float32(0.01), seed=np.int64(3)).fit(small_task())
     method.save(tmp_path)
-    assert "hidden=12" in repr(Vanilla.load(tmp_path))
+    assert "hidden=12" in repr(load_method(tmp_path))
 
 
 def test_a_backbone_that_needs_more_than_widths_is_refused() -> None:
@@ -1385,7 +1380,7 @@ def test_the_sealed_protocol_has_no_back_door(make: Callable[[Vanilla], Any]) ->
 
 def test_ensembles_of_two_seeds_share_no_member(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds: list[int] = []
-    monkeypatch.setattr(Vanilla, "_learn", lambda self, given: seeds.append(self.seed))
+    monkeypatch.setattr(Vanilla, "_fit", lambda self, training, context: seeds.append(self.seed))
     for seed in range(3):
         ClassicalEnsemble(size=4, seed=seed).fit(small_task())
     assert seeds == list(range(12))

@@ -9,9 +9,9 @@ import torch
 
 from credalgnn.graphs import Task, csbm
 from credalgnn.methods import CredalDual, CredalFinal, Evidential, RandomSet, Vanilla
-from credalgnn.methods.given import given_of
 from credalgnn.methods.inputs import inputs, inputs_by_rows
 from credalgnn.methods.network import Network
+from credalgnn.methods.training_data import training_data
 from credalgnn.nn import Monitor, RngScope, Schedule
 from credalgnn.nn.batches import MiniBatch
 from credalgnn.nn.sampling import ALL
@@ -51,7 +51,7 @@ def test_mini_batches_train_what_full_batches_train(method: Network, workers: in
     task = Task.leave_out(csbm(nodes=400, classes=4, degree=9, features=14, seed=1), [0], name="batches")
     if isinstance(method, RandomSet):  # which has a family of sets by then
         method.fit(task)
-    given = given_of(task, None, None, None, "sealed")
+    training = training_data(task, None, None, None, "sealed")
     draws = RngScope(0)
     with draws:
         module = method._build(task.graph.num_features, 3)
@@ -63,10 +63,10 @@ def test_mini_batches_train_what_full_batches_train(method: Network, workers: in
         module.zero_grad()
         return found
 
-    whole = method._supervision(given, *inputs(given.view.graph))
+    whole = method._supervision(training, *inputs(training.view.graph))
     method._training_loss(at(module(whole.x, whole.edges), whole.nodes), whole.labels).backward()
     expected = gradient()
-    rows = method._supervision(given, *inputs_by_rows(given.view.graph))
+    rows = method._supervision(training, *inputs_by_rows(training.view.graph))
     schedule = Schedule(0.01, 0.0, 1, 1, batch_size=33, fanouts=(ALL, ALL))
     count, total = len(rows.nodes), [torch.zeros_like(each) for each in expected]
     for rank in range(workers):

@@ -27,14 +27,15 @@ from safetensors.torch import load as load_tensors
 import credalgnn as cg
 from credalgnn.graphs import Graph, GraphError, csbm
 from credalgnn.methods import MethodError
+from credalgnn.methods.base import parts_of
 from credalgnn.model import Model, fit, load_model
 from credalgnn.model.folder import SUMMED
 from credalgnn.model.page import report
-from credalgnn.model.picture import svg_of
 from credalgnn.model.predicting import predict_to
 from credalgnn.model.watching import PICTURE, STATE, watch
 from credalgnn.model.watching import _content as content_of
 from credalgnn.model.watching import _entries as entries_of
+from credalgnn.report.drawing import evidence_chart
 from credalgnn.runtime.files import to_json
 from own_graphs import CLASSES, FAST, blobs, graph_of, write_tables
 
@@ -210,8 +211,8 @@ def test_a_summary_counts_as_one_would_by_hand(method: str, tables: tuple[Path, 
 def test_settings_reach_the_method_and_what_it_stands_on(tables: tuple[Path, Path]) -> None:
     model = quick(*tables, method="energy", settings={"epochs": 7, "temperature": 3.0}, seed=5)
     assert model.method.get_params()["temperature"] == 3.0
-    assert model.method._parts()["model"].history_[-1].epoch == 7
-    assert model.method._parts()["model"].seed == 5
+    assert parts_of(model.method)["model"].history_[-1].epoch == 7
+    assert parts_of(model.method)["model"].seed == 5
     with pytest.raises(MethodError, match="nonsense"):
         quick(*tables, settings={"nonsense": 1})
     with pytest.raises(MethodError, match="say where"):
@@ -832,7 +833,7 @@ def test_watchers_at_once_lose_no_batch(watched: Path, tmp_path: Path) -> None:
 
 def test_a_picture_of_any_history_is_valid() -> None:
     for evidence in ([0.0], [-300.0, 308.0], [0.1] * 500):
-        text = svg_of(evidence, [0.5] * len(evidence), 2.0)
+        text = evidence_chart(evidence, [0.5] * len(evidence), 2.0)
         root = ElementTree.fromstring(text)
         numbers = [float(n) for part in root.iter() for n in re.findall(r"-?[\d.]+", part.get("points") or "")]
         assert all(0.0 <= number <= 760.0 for number in numbers)

@@ -43,12 +43,12 @@ class Size(cg.Method):
 
     name, score_names = "size", ("size",)
 
-    def _fit(self, given):
+    def _fit(self, training, context):
         pass
 
-    def _predict(self, graph, nodes):
+    def _predictor(self, graph, context):
         size = graph.features.to_dense().double().norm(dim=1)
-        return cg.Prediction(nodes, {"size": size[nodes]}, "size", self.class_names)
+        return lambda nodes: cg.Prediction(nodes, {"size": size[nodes]}, "size", self.class_names)
 
 @dataclass(kw_only=True, eq=False)
 class Taken(Size):
@@ -219,7 +219,7 @@ def test_describe_graphs_from_outside(
         (["-m", "mymodels:torch"], "mymodels:torch is no class derived from credalgnn.Method"),
         (["-m", "broken:Taken"], "the name 'energy' is that of a built-in method; give it another one"),
         (["-m", "broken:Twice", "mymodels:Mine"], "two methods are called 'mine': give one of them another name"),
-        (["-m", "broken:Nothing"], "broken:Nothing does not override _fit, _predict"),
+        (["-m", "broken:Nothing"], "broken:Nothing does not override _fit, _predictor"),
         (["-m", "crashes:Mine"], "crashes cannot be imported (ZeroDivisionError: division by zero)"),
         (["-m", "degre"], "unknown method 'degre': did you mean degree?"),
         (["-m", "mymodels:Mine", "--set", "temprature=2"], "temprature=2: no chosen method has 'temprature'; did you"),
@@ -282,7 +282,7 @@ def test_benchmark_from_python(tmp_path: Path) -> None:
     record = next(record for record in results.records if record["method"] == "mine")
     assert record["source"] == {"method": "mymodels:Mine", "dataset": "a Task"}
     assert record["config"] == {"temperature": 0.5}
-    page = results.report(tmp_path / "again")
+    page = results.write(tmp_path / "again")
     assert page.read_bytes()[:15].lower() == b"<!doctype html>"
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/*/*.json")}
     more = cg.benchmark([task], own, seeds=3, jobs=1, out=tmp_path, progress=False)
@@ -352,7 +352,7 @@ def test_features_far_outside_those_of_training_are_warned_of(tmp_path: Path) ->
     method = Mine().fit(task)
     method.save(tmp_path)
     graph = task.graph
-    for fitted in (method, Mine.load(tmp_path)):
+    for fitted in (method, load_method(tmp_path)):
         fitted.predict(graph.replace(features=2.0 * graph.features))  # no warning: errors here
         with pytest.warns(cg.InputWarning, match=r"mine: 8 of 8 features lie far outside.*scale them as they were"):
             fitted.predict(graph.replace(features=1000.0 * graph.features))

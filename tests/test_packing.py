@@ -24,9 +24,8 @@ import pytest
 import torch
 
 from credalgnn.cli import main
-from credalgnn.graphs import Graph, GraphError, GraphWarning, pack, read_tables
+from credalgnn.graphs import Columns, Graph, GraphError, GraphWarning, load_graph, pack, read_tables
 from credalgnn.graphs.packed import PackedGraph
-from credalgnn.graphs.tables import Columns
 from credalgnn.model import fit
 from credalgnn.runtime.files import Lock
 
@@ -95,7 +94,7 @@ def test_shards_give_the_graph_of_the_whole_tables(kind: str, ending: str, weigh
     nodes, edges = tables(kind, weights)
     write_shards(tmp_path, ending, nodes=nodes, edges=edges)
     made = pack(tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg", memory="1MiB")
-    packed = Graph.open(tmp_path / "graph.cg", verify=True)
+    packed = load_graph(tmp_path / "graph.cg", verify=True)
     assert_same(packed, Graph.from_tables(tmp_path / f"nodes.{ending}", tmp_path / f"edges.{ending}"))
     assert (made.nodes, made.edges) == (NODES, EDGES)
     assert made.bytes == sum(len(each) for each in content(made.path).values())
@@ -108,7 +107,7 @@ def test_edges_without_direction_go_both_ways_once(weights: bool, tmp_path: Path
     write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
     pack(tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg", undirected=True, memory="1MiB")
     read = read_tables(tmp_path / "nodes.parquet", tmp_path / "edges.parquet", Columns(), undirected=True).graph
-    packed = Graph.open(tmp_path / "graph.cg")
+    packed = load_graph(tmp_path / "graph.cg")
     assert not packed.describe().directed
     for ours, theirs in zip(packed.in_edges, read.in_edges, strict=True):
         assert (ours is None and theirs is None) or torch.equal(ours, theirs)
@@ -123,7 +122,7 @@ def test_lists_of_numbers_are_features(fixed: bool, dtype: str, tmp_path: Path) 
     nodes = nodes.select(["id", "label"]).append_column("emb", pa.array(list(matrix), kind))
     write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
     pack(tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg", dtype=dtype)
-    packed = Graph.open(tmp_path / "graph.cg")
+    packed = load_graph(tmp_path / "graph.cg")
     assert packed.features.dtype == getattr(torch, dtype)
     assert torch.equal(packed.rows(slice(None)), torch.from_numpy(matrix).to(packed.features.dtype).float())
     assert packed.feature_names == tuple(f"emb[{k}]" for k in range(5))
@@ -142,7 +141,7 @@ def test_a_split_is_kept_with_the_graph(ending: str, tmp_path: Path) -> None:
     nodes_in, edges_in, out = map(str, arguments)
     assert main(["pack", nodes_in, edges_in, "--out", out, "--split", "part"]) == 0
     read = read_tables(tmp_path / f"nodes.{ending}", tmp_path / f"edges.{ending}", Columns(), split="part")
-    packed = Graph.open(arguments[2], verify=True)
+    packed = load_graph(arguments[2], verify=True)
     assert isinstance(packed, PackedGraph)
     assert packed.feature_names == ("size", "age", "odd")
     wanted = {part: rows.tolist() for part, rows in read.parts.items()}
@@ -162,7 +161,7 @@ def test_a_part_that_does_not_exist_is_damage(tmp_path: Path) -> None:
     path = tmp_path / "graph.cg" / "split.npy"
     path.write_bytes(path.read_bytes()[:-1] + b"\x56")
     with pytest.raises(GraphError, match=r"split.npy is damaged .*check --repair"):
-        _ = Graph.open(tmp_path / "graph.cg").parts
+        _ = load_graph(tmp_path / "graph.cg").parts
 
 
 def test_a_split_that_is_no_text_is_one_line(tmp_path: Path) -> None:
@@ -185,7 +184,7 @@ def test_a_split_is_optional_and_checked(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match="cannot be a feature, it is the id, the label or the split"):
         pack(*arguments, split="part", features=["part"])
     pack(*arguments, features=["size"])
-    packed = Graph.open(arguments[2])
+    packed = load_graph(arguments[2])
     assert isinstance(packed, PackedGraph)
     assert packed.parts == {}
 
@@ -211,7 +210,7 @@ def test_features_that_are_mostly_zero_stay_sparse(
     write_shards(tmp_path, ending, nodes=nodes, edges=edges)
     arguments = (tmp_path / "nodes", tmp_path / "edges")
     pack(*arguments, tmp_path / "graph.cg", dtype=dtype)
-    packed = Graph.open(tmp_path / "graph.cg", verify=True)
+    packed = load_graph(tmp_path / "graph.cg", verify=True)
     expected = np.stack([nodes[f"w{k}"].to_numpy() for k in range(40)], 1).astype(dtype)
     assert packed.features.layout == torch.sparse_csr
     assert packed.features.values().numel() == np.count_nonzero(expected)
@@ -220,9 +219,9 @@ def test_features_that_are_mostly_zero_stay_sparse(
         pack(*arguments, tmp_path / "again.cg", dtype=dtype, memory="1MiB", progress=stopping(("nodes", 2)))
     pack(*arguments, tmp_path / "again.cg", dtype=dtype, memory="1MiB")
     assert content(tmp_path / "again.cg") == content(tmp_path / "graph.cg")
-    monkeypatch.setattr("credalgnn.graphs._pack_features.INT32", 100)  # as if there were billions of numbers
+    monkeypatch.setattr("credalgnn.graphs._pack_nodes.INT32", 100)  # as if there were billions of numbers
     pack(*arguments, tmp_path / "large.cg", dtype=dtype)
-    large = Graph.open(tmp_path / "large.cg", verify=True)
+    large = load_graph(tmp_path / "large.cg", verify=True)
     assert large.features.col_indices().dtype == torch.int64
     np.testing.assert_array_equal(large.rows(slice(None)).to_dense().numpy(), expected)
 
@@ -234,12 +233,12 @@ def test_the_first_rows_decide_and_no_number_is_lost(tmp_path: Path, monkeypatch
     pq.write_table(edges, tmp_path / "edges.parquet")
     made = []
     for rows in (7, 1 << 16):
-        monkeypatch.setattr("credalgnn.graphs._pack_stages.Packer._rows_at_once", lambda self, rows=rows: rows)
+        monkeypatch.setattr("credalgnn.graphs.packing.Packer._rows_at_once", lambda self, rows=rows: rows)
         place = tmp_path / f"by-{rows}.cg"
         pack(tmp_path / "nodes.parquet", tmp_path / "edges.parquet", place)
         made.append(content(place))
     assert made[0] == made[1]
-    features = Graph.open(place).features
+    features = load_graph(place).features
     assert features.layout == torch.strided
     np.testing.assert_array_equal(features.numpy()[:, 3], nodes["w3"].to_numpy())
 
@@ -254,7 +253,7 @@ def test_shards_without_rows_are_nothing(name: str, ending: str, tmp_path: Path)
         write(table.slice(0, 0), folder / f"{name}.{ending}")
     pack(*arguments, tmp_path / "graph.cg")
     assert_same(
-        Graph.open(tmp_path / "graph.cg"),
+        load_graph(tmp_path / "graph.cg"),
         Graph.from_tables(tmp_path / f"nodes.{ending}", tmp_path / f"edges.{ending}"),
     )
 
@@ -272,7 +271,7 @@ def test_rows_of_any_length_are_read(tmp_path: Path) -> None:
     write_lines(tmp_path / "edges.csv", ["source,target", "0,1", "1,2"])
     assert len(rows[0]) > 1 << 16
     pack(tmp_path / "nodes.csv", tmp_path / "edges.csv", tmp_path / "graph.cg", memory="8MiB")
-    graph = Graph.open(tmp_path / "graph.cg")
+    graph = load_graph(tmp_path / "graph.cg")
     np.testing.assert_array_equal(graph.features.numpy(), numbers)
     assert graph.feature_names == tuple(names)
 
@@ -285,7 +284,7 @@ def test_a_line_break_in_quotes_is_part_of_a_field_wherever_it_stands(tmp_path: 
     write_lines(tmp_path / "edges.csv", ["source,target", "0,1"])
     given = (tmp_path / "nodes.csv", tmp_path / "edges.csv", tmp_path / "graph.cg")
     pack(*given, features=["size"], memory="1MiB")
-    graph = Graph.open(given[2])
+    graph = load_graph(given[2])
     assert graph.node_ids is not None
     assert graph.node_ids.tolist() == list(range(20_000))
     assert graph.class_names == ("a",)
@@ -329,7 +328,7 @@ def test_ids_are_numbered_by_several_tables_where_one_is_too_large(tmp_path: Pat
         progress=lambda stage, done, total: totals.update({stage: total}),
     )  # fmt: skip
     assert totals["numbers"] > 5
-    pairs = Graph.open(tmp_path / "graph.cg").edge_index.numpy().T.tolist()
+    pairs = load_graph(tmp_path / "graph.cg").edge_index.numpy().T.tolist()
     assert sorted(pairs) == sorted(ends.T.tolist())
 
 
@@ -435,11 +434,11 @@ def test_what_is_finished_is_not_done_again(
     with pytest.raises(KeyboardInterrupt):
         pack(*arguments, tmp_path / "graph.cg", memory="1MiB", progress=stopping(place))
     with pytest.raises(GraphError, match="no such folder"):
-        Graph.open(tmp_path / "graph.cg")
+        load_graph(tmp_path / "graph.cg")
     read = []
     monkeypatch.setattr(
         "credalgnn.graphs._pack_nodes.batches",
-        lambda shard, *rest, real=sys.modules["credalgnn.graphs._shards"].batches: (
+        lambda shard, *rest, real=sys.modules["credalgnn.graphs._table_files"].batches: (
             read.append(shard.path.name) or real(shard, *rest)  # type: ignore[func-returns-value]
         ),
     )
@@ -530,7 +529,7 @@ def tables_whose_ids_become_text(folder: Path) -> tuple[Path, Path, Path]:
 
 
 def assert_joined(path: Path) -> None:
-    graph = Graph.open(path, verify=True)
+    graph = load_graph(path, verify=True)
     assert graph.node_ids is not None
     assert graph.node_ids.tolist() == [f"{before}{k}" for before in ("", "x") for k in range(1000)]
     assert sorted(graph.edge_index.T.tolist()) == [[k, 1999 - k] for k in range(1000)]
@@ -598,7 +597,7 @@ def test_a_graph_that_is_damaged_before_it_is_in_place_is_made_anew(
         Graph([[1.0], [2.0]], [[0], [1]]).pack(tmp_path / "graph.cg")
         with monkeypatch.context() as patch:
             if sealed:
-                patch.setattr("credalgnn.graphs._pack_stages.put_in_place", interrupted)
+                patch.setattr("credalgnn.graphs.packing.put_in_place", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 pack(*arguments, tmp_path / "graph.cg", progress=None if sealed else stopping(("sort", 1)))
         kept = tmp_path / "graph.cg.part" / "graph" / name
@@ -622,7 +621,7 @@ def test_edges_on_the_way_that_end_at_no_node_are_made_anew(
     arguments = (tmp_path / "nodes", tmp_path / "edges")
     pack(*arguments, tmp_path / "whole.cg")
     with monkeypatch.context() as patch:
-        patch.setattr("credalgnn.graphs._pack_stages.sort_bucket", interrupted)
+        patch.setattr("credalgnn.graphs.packing.sort_bucket", interrupted)
         with pytest.raises(KeyboardInterrupt):
             pack(*arguments, tmp_path / "graph.cg")
     bucket = tmp_path / "graph.cg.part" / "work" / "bucket-0"
@@ -652,13 +651,13 @@ def test_a_damaged_graph_is_mended_as_the_message_says(
             changed[-9] ^= 8
             array.write_bytes(changed if damage == "flipped" else whole[name][:-1])
         with pytest.raises(GraphError) as said:
-            Graph.open(out, verify=True)
+            load_graph(out, verify=True)
         steps = re.findall(r"credalgnn (?:pack|check --repair [^ ,;]*)", str(said.value))
         assert steps[-1] == command[0]
         for step in steps:
             main([*step.split()[1:], *(command[1:] if step == command[0] else [])])
         assert "nothing to do" not in capsys.readouterr().out
-        Graph.open(out, verify=True)
+        load_graph(out, verify=True)
         assert content(out) == whole
 
 
@@ -702,7 +701,7 @@ def test_tables_that_have_changed_since_are_read_again(tmp_path: Path) -> None:
     cut = NODES // 7
     write(changed.slice(0, cut), tmp_path / "nodes" / "part-0.csv")
     pack(*arguments)
-    assert Graph.open(tmp_path / "graph.cg").rows(slice(0, cut))[:, 0].tolist() == list(range(cut))
+    assert load_graph(tmp_path / "graph.cg").rows(slice(0, cut))[:, 0].tolist() == list(range(cut))
 
 
 def test_a_journal_never_tells_of_the_files_of_other_tables(tmp_path: Path) -> None:
@@ -730,7 +729,7 @@ def test_what_is_left_of_a_packing_goes_with_the_same_command(tmp_path: Path, mo
     write_shards(tmp_path, "parquet", nodes=nodes, edges=edges)
     arguments = (tmp_path / "nodes", tmp_path / "edges", tmp_path / "made" / "graph.cg")
     with monkeypatch.context() as patch:
-        patch.setattr("credalgnn.graphs._pack_stages.replaced", interrupted)
+        patch.setattr("credalgnn.graphs.packing.replaced", interrupted)
         with pytest.raises(KeyboardInterrupt):
             pack(*arguments)
     Graph([[1.0], [2.0]], [[0], [1]]).pack(tmp_path / "old.cg")
@@ -783,7 +782,7 @@ def test_who_goes_on_over_wrong_tables_learns_that_what_was_kept_may_be_damaged(
         pack(*arguments)
     shutil.rmtree(str(said.value).rsplit("remove ", 1)[1])
     pack(*arguments)
-    assert Graph.open(arguments[2], verify=True).num_edges == EDGES
+    assert load_graph(arguments[2], verify=True).num_edges == EDGES
 
 
 def with_cell(table: pa.Table, column: str, row: int, value: Any, kind: Any = None) -> pa.Table:
@@ -800,7 +799,7 @@ WRONG = {
         "nobody",
         r"edges/part-2.parquet, row 250: target 'nobody' is not the id",
     ),
-    "doubled id": ("nodes", "id", 150, None, r"node id nö-\d+ stands twice, in .*part-0.parquet, row 3 and .*, row 50"),
+    "doubled id": ("nodes", "id", 150, None, r"node id nö-\d+ occurs twice, in .*part-0.parquet, row 3 and .*, row 50"),
     "missing id": ("nodes", "id", 100, "", r"part-2.parquet, column id: row 0 has no id"),
     "not finite": ("nodes", "size", 30, float("inf"), r"part-1.parquet, column size: row 2 is inf; fill or drop"),
     "empty": ("nodes", "age", 199, None, r"part-2.parquet, column age: row 99 is empty; fill or drop"),
@@ -832,7 +831,7 @@ def test_numbers_in_a_text_file_are_texts_where_those_of_edges_are(ends: tuple[s
     write_lines(tmp_path / "nodes.csv", ["id,label,size", "1,a,1", "2,b,2"])
     write(pa.table({ends[0]: ["1"], ends[1]: ["2"]}), tmp_path / "edges.parquet")
     pack(tmp_path / "nodes.csv", tmp_path / "edges.parquet", tmp_path / "graph.cg")
-    graph = Graph.open(tmp_path / "graph.cg")
+    graph = load_graph(tmp_path / "graph.cg")
     assert graph.node_ids is not None
     assert graph.node_ids.tolist() == ["1", "2"]
     assert graph.edge_index.tolist() == [[0], [1]]

@@ -20,9 +20,9 @@ from credalgnn.graphs import csbm
 from credalgnn.metrics.registry import MARKS
 from credalgnn.records.folder import Folder
 from credalgnn.records.schema import FORMAT
-from credalgnn.report.page import write_page
+from credalgnn.report.drawing import _corners
+from credalgnn.report.results import write_page
 from credalgnn.report.summary import make_rows
-from credalgnn.report.ternary import _corners
 from credalgnn.runtime.files import to_json, write
 
 pytest.importorskip("selenium.webdriver", reason="the page is tested in a browser by selenium")
@@ -281,7 +281,7 @@ def test_header_says_what_was_compared(page: Page) -> None:
         assert text in facts
     assert "torch 2.9.0" in facts
     assert "transductive: the whole graph takes part in training" in facts
-    failed = page.one("#failed").text
+    failed = page.one("#warnings").text
     assert "1 run failed" in failed
     assert "digits, odin, seed 3" in failed
     assert "MethodError: not a number" in failed
@@ -302,7 +302,7 @@ def test_settings_are_told_apart(browser: Page, tmp_path: Path) -> None:
     facts = browser.one("#compared").text
     assert "transductive: the whole graph" in facts
     assert "inductive: training saw the training nodes and the edges among them" in facts
-    assert "digits, odin, seed 3 (sealed, inductive)" in browser.one("#failed").text
+    assert "digits, odin, seed 3 (sealed, inductive)" in browser.one("#warnings").text
     for task, failures in (("digits (inductive)", ["odin"]), ("digits (transductive)", [])):
         browser.choose(task=task)
         shown = browser.attributes("#results-box tbody tr", "data-method")
@@ -527,12 +527,12 @@ def test_hostile_text_is_only_text(browser: Page, tmp_path: Path) -> None:
     write_page([*records, *bare, failed], [tmp_path], path, f"Title {HOSTILE}")
     browser.open(path)
     assert browser.one("h1").get_property("textContent") == f"Title {HOSTILE}"
-    assert browser.texts("#failed pre") == [failed["error"]]
+    assert browser.texts("#warnings pre") == [failed["error"]]
     assert browser.texts("#task option") == ["<b onclick=alert(4)>bold", HOSTILE]
-    assert f"8{HOSTILE}" in browser.texts("#meet .card.ood h3")[0]
+    assert f"8{HOSTILE}" in browser.texts("#examples .card.ood h3")[0]
     assert f"{HOSTILE} 0.5" in browser.texts("#diagnosis")[0]
     browser.click("#node-box tbody button")
-    assert browser.texts(".why") == [f"Unlike labelled nodes: {HOSTILE}."] * 3  # two cards and the panel
+    assert browser.texts(".reasons") == [f"Unlike labelled nodes: {HOSTILE}."] * 3  # two cards and the panel
     assert browser.texts("#panel .intervals th")[0].startswith(HOSTILE)
     browser.press(Keys.ESCAPE)
     browser.choose(method="vanilla")
@@ -565,21 +565,21 @@ def middle_of(rows: list[dict[str, Any]], ood: bool) -> dict[str, Any]:
     return mine[(len(mine) - 1) // 2]
 
 
-def test_a_stranger_and_a_known_node_come_first(browser: Page, flagship: Path) -> None:
+def test_an_ood_and_an_id_node_come_first(browser: Page, flagship: Path) -> None:
     browser.open(flagship / "report.html")
     assert Select(browser.one("#method")).first_selected_option.text == "credal-coverage"
     top = "return arguments[0].map(id => document.getElementById(id).getBoundingClientRect().top)"
-    meet, results, compared = browser.run(top, ["meet", "results", "compared"])
+    meet, results, compared = browser.run(top, ["examples", "results", "compared"])
     assert meet < results < compared
     for method in ("credal-coverage", "credal-lj"):
         browser.choose(method=method)
         rows = table_of(flagship, "traffic", method)
-        assert browser.one("#meet p strong").text == method
+        assert browser.one("#examples p strong").text == method
         for kind in ("ood", "id"):
-            row, card = middle_of(rows, kind == "ood"), browser.one(f"#meet .card.{kind}")
+            row, card = middle_of(rows, kind == "ood"), browser.one(f"#examples .card.{kind}")
             assert card.get_attribute("data-node") == str(row["node"])
             assert row["class"] in card.text
-            assert ("Stranger" in card.text, "Known" in card.text) == (kind == "ood", kind == "id")
+            assert ("OOD: " in card.text, "ID: " in card.text) == (kind == "ood", kind == "id")
             for k, name in enumerate(["low", "middle", "high"]):
                 line = card.find_element(By.CSS_SELECTOR, f"tr[data-class='{k}']")
                 assert line.text.startswith(name)
@@ -589,48 +589,44 @@ def test_a_stranger_and_a_known_node_come_first(browser: Page, flagship: Path) -
                 assert float(bar.get_attribute("x").rstrip("%")) == pytest.approx(100 * row[f"lower_{k}"], abs=0.02)
             widest = max(row[f"upper_{k}"] - row[f"lower_{k}"] for k in range(3))
             assert f"widest interval {widest:.2f}" in card.text
-            reasons = card.find_elements(By.CSS_SELECTOR, ".why")
+            reasons = card.find_elements(By.CSS_SELECTOR, ".reasons")
             if method == "credal-lj":
                 assert reasons == []
             else:
                 assert reasons[0].text == (
-                    f"Unlike labelled nodes: {row['reasons']}."
-                    if row["reasons"]
-                    else "Nothing about it is unlike labelled nodes."
+                    f"Unlike labelled nodes: {row['reasons']}." if row["reasons"] else "Similar to labelled nodes."
                 )
-        rule = browser.one("#meet-rule").text
-        for text in ("Neither is hand-picked", "lower, highest", "the median EU (seed 0)", "AUROC"):
+        rule = browser.one("#examples-rule").text
+        for text in ("Chosen by a rule", "lower, highest", "the median EU (seed 0)", "AUROC"):
             assert text in rule
-        assert "gives no credal sets" not in rule
+        assert "has no credal sets" not in rule
     assert browser.complaints() == []
 
 
-def test_a_node_that_was_met_opens_and_says_why(browser: Page, flagship: Path) -> None:
+def test_an_example_node_opens_with_its_reasons(browser: Page, flagship: Path) -> None:
     browser.open(flagship / "report.html")
     browser.choose(method="degree")  # has no credal sets: the first method that has some is met
-    assert browser.one("#meet p strong").text == "credal-coverage"
-    assert "degree, the chosen method, gives no credal sets" in browser.one("#meet-rule").text
-    browser.click("#meet .card.ood button")
+    assert browser.one("#examples p strong").text == "credal-coverage"
+    assert "The selected method, degree, has no credal sets" in browser.one("#examples-rule").text
+    browser.click("#examples .card.ood button")
     assert Select(browser.one("#method")).first_selected_option.text == "credal-coverage"
-    node = browser.attributes("#meet .card.ood", "data-node")[0]
+    node = browser.attributes("#examples .card.ood", "data-node")[0]
     assert browser.one("#panel h2").text == f"Node {node}"
     row = next(row for row in table_of(flagship, "traffic", "credal-coverage") if row["node"] == int(node))
-    expected = (
-        f"Unlike labelled nodes: {row['reasons']}." if row["reasons"] else "Nothing about it is unlike labelled nodes."
-    )
-    assert browser.texts("#panel .why") == [expected]
+    expected = f"Unlike labelled nodes: {row['reasons']}." if row["reasons"] else "Similar to labelled nodes."
+    assert browser.texts("#panel .reasons") == [expected]
     assert re.search(r"coverage -?[\d.]+", browser.one("#panel .facts").text)
     browser.press(Keys.ESCAPE)
     browser.choose(method="credal-lj")
     browser.click("#node-box tbody button")
-    assert browser.texts("#panel .why") == []  # it gives no reasons
+    assert browser.texts("#panel .reasons") == []  # it gives no reasons
     assert browser.complaints() == []
 
 
-def test_what_a_method_found_out_about_itself_is_said_in_words(browser: Page, flagship: Path) -> None:
+def test_the_diagnosis_is_shown_in_words(browser: Page, flagship: Path) -> None:
     browser.open(flagship / "report.html")
     words = browser.one("#diagnosis").text
-    for text in ("labelled or not", "AUROC 0.70", "trust 0.96", "44 % of the unlabelled nodes", "0.06, 0.14 and 0.99"):
+    for text in ("told apart with AUROC 0.70", "trust 0.96", "44 % of the unlabelled nodes", "0.06, 0.14 and 0.99"):
         assert text in words
     browser.choose(method="vanilla")
     assert not browser.one("#diagnosis").is_displayed()
@@ -649,7 +645,7 @@ def test_closed_intervals_look_closed(browser: Page, tmp_path: Path) -> None:
     replace_predictions(path, columns)
     write_page(records, [tmp_path], tmp_path / "x.html")
     browser.open(tmp_path / "x.html")
-    assert "this method has not noticed" in browser.one("#meet .card.ood").text
+    assert "does not recognise the node" in browser.one("#examples .card.ood").text
     domains = [
         list(map(float, text.split()))
         for text in browser.attributes("#depth-figures figure > svg[data-domain]", "data-domain")
@@ -660,7 +656,7 @@ def test_closed_intervals_look_closed(browser: Page, tmp_path: Path) -> None:
     assert browser.complaints() == []
 
 
-def test_records_without_the_widths_of_strangers_show_the_mean_width(browser: Page, tmp_path: Path) -> None:
+def test_records_without_widths_of_ood_nodes_show_the_mean_width(browser: Page, tmp_path: Path) -> None:
     records = benchmark(tmp_path, "digits", list("012"), ["8"], ["credal-lj", "degree"], 1, 100)
     for record in records:
         for name in ("widest_id", "widest_ood"):
@@ -669,7 +665,7 @@ def test_records_without_the_widths_of_strangers_show_the_mean_width(browser: Pa
     write_page(records, [tmp_path], tmp_path / "x.html")
     browser.open(tmp_path / "x.html")
     assert browser.header("#results-box", "width")[1]() == "none"
-    assert "typical stranger" not in browser.one("#meet-rule").text
+    assert "median widest interval" not in browser.one("#examples-rule").text
     assert browser.complaints() == []
 
 
@@ -714,8 +710,14 @@ def test_dark_and_light_are_legible(page: Page) -> None:
         "#node-box tbody button",
         "summary",
     ]
-    places += ["#meet-rule", "#meet p", ".card h3", ".card .note", ".card .std", ".card button"]
-    places += ["#failed h2", "#failed pre", "#filters [aria-pressed=true]", "#filters [aria-pressed=false]", "#next"]
+    places += ["#examples-rule", "#examples p", ".card h3", ".card .note", ".card .std", ".card button"]
+    places += [
+        "#warnings h2",
+        "#warnings pre",
+        "#filters [aria-pressed=true]",
+        "#filters [aria-pressed=false]",
+        "#next",
+    ]
     papers = {}
     for scheme in ("light", "dark"):
         page.scheme(scheme)
@@ -741,7 +743,7 @@ def test_without_predictions_the_sections_say_so(browser: Page, tmp_path: Path) 
     assert not browser.one("#nodes-body").is_displayed()
     assert len(browser.texts("#depth-figures .empty")) == 4  # two kinds of uncertainty, degree, homophily, triangle
     assert all("--predictions first" in text for text in browser.texts("#depth-figures .empty"))
-    assert not browser.one("#meet").is_displayed()
+    assert not browser.one("#examples").is_displayed()
     assert len(browser.texts("#curve-figures polyline")) == 5
     assert browser.complaints() == []
 
@@ -772,7 +774,7 @@ def test_a_benchmark_without_left_out_classes(browser: Page, tmp_path: Path) -> 
     assert set(browser.texts("#results-box tbody tr td.auroc")) == {"\u2013"}
     browser.choose(method="credal-lj")
     assert browser.one("#nodes-body").is_displayed()
-    assert "never saw" not in browser.one("#lead").text
+    assert "left out" not in browser.one("#compared").text
     assert "NaN" not in browser.one("body").text
     assert "undefined" not in browser.one("body").text
     assert browser.complaints() == []
@@ -783,7 +785,7 @@ def test_only_failed_runs(browser: Page, tmp_path: Path) -> None:
     write_page([failed], [tmp_path], tmp_path / "x.html")
     browser.open(tmp_path / "x.html")
     assert "nothing to compare" in browser.one("#lead").text
-    assert "MemoryError" in browser.one("#failed").text
+    assert "MemoryError" in browser.one("#warnings").text
     assert not browser.one("main").is_displayed()
     assert browser.complaints() == []
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from credalgnn.experiments.paper import Pair, beside_paper, pairs, paper_results, write_beside
+from credalgnn.experiments.paper import Pair, pairs, paper_results, write_comparison
 from credalgnn.methods import METHODS
 from credalgnn.records.schema import FORMAT, read_record
 from credalgnn.report.summary import make_rows, read_runs
@@ -175,7 +175,7 @@ def test_the_colour_means_more_than_two_of_the_larger_deviation(
 
 
 def test_the_tables_side_by_side(chameleon: Path) -> None:
-    text = beside_paper([chameleon])
+    text = write_comparison([chameleon], chameleon / "out")
     full = {(line["method"], line["score"]): line for line in cells(text, "OOD detection, AUROC with standard")}
     assert full["credal-lj", "EU"] == {
         "method": "credal-lj", "score": "EU", "chameleon paper": "77.7 ± 1.3", "chameleon ours": "87.7 ± 1.4",
@@ -202,22 +202,21 @@ def test_the_tables_side_by_side(chameleon: Path) -> None:
 
 
 def test_the_page_of_the_tables(chameleon: Path) -> None:
-    write_beside([chameleon], chameleon)
-    assert (chameleon / "paper.md").read_bytes() == beside_paper([chameleon]).encode()
+    text = write_comparison([chameleon], chameleon)
+    assert (chameleon / "paper.md").read_bytes() == text.encode()
     page = (chameleon / "paper.html").read_text()
-    row = page.split("appendix")[1].split("credal-lj<td>EU")[1].split("<tr>")[0]
-    values = [cell.strip() for cell in re.findall(r"<td[^>]*>([^<]*)", row)]
-    assert values[:3] == ["77.7 ± 1.3", "87.7 ± 1.4", "+10.0 !"]
-    assert "33 102 172 / 0.55" in row
-    energy = page.split("appendix")[1].split("energy<td>energy")[1].split("<tr>")[0]
-    assert "217 95 2 / 0.55" in energy
+    rows = re.findall(r'<tr><th scope="row">(.*?)</th><td>(.*?)</td>(.*?)</tr>', page.split('id="ood_auroc_full"')[1])
+    cells_of = {(method, score): re.findall(r"<td([^>]*)>([^<]*)", rest) for method, score, rest in rows}
+    assert [text for _, text in cells_of["credal-lj", "EU"]] == ["77.7 ± 1.3", "87.7 ± 1.4", "+10.0 !"]
+    assert "high2" in cells_of["credal-lj", "EU"][2][0]
+    assert "low2" in cells_of["energy", "energy"][2][0]
 
 
 @pytest.mark.parametrize("dataset", ["bees", "digits"])
 def test_every_figure_of_ours_is_in_some_table(dataset: str, chameleon: Path) -> None:
     """Beside a data set of the paper's, one that it lacks: before it or after it in the order of names."""
     put_record(chameleon, "credal-lj", 0, {"accuracy": 0.5}, {"EU": 0.1234, "TU": 0.2}, dataset)
-    text = beside_paper([chameleon])
+    text = write_comparison([chameleon], chameleon / "out")
     assert "12.3" in text
     assert len(cells(text, "Data sets")) == 2
     others = cells(text, "Scores and methods that the paper does not report")
@@ -226,12 +225,12 @@ def test_every_figure_of_ours_is_in_some_table(dataset: str, chameleon: Path) ->
 
 def test_what_failed_does_not_stop_the_tables(chameleon: Path) -> None:
     put_record(chameleon, "odin", 0, {}, {}, error="out of memory")
-    assert "87.7 ± 1.4" in beside_paper([chameleon])
+    assert "87.7 ± 1.4" in write_comparison([chameleon], chameleon / "out")
     put_record(chameleon, "odin", 0, {}, {}, dataset="patents", error="out of memory")
-    assert "87.7 ± 1.4" in beside_paper([chameleon])
+    assert "87.7 ± 1.4" in write_comparison([chameleon], chameleon / "out")
 
 
 def test_only_failures_make_tables_too(tmp_path: Path) -> None:
     put_record(tmp_path, "odin", 0, {}, {}, error="out of memory")
-    write_beside([tmp_path], tmp_path)
+    write_comparison([tmp_path], tmp_path)
     assert (tmp_path / "paper.md").exists()

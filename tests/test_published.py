@@ -19,7 +19,7 @@ from credalgnn import MethodError, Task, Vanilla, evaluate, interval_softmax, lo
 from credalgnn.cli import main
 from credalgnn.experiments import reproduce
 from credalgnn.experiments.execute import ModelCache, execute
-from credalgnn.experiments.paper import paper_results, write_beside
+from credalgnn.experiments.paper import paper_results, write_comparison
 from credalgnn.experiments.paper_plan import Budget, Reproduction
 from credalgnn.experiments.plan import plan
 from credalgnn.experiments.published import (
@@ -42,10 +42,11 @@ from credalgnn.experiments.published import (
 from credalgnn.experiments.search import Studies
 from credalgnn.graphs import csbm
 from credalgnn.methods import KNN, METHODS, Energy, Method, find_method, method_path, scores
+from credalgnn.methods.base import parts_of
 from credalgnn.nn import RngScope
 from credalgnn.records.folder import Folder
 from credalgnn.records.schema import RecordError
-from credalgnn.report import leaderboard, report
+from credalgnn.report import leaderboard, load_results, write_report
 from credalgnn.sets import HullSet, IntervalSet
 from searches import ENSEMBLES, NETWORK, POST_HOC, Instant, finish_all, one_line, small_task, worth
 
@@ -229,7 +230,7 @@ def test_kth_neighbour_is_that_of_knn() -> None:
 
 def test_mahalanobis_of_logits() -> None:
     task, found = small_task(), fitted("mahalanobis", "logit-mahalanobis")
-    model = found._parts()["model"]
+    model = parts_of(found)["model"]
     logits = model.outputs().logits.double().numpy()
     train, labels = task.split.train, task.train_labels.numpy()
     means = np.stack([logits[train][labels == k].mean(0) for k in range(3)])
@@ -294,7 +295,7 @@ def test_strangers_stop_and_rank_vanilla_gnns() -> None:
     method = fitted("vanilla", "ood-stopping")
     assert method.get_params()["monitor"] == "ood_auroc"
     assert all(-1.0 <= line.monitor <= 0.0 for line in method.history_)
-    assert PublishedVanillaByOOD.objective("paper") == "auroc"
+    assert PublishedVanillaByOOD.objectives["paper"] == "auroc"
     with pytest.raises(MethodError, match="sealed"):
         PUBLISHED["vanilla"](choices=["ood-stopping"], epochs=2).fit(small_task())
 
@@ -305,7 +306,7 @@ def test_most_test_nodes_of_a_fresh_split_were_trained_on() -> None:
     assert has_random_split(task)
     assert not has_random_split(small_task())
     model = PublishedVanilla(fresh_split=True, epochs=2, hidden=4).fit(task, progress=False)
-    seen = torch.isin(task.test.nodes[~task.test.is_ood], model._train_nodes)  # type: ignore[arg-type]
+    seen = torch.isin(task.test.nodes[~task.test.is_ood], model.train_nodes_)  # type: ignore[arg-type]
     assert 0.54 < float(seen.double().mean()) < 0.66
     honest = Vanilla(epochs=2, hidden=4).fit(Task.leave_out(task.graph, [0], split_seed=1), progress=False)
     with pytest.raises(MethodError, match="another task or split"):
@@ -394,14 +395,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_tables_say_that_they_are_published_choices(folder: Path, tmp_path: Path) -> None:
-    text = write_beside([folder], folder)
+    text = write_comparison([folder], folder)
     assert text.startswith("As published: no-z0, one-seed, greedy-pour, saturating-auroc. ")
     assert "not the honest protocol" in text.splitlines()[0]
     assert "not the honest protocol" in (folder / "paper.html").read_text()
     figures = {(one["table"], one["method"], one["score"], one["dataset"]): one["mean"] for one in paper_results()}
     paper = figures["ood_auroc_full", "credal-lj", "EU", "chameleon"]
     assert f"| credal-lj | EU | {paper:.1f} ±" in text, "beside the paper's figure of the same method"
-    results = report(folder, tmp_path / "out")
+    results = write_report(folder, tmp_path / "out")
     assert str(results).startswith("As published: ")
     for name in ("table.md", "table.tex", "report.html"):
         assert "not the honest protocol" in (tmp_path / "out" / name).read_text(), name
@@ -415,8 +416,8 @@ def test_they_are_never_compared_with_others(folder: Path, tmp_path: Path) -> No
     other = Folder.open(tmp_path / "honest", {"kind": "bench"})
     run = plan("chameleon", "feature-sum", 0, "paper")
     other.write(execute(run, replace(small_task(), name="chameleon"), ModelCache(other.models))[0])
-    with pytest.raises(RecordError, match="report them apart"):
-        report([folder, other.path])
+    with pytest.raises(RecordError, match="report them separately"):
+        load_results([folder, other.path])
     with pytest.raises(RecordError, match="another experiment, with as_published"):
         reproduce("csbm", out=folder, quick=True)
     with pytest.raises(RecordError, match="another experiment, with as_published"):
@@ -428,7 +429,7 @@ def test_they_are_never_compared_with_others(folder: Path, tmp_path: Path) -> No
     [
         (["--as-published", "no-zo"], "unknown published choice 'no-zo': did you mean no-z0?"),
         (["--as-published", "qqq"], "choose from sigmoid-head, "),
-        (["--as-published", "--protocol", "sealed"], "as_published needs the paper's protocol"),
+        (["--as-published", "--protocol", "sealed"], "needs protocol='paper'"),
         (["--as-publish"], "did you mean --as-published?"),
     ],
 )

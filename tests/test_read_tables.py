@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from credalgnn.graphs import Columns, Graph, GraphWarning, TableGraph, read_tables
+from credalgnn.graphs import Columns, Graph, GraphWarning, TableGraph, load_graph, read_tables
 from small_graphs import complains, dense, same
 
 NODES = {
@@ -107,7 +107,7 @@ def test_new_nodes_alone(fitted: TableGraph) -> None:
 def test_a_graph_without_edges_is_whole(tmp_path: Path) -> None:
     graph = Graph([[1.0], [2.0]], np.zeros((2, 0), np.int64), ["a", None], edgeless=True)
     graph.save(tmp_path / "graph.npz")
-    same(Graph.load(tmp_path / "graph.npz"), graph)
+    same(load_graph(tmp_path / "graph.npz"), graph)
     assert graph.subgraph([1]).num_edges == graph.num_pairs == 0
     assert graph.content != graph.replace(features=[[1.0], [3.0]]).content
     assert str(graph.describe())
@@ -158,7 +158,7 @@ def test_edges_weights_and_ids_of_both_tables(fitted: TableGraph) -> None:
     assert read(new, None, **options).graph.num_edges == 3
     complains(lambda: read(new, {"source": ["m0"], "target": ["?"]}, **options), "edges, row 0", "target '?'", "node")
     complains(lambda: read(new | {"id": [1, 2]}, None, **options), "two types", "int64", "string", "context nodes")
-    complains(lambda: read(new | {"id": ["m", "m"]}, None, **options), "nodes, column id", "m stands twice")
+    complains(lambda: read(new | {"id": ["m", "m"]}, None, **options), "nodes, column id", "m occurs twice")
 
 
 def test_ids_of_text_files_meet_those_of_typed_ones(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
 import credalgnn as cg
 from credalgnn.cli import main
@@ -70,6 +72,20 @@ def test_a_graph_in_a_file(tmp_path: Path) -> None:
         cg.load_graph(tmp_path / "none.npz")
 
 
+@pytest.mark.parametrize("ending", [".pt", ".PTH", ".safetensors"])
+def test_tensors_in_a_file(ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph, path = csbm(60, 3), tmp_path / f"my graph{ending}"
+    tensors = {"x": graph.features, "edge_index": graph.edge_index.contiguous(), "y": graph.labels}
+    save_file(tensors, path) if ending == ".safetensors" else torch.save(tensors, path)
+    assert cg.load_graph(path).fingerprint == graph.fingerprint
+    task = cg.load_task(path, 4, ood_classes=1)
+    same_task(task, Task.leave_out(graph, 1, split_seed=4))
+    assert (task.name, task.source) == ("my-graph", f"file: {path}")
+    assert main(["describe", str(path), "--ood-classes", "1"]) == 0
+    assert task.graph.fingerprint == graph.fingerprint
+    assert "left out        1" in capsys.readouterr().out
+
+
 def test_a_folder_with_tables(tmp_path: Path) -> None:
     folder = tmp_path / "pets"
     folder.mkdir()
@@ -125,7 +141,7 @@ def test_functions_that_make_tasks(module: str) -> None:
         ("MODULE:NOTHING", "a function that returns one is wanted, not int"),
         ("MODULE:make_nothing", "a Graph, a Loaded or a Task is wanted, not str"),
         ("MODULE:fail", "KeyError: 'column'"),
-        ("MODULE.py", "a file of Graph.save .*folder with nodes and edges tables"),
+        ("MODULE.py", r"not a graph; give a saved graph \(\.npz.*folder with nodes and edges tables"),
     ],
 )
 def test_bad_import_paths(name: str, message: str, module: str) -> None:

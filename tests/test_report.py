@@ -14,7 +14,7 @@ import torch
 
 from credalgnn import HullSet, IntervalSet, uncertainty
 from credalgnn.report import plot_ternary
-from credalgnn.report.ternary import _corners
+from credalgnn.report.drawing import _corners
 from oracles import interval_vertices
 
 matplotlib.use("Agg")

@@ -131,8 +131,8 @@ def test_passes_that_memory_has_no_room_for_lie_in_a_file(memory: str, monkeypat
         return made[-1]
 
     monkeypatch.setattr("credalgnn.methods.sampling.scratch", seen)
-    method = MCDropout(**SHORT).fit(small_task(), memory=memory)
-    method.predict()
+    method = MCDropout(**SHORT).fit(small_task())
+    method.predict(memory=memory)
     assert made[0].nbytes == 5 * 160 * 3 * 4
     assert isinstance(made[0], np.memmap) == (memory == "500MiB")
 

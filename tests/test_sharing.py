@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from credalgnn.graphs import Graph, GraphError, csbm
+from credalgnn.graphs import Graph, GraphError, csbm, load_graph
 from credalgnn.graphs._packed_files import HEADER
 from credalgnn.graphs.sharing import Fetch, parcel_of, unpacked
 
@@ -70,7 +70,7 @@ def reader(folder: Path, asked: list[str] | None = None) -> Fetch:
 def test_a_copy_that_cannot_be_made_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("credalgnn.runtime.memory.temporary_folder", lambda: tmp_path / "missing")
     csbm(60, 3).pack(tmp_path / "graph.cg")
-    parcel = parcel_of(Graph.open(tmp_path / "graph.cg"))._replace(path=Path("/nowhere/graph.cg"))
+    parcel = parcel_of(load_graph(tmp_path / "graph.cg"))._replace(path=Path("/nowhere/graph.cg"))
     with pytest.raises(GraphError, match=r"/nowhere/graph.cg is not on .*, and cannot be copied to .*: free"):
         unpacked(parcel, lambda *chunk: b"")
     (tmp_path / "missing").mkdir()
@@ -105,7 +105,7 @@ def test_a_damaged_copy_is_fetched_anew(damage: Callable[[Path], None], tmp_path
     damage(copy)
     check_same(unpacked(parcel, fetch), graph)
     assert len(asked) == 2 * times
-    Graph.open(copy, verify=True)
+    load_graph(copy, verify=True)
     assert not list(temporary.glob("*/*.half"))
 
 

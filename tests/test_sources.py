@@ -105,4 +105,4 @@ def test_other_files(tmp_path: Path) -> None:
         (tmp_path / name).write_text("something else")
     complains(lambda: read_source(tmp_path / "graph.pt"), "graph.pt", "to_dict()")
     complains(lambda: read_source(tmp_path / "graph.safetensors"), "cannot be read")
-    complains(lambda: read_source(tmp_path / "graph.txt"), "graph.txt", ".safetensors", "--nodes")
+    complains(lambda: read_source(tmp_path / "graph.txt"), "graph.txt", ".safetensors", "two tables")

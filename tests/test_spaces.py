@@ -11,7 +11,7 @@ import pytest
 
 from credalgnn.experiments.search import Scale, draw, points, size, space_of
 from credalgnn.methods import METHODS, MethodError
-from credalgnn.methods.search_space import Uniform
+from credalgnn.methods.parameters import Uniform
 from searches import ENDLESS, ENSEMBLES, FINITE, NETWORK, SPACES
 
 

@@ -29,7 +29,7 @@ BEGIN = """
 import json, sys
 import torch
 torch.set_num_threads(1)
-from credalgnn.graphs import Graph, csbm
+from credalgnn.graphs import Graph, csbm, load_graph
 from credalgnn.methods import ClassicalEnsemble, CredalCoverage, CredalDual, CredalEnsemble, CredalFrozen, CredalLJ
 from credalgnn.methods import Energy, MethodError, Vanilla
 address = sys.argv[1]
@@ -80,7 +80,7 @@ def test_tasks_say_what_one_process_says(methods: str, machine: Machine, tmp_pat
     found = told(
         machine,
         f"""
-graph = Graph.open("/proc/self/cwd/graph.cg")
+graph = load_graph("/proc/self/cwd/graph.cg")
 result = {{}}
 for method in ({methods},):
     method.fit(graph)

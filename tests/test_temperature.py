@@ -124,7 +124,7 @@ def test_only_validation_nodes_of_known_classes_calibrate(kind: type, inductive:
         other = replace(task, graph=task.graph.replace(labels=new))
         made = kind(model=vanilla, **brief(kind))
         vanilla.fingerprint = other.fingerprint  # the same weights, which other validation labels might have stopped
-        return dict(made.fit(other)._tensors())
+        return dict(made.fit(other)._state())
 
     before = learnt(labels)
     flipped = torch.where(hidden & ~strange, 4 - labels, labels)

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from credalgnn import Graph, MethodError, Prediction, Task, Vanilla, load_task
 from credalgnn.graphs import Dataset, GraphError, Loaded, Split, csbm
-from credalgnn.methods import Components, Given, Method, Uniform
+from credalgnn.methods import Components, Method, TrainingData, Uniform
+from credalgnn.methods.prediction import Predictor
+from credalgnn.runtime.context import Context
 from credalgnn.testing import check_dataset, check_method
 from mymodels import Mine
 
@@ -132,16 +134,15 @@ class BadSpace(Base):
 class BadObjective(Base):
     """Tuned by a metric that does not exist."""
 
-    @classmethod
-    def objective(cls, protocol: str) -> Any:
-        return "acuracy"
+    objectives = {"sealed": "acuracy", "paper": "auroc"}  # type: ignore[dict-item] # noqa: RUF012
 
 
 class Changed(Base):
     """What it predicts is changed."""
 
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        return replace(super()._predict(graph, nodes), **self._changes(super()._predict(graph, nodes)))
+    def _predictor(self, graph: Graph, context: Context) -> Predictor:
+        predict = super()._predictor(graph, context)
+        return lambda nodes: replace(predict(nodes), **self._changes(predict(nodes)))
 
     def _changes(self, made: Prediction) -> dict[str, Any]:
         raise NotImplementedError
@@ -217,17 +218,22 @@ class NotCredal(Base):
 class DependsOnNodes(Base):
     """Scores that depend on which nodes are asked for."""
 
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        made = super()._predict(graph, nodes)
-        return replace(made, scores={"distance": made.score - made.score.mean()})
+    def _predictor(self, graph: Graph, context: Context) -> Predictor:
+        predict = super()._predictor(graph, context)
+
+        def relative(nodes: Tensor) -> Prediction:
+            made = predict(nodes)
+            return replace(made, scores={"distance": made.score - made.score.mean()})
+
+        return relative
 
 
 @fields
 class GlobalSeed(Base):
     """RngScope from torch's global generator."""
 
-    def _fit(self, given: Given) -> None:
-        super()._fit(given)
+    def _fit(self, training: TrainingData, context: Context) -> None:
+        super()._fit(training, context)
         self.means_ = self.means_ + 0.1 * torch.randn_like(self.means_)
 
 
@@ -235,8 +241,8 @@ class GlobalSeed(Base):
 class GlobalNumpySeed(Base):
     """RngScope from NumPy's global generator."""
 
-    def _fit(self, given: Given) -> None:
-        super()._fit(given)
+    def _fit(self, training: TrainingData, context: Context) -> None:
+        super()._fit(training, context)
         self.means_ = self.means_ * np.random.rand()  # noqa: NPY002
 
 
@@ -281,19 +287,19 @@ class AnyFeatures(Base):
 class Forgetful(Base):
     """Saves half of what it learns."""
 
-    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        self.means_ = tensors["means"]
+    def _load_state(self, state: Mapping[str, Tensor]) -> None:
+        self.means_ = state["means_"]
 
 
 @fields
 class Rounding(Base):
     """Saves less than it knows."""
 
-    def _tensors(self) -> dict[str, Tensor]:
-        return {name: tensor.half() for name, tensor in super()._tensors().items()}
+    def _state(self) -> dict[str, Tensor]:
+        return {name: tensor.half() for name, tensor in super()._state().items()}
 
-    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        super()._restore({name: tensor.float() for name, tensor in tensors.items()})
+    def _load_state(self, state: Mapping[str, Tensor]) -> None:
+        super()._load_state({name: tensor.float() for name, tensor in state.items()})
 
 
 @fields
@@ -364,8 +370,8 @@ BROKEN: list[tuple[type, str, str]] = [
     (NotSelf, "fit does not return the method itself", "override _fit"),
     (Eager, "predicts before it was fitted", "override _predict"),
     (AnyFeatures, "predicts a graph with other features", "override _predict"),
-    (Forgetful, "cannot predict once it is saved and loaded", "_restore"),
-    (Rounding, "saved and loaded, its score distance differs", "_tensors"),
+    (Forgetful, "cannot predict once it is saved and loaded", "_load_state"),
+    (Rounding, "saved and loaded, its score distance differs", "_state"),
     (NotJson, "not JSON serializable", "hyper-parameters that JSON can hold"),
     (Incomplete, "does not override _fit, _predict", "docs/extend.md"),
     (Nameless, "needs a name of letters", 'name = "mine"'),

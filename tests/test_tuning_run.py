@@ -22,7 +22,7 @@ from credalgnn.experiments import search as driver
 from credalgnn.experiments import storage as storage_module
 from credalgnn.experiments.engines import Unit
 from credalgnn.experiments.search import Search, run_searches
-from credalgnn.methods.search_space import Space
+from credalgnn.methods.parameters import Space
 from searches import (
     ENDLESS,
     FEW,

@@ -23,7 +23,7 @@ BEGIN = """
 import contextlib, io, json, pathlib, sys, warnings
 import torch
 torch.set_num_threads(1)
-from credalgnn.graphs import Graph, Task, csbm
+from credalgnn.graphs import Graph, Task, csbm, load_graph
 from credalgnn.methods import ClassicalEnsemble, Energy, MethodError, Vanilla
 task = Task.leave_out(csbm(600, 4), [0])
 options = {"hidden": 16, "epochs": 10, "dropout": 0.3, "batch_size": 64}
@@ -227,14 +227,14 @@ def test_workers_that_do_not_see_the_packed_graph_copy_it_once(machine: Machine,
 import os, shutil
 from pathlib import Path
 copies = Path(os.environ["TMPDIR"]) / f"credalgnn-{os.getuid()}-graphs"
-graph = Graph.open("/proc/self/cwd/graph.cg")
+graph = load_graph("/proc/self/cwd/graph.cg")
 alone = Vanilla(**options).fit(graph)
 ours = Vanilla(**options).fit(graph, workers=1, address=address)
-seen = Graph.open("graph.cg")
+seen = load_graph("graph.cg")
 shutil.rmtree("graph.cg")
 os.rename("other.cg", "graph.cg")
 again = Vanilla(**options).fit(seen, workers=1, address=address)
-nodes = [Graph.open(each, verify=True).num_nodes for each in copies.glob("*.cg")]
+nodes = [load_graph(each, verify=True).num_nodes for each in copies.glob("*.cg")]
 found = {"same": same(alone, ours) and same(alone, again), "copies": nodes}
 shutil.rmtree(copies)
 try:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     )
     from .metrics import Evaluation, evaluate
     from .model import Model, fit, load_model
-    from .report import Leaderboard, Results, leaderboard, plot_ternary, report
+    from .report import Leaderboard, Results, leaderboard, load_results, plot_ternary, write_report
     from .sets import (
         CredalSet,
         HullSet,
@@ -81,7 +81,7 @@ _NAMES = {
     "load_method",
     "metrics": "Evaluation evaluate",
     "model": "Model fit load_model",
-    "report": "Leaderboard Results leaderboard plot_ternary",
+    "report": "Leaderboard Results leaderboard load_results plot_ternary write_report",
     "experiments": "ProbeResults TuningResults benchmark probe reproduce tune",
 }
 _PACKAGE = {name: package for package, names in _NAMES.items() for name in names.split()}
@@ -143,6 +143,7 @@ __all__ = [
     "load_graph",
     "load_method",
     "load_model",
+    "load_results",
     "load_task",
     "log_interval_softmax",
     "lower_entropy",
@@ -150,7 +151,6 @@ __all__ = [
     "pack",
     "plot_ternary",
     "probe",
-    "report",
     "reproduce",
     "tune",
     "u65",
@@ -158,12 +158,11 @@ __all__ = [
     "uncertainty",
     "upper_entropy",
     "widen",
+    "write_report",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "report":  # the package, which can be called
-        return import_module(".report", __name__)
     if name in _PACKAGE:
         return getattr(import_module(f".{_PACKAGE[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

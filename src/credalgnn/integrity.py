@@ -14,15 +14,14 @@ from typing import Any, NamedTuple
 from .experiments.best import BEST, read_best
 from .experiments.engines import EngineError
 from .experiments.execute import SECONDS
-from .experiments.probe_page import LEVELS as PROBE_LEVELS
-from .experiments.probe_page import PAGE as PROBE_PAGE
-from .experiments.probe_page import PICTURE as PROBE_PICTURE
-from .experiments.probe_page import TABLES as PROBE_TABLES
-from .experiments.probe_page import VALUES as PROBE_VALUES
+from .experiments.probe_report import LEVELS as PROBE_LEVELS
+from .experiments.probe_report import PAGE as PROBE_PAGE
+from .experiments.probe_report import PICTURE as PROBE_PICTURE
+from .experiments.probe_report import TABLES as PROBE_TABLES
+from .experiments.probe_report import VALUES as PROBE_VALUES
 from .experiments.storage import JOURNAL, OWNERS
-from .graphs import DATASETS, GraphError
-from .graphs._mapped import Entry
-from .graphs._packed_files import ARRAYS, check_array, is_packed, read_entries, read_header
+from .graphs import DATASETS, Graph, GraphError
+from .graphs._packed_files import ARRAYS, Entry, check_array, is_packed, read_entries, read_header
 from .graphs._packed_files import HEADER as PACKED
 from .graphs.storage import from_arrays, read_arrays
 from .methods import MethodError
@@ -32,9 +31,9 @@ from .model.watching import PICTURE, STATE
 from .records.folder import DAMAGED, EXPERIMENT, Folder, read_nodes
 from .records.folder import PAGE as RESULTS_PAGE
 from .records.schema import EDITED, RecordError, read_json, read_record
-from .report.archive import ARCHIVE, read_archive
-from .report.leaderboard_page import PAGE as BOARD_PAGE
-from .report.leaderboard_page import TABLES as BOARD_TABLES
+from .report.standings import ARCHIVE, read_archive
+from .report.standings import PAGE as BOARD_PAGE
+from .report.standings import TABLES as BOARD_TABLES
 from .runtime.files import Occupancy, make_folder, sealed_with, sync_folder, write
 
 # Made of records for people, and never read again.
@@ -210,7 +209,7 @@ class Check:
             self._results(folder / TUNING)
 
     def _graph(self, path: Path) -> None:
-        self._look(path, lambda path: from_arrays(read_arrays(path), path))
+        self._look(path, lambda path: Graph(**from_arrays(read_arrays(path), path)))
 
     def _packed(self, folder: Path) -> None:
         """A packed graph, all of which is read; what is left of one is no graph, so its header is put aside."""
@@ -228,7 +227,7 @@ class Check:
 
     def _cached(self, folder: Path) -> None:
         """A cached graph, which has a checksum in any case."""
-        self._look(folder / GRAPH, lambda path: from_arrays(read_arrays(path, sealed=True), path))
+        self._look(folder / GRAPH, lambda path: Graph(**from_arrays(read_arrays(path, sealed=True), path)))
 
     def _cache(self, folder: Path) -> None:
         """Cached graphs, and the raw files that they are made of, as far as their sums are known."""

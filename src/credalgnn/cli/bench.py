@@ -60,7 +60,7 @@ def add_commands(commands: Any) -> None:
         help="tables and page again from records, or the page of a model and a graph; nothing is trained",
         description="Print the table of one or more folders of benchmarks, and write table.md, table.csv, table.tex "
         "and report.html into --out; for folders of credalgnn reproduce also paper.md and paper.html, for those of "
-        "credalgnn probe probe.md, probe.csv, probe.png and probe.html. For the folder "
+        "credalgnn probe probe.md, probe.csv, probe.svg and probe.html. For the folder "
         "of a model (credalgnn fit): predict a graph, given by --nodes and --edges or --graph, and write its page, "
         "report.html, into --out.",
     )
@@ -128,9 +128,9 @@ def _report(args: argparse.Namespace) -> int:
     if args.out is None and len(args.folders) > 1:
         raise UserError("several folders: say with --out where the tables and the page shall go")
     with user_errors():
-        from ..experiments.paper import is_reproduction, write_beside
+        from ..experiments.paper import is_reproduction, write_comparison
         from ..experiments.probe_results import is_probe, read_probes
-        from ..report import report
+        from ..report import write_report
 
         out = args.out or args.folders[0]
         if any(map(is_probe, args.folders)):  # read_probes refuses others among them
@@ -140,10 +140,10 @@ def _report(args: argparse.Namespace) -> int:
             return 0
         beside = all(map(is_reproduction, args.folders))
         if beside:  # first: reproductions that differ are refused before anything is written
-            write_beside(args.folders, out)
-        print(printable(summary_of(report(args.folders, out, scores=args.score), out, args.score)))
+            write_comparison(args.folders, out)
+        print(printable(summary_of(write_report(args.folders, out, scores=args.score), out, args.score)))
         if beside:
-            print(f"beside the paper's: {out / 'paper.md'}")
+            print(f"comparison with the paper: {out / 'paper.md'}")
     return 0
 
 
@@ -169,13 +169,13 @@ def summary_of(results: Results, out: Path, scores: Sequence[str] | None = None)
         scores: Only these; None for all.
     """
     from ..records.folder import PAGE
+    from ..report.results import headline, terminal
     from ..report.summary import TaskKey
-    from ..report.tables import in_words, terminal
 
-    rows = results.chosen_rows(scores)
+    rows = results.select_rows(scores)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     done = [record for record in results.records if record["status"] == "done"]
-    lines = in_words(rows, {TaskKey.of(record): record["ood_names"] for record in done})
+    lines = headline(rows, {TaskKey.of(record): record["ood_names"] for record in done})
     if width is not None:
         lines = [line for text in lines for line in textwrap.wrap(text, max(width, 20))]
     return "\n".join([terminal(rows, width), "", *lines, f"tables and page: {out / PAGE}"])

@@ -121,7 +121,7 @@ def _reproduce(args: argparse.Namespace) -> int:
     work = work_options(args)
     with user_errors(KEPT):
         from ..experiments import reproduce
-        from ..experiments.paper import write_beside
+        from ..experiments.paper import write_comparison
 
         results = reproduce(
             args.datasets,
@@ -135,7 +135,7 @@ def _reproduce(args: argparse.Namespace) -> int:
         if results is None or results.left:
             print("the time is over: the same command goes on", file=sys.stderr)
             return 1
-        print(printable(write_beside([args.out], args.out)))
+        print(printable(write_comparison([args.out], args.out)))
     if results.failed:
         print(f"{results.failed} runs failed: the same command tries again", file=sys.stderr)
     return 1 if results.failed else 0

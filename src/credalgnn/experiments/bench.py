@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..methods.choices import MethodLike, choose
-from ..methods.given import EvalProtocol
+from ..methods.training_data import EvalProtocol
 from ..report.results import Results
 from ..report.summary import read_runs
 from .best import comparable_best
@@ -112,5 +112,5 @@ def benchmark(
         records = read_runs([place]) if outcome.done else []
         results = Results(records, () if out is None else (place,), len(runs), outcome.failed, outcome.left)
         if records and out is not None:
-            results.report(place, f"credalgnn bench: {', '.join(datasets)}")
+            results.write(place, f"credalgnn bench: {', '.join(datasets)}")
     return results

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..graphs import Task
 from ..methods import Method
-from ..methods.given import EvalProtocol
+from ..methods.training_data import EvalProtocol
 from ..records.folder import EXPERIMENT
 from ..records.schema import FORMAT, SETTINGS, RecordError, read_json
 from ..runtime.files import locked, to_json, write

@@ -22,7 +22,8 @@ from torch import Tensor
 from .._version import __version__
 from ..graphs import Task
 from ..methods import Method, MethodError, Prediction, load_method
-from ..methods.given import EvalProtocol
+from ..methods.parameters import has_seed
+from ..methods.training_data import EvalProtocol
 from ..metrics import Evaluation, evaluate, evaluate_known
 from ..nn.training import Epoch
 from ..records.node_tables import Columns, columns
@@ -87,7 +88,7 @@ def fit(run: Run, task: Task, models: ModelCache, on_epoch: Callable[[Epoch], No
         config[kind.components.parameter] = fitted if kind.components.size else fitted[0]
     elif components:
         return components[0]
-    if kind.has_seed():
+    if has_seed(kind):
         config["seed"] = run.seed
     method = kind(**config)
     begin = time.perf_counter()

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..graphs import Task
 from ..methods import METHODS
-from ..methods.search_space import Space
+from ..methods.parameters import Space
 from .best import Best
 from .plan import Run, plan
 from .search import Search, Studies, size, space_of

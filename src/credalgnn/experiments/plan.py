@@ -11,8 +11,8 @@ from typing import Any
 from ..graphs import GraphError, OwnTaskError, Task, dataset_name, load_task
 from ..methods import Method, MethodError, find_method, method_path
 from ..methods.choices import complete
-from ..methods.given import EvalProtocol
 from ..methods.parameters import IF_SET
+from ..methods.training_data import EvalProtocol
 from ..records.schema import SETTINGS
 
 

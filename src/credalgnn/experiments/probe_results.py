@@ -192,12 +192,12 @@ class ProbeResults:
         Returns:
             The page.
         """
-        from .probe_page import write_probe
+        from .probe_report import write_probe
 
         return write_probe(self, Path(out))
 
     def __str__(self) -> str:
-        from .probe_tables import as_text
+        from .probe_report import as_text
 
         return as_text(self)
 

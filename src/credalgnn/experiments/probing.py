@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..graphs import GraphError, Task, among_classes, csbm_graph_posterior, dataset_name, local_homophily
 from ..methods import InputWarning, Method, MethodError, Prediction
+from ..methods.base import decomposition_of
 from ..methods.choices import MethodLike, choose
 from ..metrics import evaluate
 from ..metrics.evaluation import rows_of_part
@@ -121,9 +122,9 @@ def measure(run: Run, task: Task, models: ModelCache, condition: Condition) -> t
     fitted_on = with_ids(task) if condition.test == BASE else task
     record, method, prediction = evaluated_run(run, fitted_on, models, task.test.nodes)
     record["fingerprint"] = task.fingerprint
-    epistemic, aleatoric = run.kind.decomposition()
+    epistemic, aleatoric = decomposition_of(run.kind)
     for name in {epistemic, aleatoric} - {None, *prediction.scores}:
-        raise MethodError(f"{run.method}: decomposition() names {name!r}, which its predictions do not have")
+        raise MethodError(f"{run.method}: decomposition names {name!r}, which its predictions do not have")
     rows = rows_of_part(prediction, task.test, "test")
     known = rows[~task.test.is_ood]
     measured: dict[str, Any] = {

@@ -17,19 +17,19 @@ from torch import Tensor, nn
 
 from ..graphs import Graph, Split, Task
 from ..methods import KNN, KNNLJ, Energy, GNNSafe, Mahalanobis, Method, MethodError, Odin, Vanilla, method_path
-from ..methods.base import Objective
-from ..methods.components import Components, Outputs
+from ..methods.base import Components, Outputs
 from ..methods.credal import CredalFinal, CredalLJ
 from ..methods.ensembles import ClassicalEnsemble, CredalEnsemble
-from ..methods.given import EvalProtocol, Given
 from ..methods.network import Network
 from ..methods.posthoc import PostHoc
-from ..methods.prediction import Prediction
+from ..methods.prediction import Prediction, Predictor
+from ..methods.training_data import TrainingData
 from ..nn import GCN, SAGE, Classifier, CredalHead, dro_loss
 from ..nn.backbones import BackboneFactory, Features
 from ..nn.credal import JointLinear
 from ..nn.training import Epoch, Output
 from ..records.schema import PREFIX
+from ..runtime.context import Context
 from ..runtime.names import suggestion
 from ..sets import IntervalSet, Uncertainty, upper_entropy
 from .paper_plan import ENSEMBLES, POST_HOC, TRAINED, Variant
@@ -207,11 +207,16 @@ class Published(Method):
     def _has(self, choice: str) -> bool:
         return choice in self.choices
 
-    def _saturated(self, prediction: Prediction) -> Prediction:
-        """Return a prediction with its scores as the AUROC of the published runs sees them."""
+    def _saturated(self, predict: Predictor) -> Predictor:
+        """Return a predictor with scores as the AUROC of the published runs sees them."""
         if not self._has("saturating-auroc"):
-            return prediction
-        return replace(prediction, scores={name: saturated(score) for name, score in prediction.scores.items()})
+            return predict
+
+        def saturate(nodes: Tensor) -> Prediction:
+            prediction = predict(nodes)
+            return replace(prediction, scores={name: saturated(score) for name, score in prediction.scores.items()})
+
+        return saturate
 
 
 class SigmoidGCN(GCN):
@@ -244,11 +249,13 @@ class PublishedNetwork(Published, Network):
             raise MethodError(f"backbone {self.backbone!r:.60} has no sigmoids: choose {' or '.join(_SIGMOIDS)}")
         return _SIGMOIDS[self.backbone]
 
-    def _fit(self, given: Given) -> None:
-        seed, last = self.seed, _Last(self, given.on_epoch)
+    def _fit(self, training: TrainingData, context: Context) -> None:
+        seed, last = self.seed, _Last(self, context.on_epoch)
         self.seed = SEED if self._has("one-seed") else seed
         try:
-            super()._fit(given._replace(on_epoch=last, checkpoints=None) if self._has("last-epoch") else given)
+            if self._has("last-epoch"):
+                context = context.replace(on_epoch=last, checkpoints=None)
+            super()._fit(training, context)
         finally:
             self.seed = seed
         if self._has("last-epoch"):
@@ -295,9 +302,7 @@ class PublishedVanilla(PublishedNetwork, Vanilla):
 class PublishedVanillaByOOD(PublishedVanilla):
     """A vanilla GNN ranked by the AUROC of OOD validation nodes."""
 
-    @classmethod
-    def objective(cls, protocol: EvalProtocol) -> Objective:
-        return "auroc"
+    objectives = {"sealed": "auroc", "paper": "auroc"}  # noqa: RUF012
 
 
 class _TwoLayers(nn.Module):
@@ -346,9 +351,9 @@ class PublishedCredalFinal(PublishedNetwork, CredalFinal):
         score = poured(self._credal(output)).epistemic if self._has("greedy-pour") else super()._headline(output)
         return saturated(score) if self._has("saturating-auroc") else score
 
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        prediction = super()._predict(graph, nodes)
-        return self._saturated(with_pour(prediction) if self._has("greedy-pour") else prediction)
+    def _predictor(self, graph: Graph, context: Context) -> Predictor:
+        predict = super()._predictor(graph, context)
+        return self._saturated((lambda nodes: with_pour(predict(nodes))) if self._has("greedy-pour") else predict)
 
 
 def poured(credal: IntervalSet) -> Uncertainty:
@@ -371,8 +376,8 @@ class PublishedPostHoc(Published, PostHoc):
 
     components = Components("model", PublishedVanilla)
 
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        return self._saturated(super()._predict(graph, nodes))
+    def _predictor(self, graph: Graph, context: Context) -> Predictor:
+        return self._saturated(super()._predictor(graph, context))
 
 
 @dataclass(kw_only=True, eq=False)
@@ -403,8 +408,8 @@ class PublishedClassicalEnsemble(Published, ClassicalEnsemble):
     name = f"{PREFIX}classical-ensemble"
     components = Components("members", PublishedVanilla, size="size")
 
-    def _predict(self, graph: Graph, nodes: Tensor) -> Prediction:
-        return self._saturated(super()._predict(graph, nodes))
+    def _predictor(self, graph: Graph, context: Context) -> Predictor:
+        return self._saturated(super()._predictor(graph, context))
 
 
 @dataclass(kw_only=True, eq=False)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..methods import MethodError
-from ..methods.given import EvalProtocol
+from ..methods.training_data import EvalProtocol
 from ..report.results import Results
 from ..report.summary import read_runs
 from .paper_plan import Budget, Reproduction, Variant
@@ -87,5 +87,5 @@ def reproduce(
         outcome = session.run(runs, loaded, keep_nodes=lambda run: run.seed == 0)
         results = Results(read_runs([folder]), (folder,), len(runs), outcome.failed, outcome.left)
         if not outcome.left:
-            results.report(folder, "credalgnn reproduce")
+            results.write(folder, "credalgnn reproduce")
     return results

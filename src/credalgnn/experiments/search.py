@@ -22,8 +22,9 @@ import numpy as np
 
 from ..graphs import Task
 from ..methods import METHODS, MethodError, find_method
-from ..methods.given import EvalProtocol
-from ..methods.search_space import Space, Uniform
+from ..methods.base import search_space_of
+from ..methods.parameters import Space, Uniform
+from ..methods.training_data import EvalProtocol
 from ..metrics import METRICS, Evaluation
 from ..nn.training import Epoch, TrainingError
 from ..records.folder import guarded
@@ -58,7 +59,7 @@ def space_of(method: str, training_nodes: int, scale: Scale) -> Space:
     if not kind.search_space:
         tunable = ", ".join(name for name, kind in METHODS.items() if kind.search_space)
         raise MethodError(f"{kind.name} has nothing to tune; choose from {tunable}")
-    return {name: _scaled(values, scale) for name, values in kind.space(training_nodes).items()}
+    return {name: _scaled(values, scale) for name, values in search_space_of(kind, training_nodes).items()}
 
 
 def _scaled(values: Uniform | tuple[Any, ...], scale: Scale) -> Uniform | tuple[Any, ...]:
@@ -92,9 +93,9 @@ def draw(space: Space, trial: optuna.Trial) -> dict[str, Any]:
 def objective(run: Run, evaluation: Evaluation) -> float | None:
     """Return the value of a trial, larger is better; None if the validation nodes do not define it.
 
-    It is `Method.objective`: a metric of the prediction, or of its headline score.
+    It is `Method.objectives`: a metric of the prediction, or of its headline score.
     """
-    key = run.kind.objective(run.protocol)
+    key = run.kind.objectives[run.protocol]
     value = evaluation.metrics[key] if key in evaluation.metrics else evaluation.scores[evaluation.headline][key]
     return -value if value is not None and METRICS[key].better < 0 else value
 
@@ -386,7 +387,7 @@ class Studies:
         """
         depends = [task.fingerprint, self.protocol, self.scale, sorted(space), base]
         digest = hashlib.blake2b(json.dumps(depends, sort_keys=True).encode(), digest_size=6).hexdigest()
-        prune = find_method(method).can_prune(self.protocol)
+        prune = self.protocol in find_method(method).prunable
         return Search(f"{task.name} {method}", digest, space, trials, plan, self.storage, self.owners, prune)
 
 

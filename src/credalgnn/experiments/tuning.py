@@ -10,8 +10,8 @@ from typing import Any
 from ..graphs import Task
 from ..methods import Method, MethodError, find_method, method_path
 from ..methods.choices import Choice, MethodLike, choose
-from ..methods.given import EvalProtocol
-from ..methods.search_space import Space
+from ..methods.parameters import Space
+from ..methods.training_data import EvalProtocol
 from .best import Best, earlier_config
 from .plan import Run, check_setting, plan
 from .runner import EngineName, Place, Setting, TaskLike, Work, as_texts, listed

@@ -25,9 +25,9 @@ from .encoding import FeatureEncoder
 from .errors import GraphError, GraphWarning, OwnTaskError
 from .graph import Graph
 from .packing import Packed, pack
-from .sources import GraphParts, TablePaths, read_source
+from .sources import GraphParts, TableGraph, TablePaths, read_source, read_tables
 from .split import Split, stratified_split
-from .tables import Columns, TableGraph, read_tables
+from .tables import Columns
 from .task import Part, Task, TrainingView
 
 __all__ = [

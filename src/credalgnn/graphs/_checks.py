@@ -232,7 +232,7 @@ def checked_ids(value: Sequence[Any] | NDArray[Any] | None, nodes: int) -> NDArr
 
 
 def check_unique(ids: NDArray[Any]) -> None:
-    """Refuse ids of which one stands twice.
+    """Refuse ids of which one occurs twice.
 
     Args:
         ids: Whole numbers or texts.
@@ -244,7 +244,7 @@ def check_unique(ids: NDArray[Any]) -> None:
         order = np.argsort(ids, kind="stable")
         twice = np.flatnonzero(ids[order][1:] == ids[order][:-1])
         first, second = sorted((int(order[twice[0]]), int(order[twice[0] + 1])))
-        raise GraphError(f"node id {ids[first]!s} stands twice, in rows {first} and {second}: ids must be unique")
+        raise GraphError(f"node id {ids[first]!s} occurs twice, in rows {first} and {second}: ids must be unique")
 
 
 def _keys_differ(texts: NDArray[np.str_]) -> bool:
@@ -269,7 +269,7 @@ def checked_feature_names(value: Sequence[str] | None, features: int) -> tuple[s
         raise GraphError(f"{len(names)} feature names for {features} features: name every column")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise GraphError(f"the feature name {twice!r} stands twice: names must differ from each other")
+        raise GraphError(f"the feature name {twice!r} occurs twice: names must differ from each other")
     return names
 
 

@@ -15,16 +15,12 @@ from numpy.typing import NDArray
 
 from ..runtime.memory import in_units
 from ..runtime.reading import Unreadable
-from ._edge_kernels import by_target, fill_table, hash_texts, look_up
-from ._mapped import Chunks, Writer
-from ._pack_nodes import NodeState, Wanted, place_of
-from ._shards import Batch, Shard, batches, column_types
-from ._table_columns import as_numbers, ids_of, numbers_of
-from ._table_files import pyarrow_modules
-from ._table_ids import text_buffers
+from ._pack_nodes import NodeState, Wanted, hashes, place_of
+from ._packed_files import Chunks, Writer
+from ._table_files import Batch, Shard, batches, column_types, pyarrow_modules
 from .errors import GraphError, warn
 from .in_edges import INT32
-from .tables import ENDS, INDEX, OTHER_ENDS, Columns
+from .tables import ENDS, INDEX, OTHER_ENDS, Columns, as_numbers, ids_of, numbers_of
 
 CHUNK = 1 << 18  # edges that are looked at at a time
 MOST_BUCKETS = 256  # files that are open at once
@@ -134,14 +130,14 @@ class EdgeWriter:
                 f"ids of two types: {place} holds {kinds[0]}, the nodes have {kinds[1]}; write them as one"
             )
         if self._nodes.text:
-            return np.asarray(hash_texts(*text_buffers(array)))
-        numbers = as_numbers(array, False)
+            return hashes(array)
+        numbers = as_numbers(array)
         if numbers is None:
-            row = bisect_left(range(len(array)), True, key=lambda at: as_numbers(array[: at + 1], False) is None)
+            row = bisect_left(range(len(array)), True, key=lambda at: as_numbers(array[: at + 1]) is None)
             raise GraphError(
                 f"{shard.path}, row {batch.first + row}: {column} {array[row].as_py()!r:.60} is not the id of a node"
             )
-        return numbers
+        return np.asarray(numbers.to_numpy())
 
     def close(self) -> None:
         """All shards are read."""
@@ -181,6 +177,8 @@ def number_ends(
         ids: The file of the ids, for messages.
         tell: Is told how many of how many steps are done.
     """
+    from ._edge_kernels import fill_table, look_up  # here, as numba takes long to load
+
     kind = np.int32 if nodes.rows <= INT32 else np.int64
     partitions = max(1, -(-4 * nodes.rows * (8 + kind().itemsize) // max(1, memory // 2)))
     size = 1 << max(4, int(2 * nodes.rows / partitions * 1.2)).bit_length()
@@ -213,7 +211,7 @@ def _doubled(both: tuple[int, int], ids: Path, nodes: NodeState, shards: Sequenc
             f"the ids {called[both[0]]!s} and {called[both[1]]!s} have the same hash, by chance: write one of them "
             "otherwise"
         )
-    return GraphError(f"node id {called[both[0]]!s} stands twice, in {first} and {second}: ids must be unique")
+    return GraphError(f"node id {called[both[0]]!s} occurs twice, in {first} and {second}: ids must be unique")
 
 
 def ends_in_chunks(
@@ -354,6 +352,8 @@ def sort_bucket(
         nodes: How many nodes there are.
         undirected: Keep the first of edges that repeat each other.
     """
+    from ._edge_kernels import by_target
+
     records = np.fromfile(path, kind)
     if len(records) != size:
         raise Unreadable("it is shorter than it was")

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ._edge_kernels import hash_texts
-from ._mapped import Chunks, Writer
-from ._pack_features import FeatureWriter, finish_features
-from ._packed_files import PARTS
-from ._shards import Batch, Shard, batches, column_types
-from ._table_columns import (
+from ._checks import sparse_is_smaller
+from ._packed_files import PARTS, Chunks, Writer
+from ._table_files import Batch, Shard, batches, column_types, plain, pyarrow_modules
+from .errors import GraphError
+from .in_edges import INT32
+from .tables import (
+    INDEX,
     NO_LABEL,
+    Columns,
     as_numbers,
     ids_of,
     is_list,
@@ -24,15 +28,12 @@ from ._table_columns import (
     list_matrix,
     numbers_of,
     parts_of,
+    text_buffers,
 )
-from ._table_files import plain, pyarrow_modules
-from ._table_ids import text_buffers
-from .errors import GraphError
-from .tables import INDEX, Columns
 
 LONGEST = 255  # characters of an id
 MOST_CLASSES = 1_000_000
-CHUNK = 1 << 18  # ids that are written at a time
+CHUNK = 1 << 18  # ids or numbers copied at a time
 TEXTS = 8 << 20  # bytes that they may take, of which a character takes four in the file and up to four before
 
 
@@ -185,7 +186,8 @@ class NodeWriter:
     def _ids(self, batch: Batch, shard: Shard) -> None:
         place = f"{shard.path}, column {self._wanted.columns.id}"
         array = ids_of(batch.table[self._wanted.columns.id], place, batch.first)
-        numbers = as_numbers(array, shard.typed or not self._numbers)
+        is_integer = pyarrow_modules()[0].types.is_integer(array.type)
+        numbers = as_numbers(array) if is_integer or (self._numbers and not shard.typed) else None
         if shard.typed and self.state.text is (numbers is not None):
             others = "text" if self.state.text else "numbers"
             raise GraphError(f"{place} holds {array.type}, other shards {others}; write ids as one type")
@@ -195,6 +197,7 @@ class NodeWriter:
             self._add_texts(array, place, batch.first)
             return
         self.state.text, first = False, self.state.rows
+        numbers = numbers.to_numpy()
         self.state.in_order &= bool((numbers == np.arange(first, first + len(numbers))).all())
         self._keys.add(numbers)
 
@@ -207,7 +210,7 @@ class NodeWriter:
         self.state.in_order = False
         self.state.longest = max(self.state.longest, int(lengths.max()))
         offsets, data = text_buffers(array)
-        self._keys.add(hash_texts(offsets, data))
+        self._keys.add(hashes(array))
         self._lengths.add(np.diff(offsets))
         self._texts.add(data[offsets[0] : offsets[-1]])
         self.state.bytes += int(offsets[-1] - offsets[0])
@@ -311,6 +314,13 @@ class NodeWriter:
         return files if self._matrix is None else [*files, *self._matrix.files]
 
 
+def hashes(texts: Any) -> NDArray[np.int64]:
+    """Return a hash of 64 bits for each text."""
+    from ._edge_kernels import hash_texts  # here, as numba takes long to load
+
+    return np.asarray(hash_texts(*text_buffers(texts)))
+
+
 def finish_nodes(folder: Path, work: Path, state: NodeState) -> list[str]:
     """Labels, ids and features as the graph has them, of what was streamed; returns the names of the classes.
 
@@ -361,3 +371,93 @@ def place_of(number: int, shards: Sequence[Shard], rows: Sequence[int]) -> str:
             return f"{shard.path}, row {number}"
         number -= count
     raise IndexError(number)
+
+
+SAMPLE = 64  # first rows that decide
+
+
+class FeatureWriter:
+    """Adds rows of features to the files of a graph.
+
+    Args:
+        folder: Where the arrays of the graph go.
+        work: Where what is needed on the way goes.
+        dtype: The type of the numbers.
+        width: How many features there are.
+        rows: Rows that are there already, of a writer that was interrupted.
+        stored: Numbers of a sparse matrix that are there already; None: the matrix is dense.
+    """
+
+    def __init__(
+        self, folder: Path, work: Path, dtype: str, width: int, rows: int = 0, stored: int | None = None
+    ) -> None:
+        self._folder, self._work, self._dtype, self._width = folder, work, dtype, width
+        self._waiting: list[NDArray[Any]] = []  # the first rows, until there are enough to decide
+        self.files: list[Writer] = []
+        if rows:
+            self._open(rows, stored)
+
+    def _open(self, rows: int, stored: int | None) -> None:
+        if stored is None:
+            self.files = [Writer(self._folder / "features.npy", self._dtype, self._width, rows)]
+            return
+        self.files = [
+            Writer(self._folder / "feature_values.npy", self._dtype, None, stored),
+            Writer(self._folder / "feature_columns.npy", np.int32, None, stored),
+            Writer(self._work / "feature_ends.npy", np.int64, None, rows),
+        ]
+
+    @property
+    def stored(self) -> int | None:
+        """How many numbers of a sparse matrix there are; None if it is dense."""
+        return self.files[0].rows if len(self.files) > 1 else None
+
+    def add(self, numbers: NDArray[Any]) -> None:
+        """Add rows.
+
+        Args:
+            numbers: The rows, dense.
+        """
+        if not self.files:
+            self._waiting.append(numbers)
+            if sum(map(len, self._waiting)) >= SAMPLE:
+                self.decide()
+        elif self.stored is None:
+            self.files[0].add(numbers)
+        else:
+            values, columns, ends = self.files
+            ends.add(self.stored + np.cumsum(np.count_nonzero(numbers, axis=1)))
+            places = np.nonzero(numbers)
+            values.add(numbers[places])
+            columns.add(places[1])
+
+    def decide(self) -> None:
+        """Write what waits: no more rows come for now. How many are read at a time makes no difference."""
+        if self._waiting:
+            numbers = np.concatenate(self._waiting)
+            first = numbers[:SAMPLE]
+            self._waiting = []
+            self._open(0, 0 if sparse_is_smaller(int(np.count_nonzero(first)), first.shape) else None)
+            self.add(numbers)
+
+
+def finish_features(folder: Path, work: Path, rows: int, stored: int) -> None:
+    """The indices of a sparse matrix as a graph has them: all of one type, as small as it may be.
+
+    Args:
+        folder: Where the arrays of the graph are.
+        work: Where what was streamed is.
+        rows: How many rows.
+        stored: How many numbers.
+    """
+    kind = np.dtype(np.int32 if stored <= INT32 else np.int64)
+    with Writer(folder / "feature_starts.npy", kind) as file, Chunks(work / "feature_ends.npy", np.int64, rows) as ends:
+        file.add(np.zeros(1))
+        for first in range(0, rows, CHUNK):
+            file.add(ends.read(first, CHUNK))
+    columns, wide = folder / "feature_columns.npy", work / "feature_columns.npy"
+    if np.load(columns, mmap_mode="r").dtype != kind:
+        with Writer(wide, kind) as file, Chunks(columns, np.int32, stored) as given:
+            for first in range(0, stored, CHUNK):
+                file.add(given.read(first, CHUNK))
+        os.replace(wide, columns)

@@ -1,10 +1,10 @@
-"""Graphs of other libraries as graphs of this one, and graphs that grow."""
+"""Conversion of other libraries' graphs, subgraphs and extended graphs, as arguments of ``Graph``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -21,18 +21,18 @@ from ._checks import (
     rows_or_columns,
 )
 from .errors import GraphError, warn
-from .graph import Graph
+from .in_edges import INT32
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
+    from .graph import Graph
 
-def from_pyg(data: Any) -> Graph:
-    """See ``Graph.from_pyg``.
+Fields: TypeAlias = dict[str, Any]  # arguments of Graph
 
-    Args:
-        data: The ``torch_geometric`` graph.
-    """
+
+def from_pyg(data: Any) -> Fields:
+    """See ``Graph.from_pyg``."""
     if hasattr(data, "to_homogeneous"):
         raise GraphError(
             "a HeteroData graph has nodes of several types, and models here know one: Graph.from_pyg("
@@ -50,15 +50,12 @@ def from_pyg(data: Any) -> Graph:
             f"{', '.join(ignored)} of the edges cannot be used and will not be in the graph; a weight of each edge "
             "belongs into data.edge_weight"
         )
-    return Graph(data.x, data.edge_index, flat(data.y), edge_weight=getattr(data, "edge_weight", None))
+    weights = getattr(data, "edge_weight", None)
+    return {"features": data.x, "edge_index": data.edge_index, "labels": flat(data.y), "edge_weight": weights}
 
 
 def to_pyg(graph: Graph) -> Data:
-    """See ``Graph.to_pyg``.
-
-    Args:
-        graph: The graph.
-    """
+    """See ``Graph.to_pyg``."""
     from torch_geometric.data import Data
 
     data = Data(x=graph.features.clone(), edge_index=graph.edge_index.clone(), y=graph.labels.clone())
@@ -68,23 +65,12 @@ def to_pyg(graph: Graph) -> Data:
 
 
 def flat(labels: Any) -> Any:
-    """Labels ``[N, 1]`` as ``[N]``; all others as they are.
-
-    Args:
-        labels: A tensor, or None.
-    """
+    """Return labels ``[N, 1]`` as ``[N]``, others unchanged."""
     return labels.squeeze(1) if labels is not None and labels.dim() == 2 and labels.shape[1] == 1 else labels
 
 
-def from_networkx(graph: Any, features: Sequence[str] | None, label: str | None, weight: str | None) -> Graph:
-    """See ``Graph.from_networkx``.
-
-    Args:
-        graph: The networkx graph.
-        features: Attributes of nodes.
-        label: The attribute with the classes.
-        weight: The attribute of edges with their weights.
-    """
+def from_networkx(graph: Any, features: Sequence[str] | None, label: str | None, weight: str | None) -> Fields:
+    """See ``Graph.from_networkx``."""
     if not (hasattr(graph, "is_directed") and hasattr(graph, "edges") and hasattr(graph, "nodes")):
         raise GraphError(f"a networkx graph is wanted, not {type(graph).__name__}")
     nodes = list(graph.nodes(data=True))
@@ -119,11 +105,14 @@ def from_networkx(graph: Any, features: Sequence[str] | None, label: str | None,
     called = [node for node, _ in nodes]
     whole = all(isinstance(name, int | np.integer) and not isinstance(name, bool) for name in called)
     ids = np.array(called, np.int64) if whole else np.array([str(name) for name in called])
-    return Graph(np.column_stack(columns), ends, labels, ids, classes, feature_names=names, edge_weight=weights)
+    return {
+        "features": np.column_stack(columns), "edge_index": ends, "labels": labels, "node_ids": ids,
+        "class_names": classes, "feature_names": names, "edge_weight": weights,
+    }  # fmt: skip
 
 
 def _classes(labels: list[Any], label: str) -> tuple[Any, list[str] | None]:
-    """Labels with the names of their classes: whole numbers are called by what they are, as in tables."""
+    """Return labels with class names; whole numbers are named by themselves, as in tables."""
     there = {value for value in labels if value is not None}
     if not there:
         raise GraphError(f"no node has the attribute {label!r}, which label= names")
@@ -134,7 +123,7 @@ def _classes(labels: list[Any], label: str) -> tuple[Any, list[str] | None]:
 
 
 def _attribute(nodes: Iterable[tuple[Any, dict[str, Any]]], name: str) -> NDArray[np.float64]:
-    """An attribute of all nodes: numbers ``[N]``, or lists of them ``[N, F]``."""
+    """Return an attribute of all nodes: numbers ``[N]``, or lists of them ``[N, F]``."""
     values: list[Any] = []
     for node, attributes in nodes:
         value: Any = attributes.get(name)
@@ -153,15 +142,8 @@ def _attribute(nodes: Iterable[tuple[Any, dict[str, Any]]], name: str) -> NDArra
     return np.array(values, np.float64)
 
 
-def from_dgl(graph: Any, features: str, label: str | None, weight: str | None) -> Graph:
-    """See ``Graph.from_dgl``.
-
-    Args:
-        graph: The DGL graph.
-        features: The name of the features among ``graph.ndata``.
-        label: That of the labels.
-        weight: The name of the weights among ``graph.edata``.
-    """
+def from_dgl(graph: Any, features: str, label: str | None, weight: str | None) -> Fields:
+    """See ``Graph.from_dgl``."""
     if not (hasattr(graph, "ndata") and hasattr(graph, "edata") and hasattr(graph, "edges")):
         raise GraphError(f"a DGL graph is wanted, not {type(graph).__name__}")
     if not graph.is_homogeneous:
@@ -174,20 +156,14 @@ def from_dgl(graph: Any, features: str, label: str | None, weight: str | None) -
     for name, where, data in ((label, "label", graph.ndata), (weight, "weight", graph.edata)):
         if name not in (None, where) and name not in data:
             raise GraphError(f"there is no {name!r} in the graph, which {where}= names")
-    labels, weights = graph.ndata.get(label), graph.edata.get(weight)
-    source, target = graph.edges()
-    return Graph(graph.ndata[features], torch.stack([source, target]), flat(labels), edge_weight=weights)
+    return {
+        "features": graph.ndata[features], "edge_index": torch.stack(tuple(graph.edges())),
+        "labels": flat(graph.ndata.get(label)), "edge_weight": graph.edata.get(weight),
+    }  # fmt: skip
 
 
-def from_scipy(adjacency: Any, features: Any, labels: Any, **options: Any) -> Graph:
-    """See ``Graph.from_scipy``.
-
-    Args:
-        adjacency: The sparse matrix.
-        features: See ``Graph``.
-        labels: See ``Graph``.
-        **options: See ``Graph``.
-    """
+def from_scipy(adjacency: Any, features: Any, labels: Any) -> Fields:
+    """See ``Graph.from_scipy``."""
     if not hasattr(adjacency, "tocoo"):
         raise GraphError(f"a scipy sparse matrix is wanted, not {type(adjacency).__name__}: scipy.sparse.coo_array(a)")
     count = features.shape[0] if hasattr(features, "shape") else len(features)
@@ -201,34 +177,37 @@ def from_scipy(adjacency: Any, features: Any, labels: Any, **options: Any) -> Gr
     matrix.eliminate_zeros()
     matrix = matrix.tocoo()
     weights = None if (matrix.data == 1).all() else matrix.data
-    return Graph(features, np.stack([matrix.row, matrix.col]), labels, edge_weight=weights, **options)
+    edges = np.stack([matrix.row, matrix.col])
+    return {"features": features, "edge_index": edges, "labels": labels, "edge_weight": weights}
 
 
-def subgraph(graph: Graph, nodes: Any) -> Graph:
-    """See ``Graph.subgraph``.
-
-    Args:
-        graph: The graph.
-        nodes: A mask or node numbers, each once.
-    """
-    chosen = node_numbers(nodes, "nodes", graph.num_nodes)
-    number = torch.full((graph.num_nodes,), -1)
-    number[chosen] = torch.arange(len(chosen))
-    twice = chosen[number[chosen] != torch.arange(len(chosen))]
-    if len(twice):
-        raise GraphError(f"node {int(twice[0])} stands twice among the nodes of the subgraph")
+def subgraph(graph: Graph, nodes: Any) -> Fields:
+    """See ``Graph.subgraph``."""
+    chosen, number = renumbered(graph, nodes)
     edges = number[graph.edge_index]
     inside = (edges >= 0).all(0)
-    return Graph(
-        rows_or_columns(graph.features, rows=chosen),
-        edges[:, inside],
-        graph.labels[chosen],
-        None if graph.node_ids is None else graph.node_ids[chosen.numpy()],
-        graph.class_names,
-        feature_names=graph.feature_names,
-        edge_weight=None if graph.edge_weight is None else graph.edge_weight[inside],
-        edgeless=not graph.num_edges,
-    )
+    weights = None if graph.edge_weight is None else graph.edge_weight[inside]
+    features = rows_or_columns(graph.features, rows=chosen)
+    return {"features": features, "edge_index": edges[:, inside], "edge_weight": weights, **of_nodes(graph, chosen)}
+
+
+def renumbered(graph: Graph, nodes: Any) -> tuple[Tensor, Tensor]:
+    """Return the nodes of a subgraph, and the new number of every node, -1 for those outside."""
+    chosen = node_numbers(nodes, "nodes", graph.num_nodes)
+    number = torch.full((graph.num_nodes,), -1, dtype=torch.int32 if len(chosen) <= INT32 else torch.int64)
+    number[chosen] = torch.arange(len(chosen), dtype=number.dtype)
+    twice = chosen[number[chosen] != torch.arange(len(chosen))]
+    if len(twice):
+        raise GraphError(f"node {int(twice[0])} occurs twice among the nodes of the subgraph")
+    return chosen, number
+
+
+def of_nodes(graph: Graph, nodes: Tensor) -> Fields:
+    """Return the fields of a subgraph besides features and edges."""
+    return {
+        "labels": graph.labels[nodes], "node_ids": None if graph.node_ids is None else graph.node_ids[nodes.numpy()],
+        "class_names": graph.class_names, "feature_names": graph.feature_names, "edgeless": not graph.num_edges,
+    }  # fmt: skip
 
 
 def with_nodes(
@@ -239,18 +218,8 @@ def with_nodes(
     node_ids: Sequence[Any] | NDArray[Any] | None,
     edge_weight: Any,
     feature_names: Sequence[str] | None,
-) -> Graph:
-    """See ``Graph.with_nodes``.
-
-    Args:
-        graph: The graph that grows.
-        features: Of the new nodes.
-        edge_index: The new edges.
-        labels: Of the new nodes.
-        node_ids: Of the new nodes.
-        edge_weight: Of the new edges.
-        feature_names: Of the new nodes.
-    """
+) -> Fields:
+    """See ``Graph.with_nodes``."""
     matrix = checked_features(features)
     if matrix.shape[1] != graph.num_features:
         raise GraphError(f"new nodes with {matrix.shape[1]} features for a graph with {graph.num_features}")
@@ -276,20 +245,20 @@ def with_nodes(
             raise GraphError(f"{len(numbers)} labels for {matrix.shape[0]} new nodes: one label a node")
         further = range(len(classes), int(numbers.max()) + 1)
         classes += [str(number) for number in further]
-    return Graph(
-        _below(graph.features, matrix),
-        torch.cat([graph.edge_index, edges], 1),
-        torch.cat([graph.labels, numbers.to(graph.labels)]),
-        _all_ids(graph, node_ids, matrix.shape[0]),
-        classes,
-        feature_names=graph.feature_names if graph.feature_names is not None else feature_names,
-        edge_weight=weights,
-        edgeless=True,
-    )
+    return {
+        "features": _stacked(graph.features, matrix),
+        "edge_index": torch.cat([graph.edge_index, edges], 1),
+        "labels": torch.cat([graph.labels, numbers.to(graph.labels)]),
+        "node_ids": _all_ids(graph, node_ids, matrix.shape[0]),
+        "class_names": classes,
+        "feature_names": graph.feature_names if graph.feature_names is not None else feature_names,
+        "edge_weight": weights,
+        "edgeless": True,
+    }
 
 
 def _all_ids(graph: Graph, ids: Sequence[Any] | NDArray[Any] | None, count: int) -> NDArray[Any] | None:
-    """Ids of old nodes and new ones, of one type."""
+    """Return the ids of old and new nodes."""
     if (ids is None) != (graph.node_ids is None):
         which = "new ones need some, too" if ids is None else "new ones cannot have any"
         raise GraphError(f"the nodes of the graph have {'' if ids is None else 'no '}ids, so {which}: node_ids=")
@@ -307,8 +276,8 @@ def _all_ids(graph: Graph, ids: Sequence[Any] | NDArray[Any] | None, count: int)
     return np.concatenate([graph.node_ids, new])
 
 
-def _below(first: Tensor, second: Tensor) -> Any:
-    """The rows of both, sparse if the first one is."""
+def _stacked(first: Tensor, second: Tensor) -> Any:
+    """Return the rows of both matrices, sparse if the first one is."""
     if first.layout == torch.strided:
         return torch.cat([first, second if second.layout == torch.strided else second.to_dense()])
     from scipy.sparse import csr_array, vstack

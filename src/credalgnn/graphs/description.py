@@ -1,4 +1,4 @@
-"""What a graph looks like, in numbers."""
+"""Descriptive statistics of graphs."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Description:
-    """What a graph looks like, in numbers.
+    """Descriptive statistics of a graph, returned by ``Graph.describe``; ``print`` shows them.
 
     Args:
-        nodes: How many nodes.
-        edges: How many directed edges.
-        features: How many feature columns.
-        density: The share of features that are not 0.
-        class_counts: How many nodes each class has, by its name.
-        unlabelled: How many nodes have no label.
-        homophily: The share of edges between nodes of one class, of those whose ends both have a label.
-        isolated: How many nodes have no edge.
-        self_loops: How many edges go from a node to itself.
-        duplicate_edges: How many edges repeat another one.
-        empty_features: How many nodes have no feature but 0.
-        directed: Whether some edge has no counterpart in the other direction.
-        weights: The smallest and the largest edge weight; None where edges have none.
+        nodes: Number of nodes.
+        edges: Number of directed edges.
+        features: Number of features.
+        density: Share of features that are not 0.
+        class_counts: Number of nodes of each class, by name.
+        unlabelled: Number of nodes without a label.
+        homophily: Share of edges between nodes of the same class, among edges whose ends are both labelled.
+        isolated: Number of nodes without edges.
+        self_loops: Number of edges from a node to itself.
+        duplicate_edges: Number of edges that repeat another one.
+        empty_features: Number of nodes whose features are all 0.
+        directed: Some edge has no counterpart in the other direction.
+        weights: Smallest and largest edge weight; None if unweighted.
     """
 
     nodes: int
@@ -65,11 +65,7 @@ class Description:
 
 
 def describe(graph: Graph) -> Description:
-    """See ``Graph.describe``.
-
-    Args:
-        graph: What to describe.
-    """
+    """See ``Graph.describe``."""
     from ._edge_kernels import count_edges, count_filled  # here, as numba takes long to load
 
     count, edges = graph.num_nodes, graph.in_edges
@@ -114,10 +110,10 @@ def describe(graph: Graph) -> Description:
 
 
 def local_homophily(graph: Graph) -> Tensor:
-    """Of each node the share of its labelled in-neighbours that have its label, float64 ``[N]``; NaN without any.
+    """Return each node's share of labelled in-neighbours with the same label, float64 ``[N]``; NaN without any.
 
     Args:
-        graph: The graph, with its labels.
+        graph: The graph with its labels.
     """
     from ._edge_kernels import count_alike
 
@@ -132,12 +128,7 @@ def local_homophily(graph: Graph) -> Tensor:
 
 
 def num_pairs(graph: Graph, most: int = 1 << 24) -> int:
-    """Edges counted as unordered pairs of nodes, each once.
-
-    Args:
-        graph: The graph.
-        most: Edges that are held in memory at a time, about.
-    """
+    """Count the distinct unordered pairs of nodes that edges join, holding at most about ``most`` edges in memory."""
     edges, count = graph.in_edges, graph.num_nodes
     parts = -(-edges.num_edges // most)  # of pairs, by their smaller node; each is a pass over all edges
     pairs = 0
@@ -157,12 +148,12 @@ def num_pairs(graph: Graph, most: int = 1 << 24) -> int:
 
 
 def _filled(rows: Tensor) -> tuple[int, int]:
-    """How many numbers of sparse rows are not 0, and how many rows have one."""
+    """Count the numbers of sparse rows that are not 0, and the rows that have one."""
     filled = rows.values() != 0
     through = torch.cat([torch.zeros(1, dtype=torch.int64), filled.cumsum(0)])[rows.crow_indices().long()]
     return int(filled.sum()), int((through.diff() > 0).sum())
 
 
 def _narrow(graph: Graph) -> NDArray[Any]:
-    """Labels in few bytes, as they are looked up in no order: caches hold more of them."""
+    """Return labels in few bytes: they are looked up in random order, and caches hold more of them."""
     return graph.labels.numpy().astype(np.int16 if graph.num_classes < 2**15 else np.int64)

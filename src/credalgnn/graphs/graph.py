@@ -1,4 +1,4 @@
-"""A validated graph: features, edges, labels. Everything is checked when it is made, and nowhere else."""
+"""Graphs with node features and labels, validated once when they are made."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ..runtime.cache import Cache
+from . import convert, storage
 from ._checks import (
     check_feature_order,
     checked_class_names,
@@ -26,40 +27,49 @@ from ._checks import (
     named_labels,
     rows_or_columns,
 )
-from ._graph_sources import GraphSources
 from ._rows import rows
 from .description import Description, describe, num_pairs
 from .errors import GraphError
 from .in_edges import InEdges
 
 if TYPE_CHECKING:
+    from pyarrow import Table
     from torch_geometric.data import Data
 
 T = TypeVar("T")
 
-FIELDS = ("features", "edge_index", "labels", "node_ids", "class_names", "feature_names", "edge_weight")
+STRUCTURE = ("features", "edge_index", "edge_weight")
+FIELDS = (*STRUCTURE, "labels", "node_ids", "class_names", "feature_names")
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
-class Graph(GraphSources):
-    """Nodes with features and labels, and edges between them; immutable, checked when made.
+class Graph:
+    """Nodes with features and labels, and directed edges between them; immutable, validated when made.
 
-    Features are kept as a sparse CSR matrix when that is smaller. Directions, self-loops, duplicates (which count as
-    often as they stand there) and the order of edges are kept as given. Isolated nodes and nodes whose features are all
-    zero are legal: a node without edges is seen through its own features only, one without features through its
+    Features are stored as a sparse CSR matrix where that is smaller. Directions, self-loops, duplicate edges (which
+    count as often as they occur) and the order of edges are preserved. Isolated nodes and nodes whose features are all
+    zero are legal: a node without edges is classified by its own features only, one without features by its
     neighbours.
 
+    Besides this constructor there are ``from_pyg``, ``from_networkx``, ``from_dgl``, ``from_scipy`` and
+    ``from_tables``. ``load_graph`` reads what ``save`` and ``pack`` write.
+
     Args:
-        features: Numbers ``[N, F]``: a tensor, an array or a scipy sparse matrix; kept as float32.
-        edge_index: Node numbers ``[2, E]``, source above target.
-        labels: Class numbers ``[N]``, below 0 for unknown, or text, None for unknown; None where nothing is known.
-        node_ids: What the nodes are called, whole numbers or text, each once.
-        class_names: What the classes are called; by default their numbers, or the labels that are text, sorted.
-        feature_names: What the columns of ``features`` are called, so that a model can tell whether another graph has
-            the same ones in the same order.
-        edge_weight: A number ``[E]`` for each edge, finite and not negative; kept as float32. None: all edges count
-            the same.
-        edgeless: Whether a graph without any edge is legal, as nodes to predict may be; nothing is learnt from one.
+        features: Numbers ``[N, F]``: a tensor, an array or a scipy sparse matrix; stored as float32.
+        edge_index: Node numbers ``[2, E]``, sources above targets.
+        labels: Class numbers ``[N]``, below 0 for unknown, or text, None for unknown. Default: all unknown.
+        node_ids: Unique ids of the nodes, whole numbers or text. Default: none.
+        class_names: Names of the classes. Default: their numbers, or the sorted labels where these are text.
+        feature_names: Unique names of the columns of ``features``, by which a model recognises the same features in
+            another graph. Default: none.
+        edge_weight: Numbers ``[E]``, finite and not negative; stored as float32. Default: unweighted.
+        edgeless: Accept a graph without any edge, as nodes to predict may be; no model can be fitted on one.
+
+    Example:
+        >>> import credalgnn as cg
+        >>> graph = cg.Graph([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], [[0, 1], [1, 2]], ["cat", "dog", None])
+        >>> graph.class_names, graph.labels.tolist()
+        (('cat', 'dog'), [0, 1, -1])
     """
 
     features: Tensor
@@ -99,42 +109,148 @@ class Graph(GraphSources):
             derived=Cache(),
         )
 
-    def _set(self, **values: Any) -> None:
-        for name, value in values.items():
+    @classmethod
+    def _trusted(cls, **fields: Any) -> Self:
+        """Make a graph of fields that are known to be valid, without checks or copies; internal."""
+        graph = object.__new__(cls)
+        graph._set(**{"derived": Cache(), **fields})
+        return graph
+
+    def _set(self, **fields: Any) -> None:
+        for name, value in fields.items():
             object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_pyg(cls, data: Data) -> Graph:
+        """Convert a ``torch_geometric`` graph: ``x``, ``edge_index`` and, where present, ``y`` and ``edge_weight``.
+
+        Other edge attributes are dropped with a ``GraphWarning``. A ``HeteroData`` has to be made homogeneous first.
+
+        Args:
+            data: ``x`` is ``[N, F]``, ``y`` ``[N]`` or ``[N, 1]`` with numbers below 0 for unknown, ``edge_weight``
+                ``[E]`` or ``[E, 1]``.
+        """
+        return Graph(**convert.from_pyg(data))
+
+    @classmethod
+    def from_networkx(
+        cls,
+        graph: Any,
+        features: Sequence[str] | None = None,
+        label: str | None = None,
+        weight: str | None = "weight",
+    ) -> Graph:
+        """Convert a ``networkx`` graph; its nodes become ``node_ids``, undirected edges go both ways.
+
+        Args:
+            graph: The graph, directed or not; parallel edges are preserved.
+            features: Node attributes that are numbers or lists of numbers, on every node. Default: all but ``label``.
+            label: Node attribute with the class, text or whole number; nodes without it are unlabelled. Default: no
+                labels.
+            weight: Edge attribute with the weight, 1 where missing. None: unweighted.
+        """
+        return Graph(**convert.from_networkx(graph, features, label, weight))
+
+    @classmethod
+    def from_dgl(
+        cls, graph: Any, features: str = "feat", label: str | None = "label", weight: str | None = "weight"
+    ) -> Graph:
+        """Convert a homogeneous DGL graph.
+
+        Args:
+            graph: The graph.
+            features: Name of the features in ``graph.ndata``.
+            label: Name of the labels in ``graph.ndata``; no labels where there is no ``label``.
+            weight: Name of the weights in ``graph.edata``; unweighted where there is no ``weight``.
+        """
+        return Graph(**convert.from_dgl(graph, features, label, weight))
+
+    @classmethod
+    def from_scipy(cls, adjacency: Any, features: Any, labels: Any = None, **options: Any) -> Graph:
+        """Convert a scipy sparse adjacency matrix and features.
+
+        Args:
+            adjacency: ``[N, N]``; an entry [i, j] that is not zero is an edge i to j, and its weight unless all are 1.
+            features: As in ``Graph``.
+            labels: As in ``Graph``.
+            **options: ``node_ids``, ``class_names`` and ``feature_names`` of ``Graph``.
+        """
+        return Graph(**convert.from_scipy(adjacency, features, labels), **options)
+
+    @classmethod
+    def from_tables(
+        cls,
+        nodes: str | os.PathLike[str] | Table | Any,
+        edges: str | os.PathLike[str] | Table | Any,
+        id: str = "id",
+        label: str | None = "label",
+        features: Sequence[str] | None = None,
+        source: str = "source",
+        target: str = "target",
+        weight: str | None = None,
+        delimiter: str | None = None,
+    ) -> Graph:
+        """Read a graph from two tables: CSV or Parquet files, pyarrow tables or pandas data frames.
+
+        Text files (``.csv``, ``.tsv``, also with ``.gz``) have a header and are UTF-8. Features are numeric columns,
+        used unchanged; ``read_tables`` encodes columns of all kinds.
+
+        Args:
+            nodes: A file or a table with a row for each node.
+            edges: A file or a table with a row for each edge.
+            id: Column of ``nodes`` with the id of each node: whole numbers or text.
+            label: Column of ``nodes`` with the class: text, whole numbers or true and false. Empty fields, ``NA``,
+                ``N/A``, ``nan``, ``None``, ``null`` (in any case) and negative numbers are unknown labels; blanks
+                around a label are dropped. None: no labels.
+            features: Numeric columns of ``nodes`` that are features. Default: all other columns.
+            source: Column of ``edges`` with the id of the source node. Where neither ``source`` nor ``target`` exists,
+                ``src`` and ``dst``, or ``from`` and ``to``, are used.
+            target: Column of ``edges`` with the id of the target node.
+            weight: Column of ``edges`` with weights. Default: ``weight``, if it exists. A ``GraphWarning`` names unused
+                columns.
+            delimiter: Field separator of text files. Default: detected in the header, one of ``,``, ``;``, ``|``, tab.
+        """
+        from .tables import Columns, graph_fields
+
+        return Graph(**graph_fields(nodes, edges, Columns(id, label, features, source, target, weight), delimiter))
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return self.features.shape[0]
 
     @property
     def num_edges(self) -> int:
-        """How many directed edges there are."""
+        """Number of directed edges."""
         return self.edge_index.shape[1]
 
     @property
     def num_pairs(self) -> int:
-        """Edges counted as unordered pairs of nodes, each once."""
+        """Number of distinct unordered pairs of nodes that edges join."""
         return num_pairs(self)
 
     @property
     def num_features(self) -> int:
-        """How many features a node has."""
+        """Number of features."""
         return self.features.shape[1]
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are, whether a node is of them or not."""
+        """Number of classes, those without any node included."""
         return len(self.class_names)
 
     @property
     def path(self) -> Path | None:
-        """The folder of a packed graph, so that others can open it, too; None for a graph in memory."""
+        """Folder of a packed graph; None for a graph in memory."""
         return None
 
+    @property
+    def parts(self) -> dict[str, Tensor]:
+        """Node numbers of the split stored with a packed graph: some of train, val, calibration and test."""
+        return {}
+
     def rows(self, nodes: Tensor | slice) -> Tensor:
-        """Features of some nodes, float32; sparse CSR if ``features`` are. Of a packed graph no others are read.
+        """Return features of some nodes, float32; sparse CSR if ``features`` are. No other rows are read.
 
         Args:
             nodes: Node numbers, or a slice of them.
@@ -142,41 +258,35 @@ class Graph(GraphSources):
         return rows(self.features, nodes)
 
     def release(self) -> None:
-        """Give memory back that holds what a packed graph has in its files; of a graph in memory there is none."""
+        """Free the memory that caches the files of a packed graph; does nothing for a graph in memory."""
 
     def in_memory(self, what: str = "the graph in memory") -> Graph:
-        """The same graph as one that holds all of itself: a packed one is read, if there is room for it.
+        """Return the graph with all arrays in memory: itself, unless it is packed.
 
         Args:
-            what: What needs that, for the error where it does not fit.
+            what: Subject of the error message where it does not fit.
         """
         return self
 
     @property
     def in_edges(self) -> InEdges:
-        """The edges by their target, made once: what neighbours are drawn from and chunks of the graph are read by."""
+        """The edges grouped by target."""
         return self.cached(_in_edges)
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the content: the same graph has it on every machine, another one another."""
-        from .storage import fingerprint
-
-        return fingerprint(self)
+        """Hash of the content, the same on every machine."""
+        return storage.fingerprint(self)
 
     @cached_property
     def ids_digest(self) -> str:
-        """A hash of what the nodes are called; "" where they are called nothing."""
-        from .storage import ids_digest
-
-        return ids_digest(self)
+        """Hash of the node ids; "" without ids."""
+        return storage.ids_digest(self)
 
     @property
     def content(self) -> str:
-        """A hash of features, edges and weights: graphs that differ in labels, names or ids only have the same."""
-        from .storage import content
-
-        return self.cached(content)
+        """Hash of features, edges and weights: the same for graphs that differ in labels, names or ids only."""
+        return self.cached(storage.content)
 
     def cached(self, function: Callable[..., T], *args: Hashable) -> T:
         """Return ``function(graph, *args)``, computed once for all graphs with the same features and edges.
@@ -198,59 +308,66 @@ class Graph(GraphSources):
         feature_names: Sequence[str] | None = None,
         edge_weight: Any = None,
     ) -> Graph:
-        """The graph with some of its fields replaced; the others are shared, not copied and checked again.
+        """Return the graph with some fields replaced; the others are shared, neither copied nor validated again.
 
-        The number of nodes stays as it is. What is None stays, too, but for two things that would no longer fit: the
-        names of features whose number changes, and the weights of edges that are replaced.
+        None keeps a field, with two exceptions: feature names are dropped where the number of features changes, edge
+        weights where the edges are replaced. The number of nodes cannot change. A packed graph whose features or edges
+        are replaced is read into memory.
 
         Args:
-            features: See ``Graph``.
-            edge_index: See ``Graph``; new edges have no weights unless ``edge_weight`` gives them some.
-            labels: See ``Graph``.
-            class_names: See ``Graph``.
-            node_ids: See ``Graph``.
-            feature_names: See ``Graph``.
-            edge_weight: See ``Graph``; ``unweighted`` removes them.
+            features: As in ``Graph``.
+            edge_index: As in ``Graph``; new edges are unweighted unless ``edge_weight`` is given.
+            labels: As in ``Graph``.
+            class_names: As in ``Graph``.
+            node_ids: As in ``Graph``.
+            feature_names: As in ``Graph``.
+            edge_weight: As in ``Graph``; ``unweighted()`` removes weights.
         """
+        changes = {
+            "features": features, "edge_index": edge_index, "labels": labels, "class_names": class_names,
+            "node_ids": node_ids, "feature_names": feature_names, "edge_weight": edge_weight,
+        }  # fmt: skip
+        return self._replaced({name: value for name, value in changes.items() if value is not None})
+
+    def _replaced(self, changes: dict[str, Any]) -> Graph:
         values = {name: getattr(self, name) for name in FIELDS}
-        if features is not None:
-            values["features"] = checked_features(features)
+        if "features" in changes:
+            values["features"] = checked_features(changes["features"])
             if values["features"].shape[0] != self.num_nodes:
                 raise GraphError(f"features of {values['features'].shape[0]} nodes for a graph of {self.num_nodes}")
             if values["features"].shape[1] != self.num_features:
                 values["feature_names"] = None
-        if feature_names is not None:
-            values["feature_names"] = checked_feature_names(feature_names, values["features"].shape[1])
-        if node_ids is not None:
-            values["node_ids"] = checked_ids(node_ids, self.num_nodes)
-        if edge_index is not None:
-            values["edge_index"], values["edge_weight"] = checked_edges(edge_index, self.num_nodes), None
-        if edge_weight is not None:
-            values["edge_weight"] = checked_weights(edge_weight, values["edge_index"].shape[1])
-        names: Sequence[str] = self.class_names if class_names is None else class_names
-        if labels is not None:
-            values["labels"] = checked_labels(named_labels(labels, names)[0], self.num_nodes, names)
-        values["class_names"] = checked_class_names(names, int(values["labels"].max()) + 1)
-        same = features is None and edge_index is None and edge_weight is None
-        new = object.__new__(Graph)
-        new._set(**values, derived=self.derived if same else Cache())
-        return new
+        if "edge_index" in changes:
+            values["edge_index"], values["edge_weight"] = checked_edges(changes["edge_index"], self.num_nodes), None
+        if "edge_weight" in changes:
+            values["edge_weight"] = checked_weights(changes["edge_weight"], values["edge_index"].shape[1])
+        values |= self._checked_names(changes, values["features"].shape[1])
+        is_same = changes.keys().isdisjoint(STRUCTURE)
+        return Graph._trusted(**values, derived=self.derived if is_same else Cache())
+
+    def _checked_names(self, changes: dict[str, Any], num_features: int) -> dict[str, Any]:
+        """Return the labels and names of a changed graph, those that change validated."""
+        class_names, labels = changes.get("class_names", self.class_names), self.labels
+        if "labels" in changes:
+            labels = checked_labels(named_labels(changes["labels"], class_names)[0], self.num_nodes, class_names)
+        values = {"labels": labels, "class_names": checked_class_names(class_names, int(labels.max()) + 1)}
+        if "feature_names" in changes:
+            values["feature_names"] = checked_feature_names(changes["feature_names"], num_features)
+        if "node_ids" in changes:
+            values["node_ids"] = checked_ids(changes["node_ids"], self.num_nodes)
+        return values
 
     def unweighted(self) -> Graph:
-        """The graph without edge weights: all edges count the same."""
+        """Return the graph without edge weights."""
         return self if self.edge_weight is None else self.replace(edge_index=self.edge_index)
 
     def subgraph(self, nodes: Any) -> Graph:
-        """The graph that some nodes and the edges among them make, numbered as they are given.
-
-        All classes stay, whether one of the nodes is of them or not. The tensors are its own.
+        """Return the graph induced by some nodes, numbered in their order; all class names are preserved.
 
         Args:
             nodes: A mask or node numbers, each once.
         """
-        from .convert import subgraph
-
-        return subgraph(self, nodes)
+        return Graph(**convert.subgraph(self, nodes))
 
     def with_nodes(
         self,
@@ -261,32 +378,29 @@ class Graph(GraphSources):
         edge_weight: Any = None,
         feature_names: Sequence[str] | None = None,
     ) -> Graph:
-        """A larger graph: this one, and further nodes and edges behind its own.
+        """Return the graph extended by nodes N, N + 1, ... and edges.
 
         Args:
-            features: Of the new nodes, as many as those here have.
-            edge_index: The new edges, also among old nodes: those here are 0..N-1, the new ones N, N + 1, ...
-            labels: Class numbers, or text; classes that are not here get numbers behind those that are.
-            node_ids: What the new nodes are called, if those here have ids: others, and of the same type.
-            edge_weight: A weight for each new edge, if those here have some.
-            feature_names: What the new features are called, to have them compared with those here.
+            features: Features of the new nodes.
+            edge_index: The new edges, among old nodes 0..N-1 and new ones N, N + 1, ...
+            labels: Class numbers, or text; unknown names become further classes.
+            node_ids: Ids of the new nodes, needed if the graph has ids: unused ones of the same type.
+            edge_weight: Weights of the new edges, needed if the graph has weights.
+            feature_names: Names of the new nodes' features, to be compared with those of the graph.
         """
-        from .convert import with_nodes
-
-        return with_nodes(self, features, edge_index, labels, node_ids, edge_weight, feature_names)
+        whole = self.in_memory("a graph with further nodes")
+        return Graph(**convert.with_nodes(whole, features, edge_index, labels, node_ids, edge_weight, feature_names))
 
     def check_features(self, names: Sequence[str] | None) -> None:
-        """Refuse a graph whose features are not those that a model has learnt from, or are in another order.
-
-        Nothing can be said where the graph, or what the model has learnt from, has no feature names.
+        """Raise ``GraphError`` unless the features have these names in this order; None on either side passes.
 
         Args:
-            names: The feature names of the graph that the model has learnt from.
+            names: Feature names of the graph that a model was fitted on.
         """
         check_feature_order(names, self.feature_names)
 
     def select_features(self, names: Sequence[str]) -> Graph:
-        """The graph with some of its features, in the order of their names.
+        """Return the graph with some of its features, in the order of ``names``.
 
         Args:
             names: Names of features, each once.
@@ -299,37 +413,34 @@ class Graph(GraphSources):
                 f"there is no feature {missing[0]!r}; the features are {', '.join(self.feature_names[:12])}"
             )
         columns = torch.tensor([self.feature_names.index(name) for name in names], dtype=torch.int64)
-        return self.replace(features=rows_or_columns(self.features, columns=columns), feature_names=names)
+        whole = self.in_memory("a graph with other features")
+        return whole.replace(features=rows_or_columns(whole.features, columns=columns), feature_names=names)
 
     def describe(self) -> Description:
-        """Counts of nodes, edges, features and classes, to see at a glance whether it is the right graph."""
+        """Return counts of nodes, edges, features and classes, homophily and the like; ``print`` shows them."""
         return describe(self)
 
     def to_pyg(self) -> Data:
-        """As a ``torch_geometric`` graph with ``x``, ``edge_index``, ``y`` and, if there, ``edge_weight``."""
-        from .convert import to_pyg
-
-        return to_pyg(self)
+        """Convert to a ``torch_geometric`` graph with ``x``, ``edge_index``, ``y`` and, if present, ``edge_weight``."""
+        return convert.to_pyg(self.in_memory("a torch_geometric graph"))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an npz file, whole or not at all; its folder is made if need be.
+        """Write an ``.npz`` file, atomically; ``load_graph`` reads it.
 
         Args:
-            path: Where to; a file that is there is replaced.
+            path: Where to; missing folders are made, an existing file is replaced.
         """
-        from .storage import to_arrays, write_arrays
-
         try:
-            write_arrays(Path(path), to_arrays(self))
+            storage.write_arrays(Path(path), storage.to_arrays(self.in_memory("an npz file")))
         except OSError as error:
             raise GraphError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
 
     def pack(self, path: str | os.PathLike[str], dtype: str = "float32") -> Graph:
-        """Write the folder of a packed graph, whole or not at all, and open it. Edges get the order of their targets.
+        """Write the folder of a packed graph, atomically, and open it. Edges are reordered by target.
 
         Args:
-            path: The folder, as in ``graph.cg``; a packed graph that is there is replaced.
-            dtype: What features are kept as, ``float32`` or ``float16``.
+            path: The folder, as in ``graph.cg``; an existing packed graph is replaced.
+            dtype: Type in which features are stored, ``float32`` or ``float16``.
         """
         from .packing import pack_graph
 

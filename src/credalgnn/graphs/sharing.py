@@ -14,14 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..runtime.cache import Cache
 from ..runtime.files import locked, sync_folder
 from ..runtime.memory import own_folder, temporary_folder
 from ._packed_files import ARRAYS, HEADER
 from .errors import GraphError
 from .graph import Graph, _in_edges
 from .in_edges import InEdges
-from .packed import PackedGraph, _reopened, open_graph
+from .packed import PackedGraph, reopened, verify_packed
 
 CHUNK = 64 << 20  # bytes of a file that are asked for at a time
 
@@ -96,28 +95,27 @@ def unpacked(parcel: GraphHandle, fetch: Fetch | None = None) -> Graph:
             packed = _copied(parcel, fetch)
         labels = torch.full((packed.num_nodes,), -1)
         labels[arrays["known"]] = arrays["labels"]
-        return packed._with(labels=labels, **names)  # also None, where features have no names
+        return packed._with_fields(labels=labels, **names)  # also None, where features have no names
     features = arrays.get("features")
     if features is None:
         parts = arrays["rows"], arrays["columns"], arrays["values"]
         features = torch.sparse_csr_tensor(*parts, parcel.shape, check_invariants=False)
-    graph = object.__new__(Graph)
-    graph._set(
+    graph = Graph._trusted(
         features=features,
         edge_index=arrays["edge_index"],
         labels=arrays["labels"],
         node_ids=None,
         edge_weight=arrays.get("edge_weight"),
-        derived=Cache(),
         **names,
     )
-    graph.derived.get(lambda: InEdges(arrays["starts"], arrays["sources"], arrays.get("weights")), _in_edges, ())
+    edges = InEdges(arrays["starts"], arrays["sources"], arrays.get("weights"))
+    graph.derived.get(lambda: edges, _in_edges, ())
     return graph
 
 
 def _opened(path: Path, parcel: GraphHandle) -> PackedGraph:
     """The graph in a folder, if it is that of the parcel."""
-    return _reopened(path, parcel.content, {}, None, "weighted" in parcel.arrays)
+    return reopened(path, parcel.content, {}, None, "weighted" in parcel.arrays)
 
 
 def _copied(parcel: GraphHandle, fetch: Fetch) -> PackedGraph:
@@ -154,7 +152,7 @@ def _fetch_all(parcel: GraphHandle, fetch: Fetch, copy: Path) -> None:
                 os.fsync(file.fileno())  # a copy is not read as a whole again: it must be there after a crash, too
         sync_folder(half)
         try:
-            open_graph(half, verify=True)
+            verify_packed(half)
             _opened(half, parcel)
         except GraphError:
             raise GraphError(

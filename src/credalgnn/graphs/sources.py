@@ -4,21 +4,41 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..runtime.reading import Unreadable, check_regular, read_tensors
 from ._checks import check_mask
 from ._packed_files import PARTS, is_packed
-from ._table_files import find_tables
+from ._table_files import NamedTable, find_tables, read_table
 from .convert import flat
+from .encoding import FeatureEncoder
 from .errors import GraphError, warn
 from .graph import Graph
-from .packed import open_graph
+from .packed import open_packed
+from .storage import from_arrays, read_arrays
+from .tables import (
+    INDEX,
+    Columns,
+    Ends,
+    Links,
+    check_nodes,
+    join_tables,
+    labels_of,
+    merged_labels,
+    parts_of,
+    place_name,
+    read_edges,
+)
 
+ENDINGS = (".npz", ".pt", ".pth", ".safetensors")
 TENSORS = ("x", "edge_index", "y", "edge_weight")
 REMEDY = "save plain tensors: torch.save(data.to_dict(), path)"
 
@@ -48,6 +68,22 @@ class GraphParts(NamedTuple):
     parts: dict[str, Tensor]
 
 
+def path_kind(path: str | os.PathLike[str]) -> str | None:
+    """Return ``file``, ``packed`` or ``folder`` for the path of a graph, None for any other text."""
+    place = Path(path)
+    if place.suffix.lower() in ENDINGS:
+        return "file"
+    if place.suffix.lower() == ".cg" or is_packed(place):
+        return "packed"
+    return "folder" if place.is_dir() else None
+
+
+def open_graph(path: str | os.PathLike[str]) -> Graph:
+    """Return the graph in a file or folder; features of tables are their numeric columns, unchanged."""
+    source = read_source(path)
+    return Graph.from_tables(*source) if isinstance(source, TablePaths) else source.graph
+
+
 def read_source(path: str | os.PathLike[str]) -> TablePaths | GraphParts:
     """What a path holds: a graph, with a split if there is one, or the files of tables to make it of.
 
@@ -57,24 +93,24 @@ def read_source(path: str | os.PathLike[str]) -> TablePaths | GraphParts:
             file: ``x``, ``edge_index`` and, if there, ``y``, ``edge_weight``, ``train_mask``, ``val_mask``,
             ``calibration_mask`` and ``test_mask``. Nothing in a file is run.
     """
-    place = Path(path)
-    if is_packed(place):
-        packed = open_graph(place)
+    place, kind = Path(path), path_kind(path)
+    if kind == "packed":
+        packed = open_packed(place)
         return GraphParts(packed, packed.parts)
-    if place.is_dir():
+    if kind == "folder":
         return TablePaths(*find_tables(place))
     if not place.exists():
         raise GraphError(f"{place}: no such file or folder")
     ending = place.suffix.lower()
     if ending == ".npz":
-        return GraphParts(Graph.load(place), {})
+        return GraphParts(Graph(**from_arrays(read_arrays(place), place)), {})
     if ending in (".pt", ".pth"):
         return _from_tensors(_load_torch(place), place)
     if ending == ".safetensors":
         return _from_tensors(_load_safetensors(place), place)
     raise GraphError(
-        f"{place}: a folder with nodes and edges tables, or an .npz, .pt or .safetensors file is wanted; for two "
-        "tables of other names give both, --nodes and --edges"
+        f"{place}: not a graph; give a folder with nodes and edges tables, a packed graph (.cg), an .npz, .pt or "
+        ".safetensors file, or two tables of other names separately, as nodes and edges"
     )
 
 
@@ -135,3 +171,228 @@ def _from_tensors(values: Any, path: Path) -> GraphParts:
     if len(twice):
         raise GraphError(f"{path}: node {int(twice[0])} is in two of the masks; a node can be in one part only")
     return GraphParts(graph, {part: mask.nonzero().squeeze(-1) for part, mask in masks.items() if bool(mask.any())})
+
+
+@dataclass(frozen=True, eq=False)
+class TableGraph:
+    """What ``read_tables`` gives.
+
+    Args:
+        graph: The graph; its nodes are those of the context, if there is one, and then those of the table of nodes.
+        encoder: What made its features of the columns.
+        new: The numbers of the nodes of the table of nodes, in its order.
+        parts: Numbers of nodes of the parts of a split that the table names: some of ``train``, ``val``,
+            ``calibration`` and ``test``.
+    """
+
+    graph: Graph
+    encoder: FeatureEncoder
+    new: Tensor
+    parts: dict[str, Tensor]
+
+
+def read_tables(
+    nodes: Any,
+    edges: Any,
+    columns: Columns,
+    *,
+    delimiter: str | None = None,
+    encoder: FeatureEncoder | None = None,
+    class_names: Sequence[str] | None = None,
+    context: tuple[Any, Any] | None = None,
+    split: str | None = None,
+    undirected: bool = False,
+) -> TableGraph:
+    """A graph from two tables, its features encoded: to learn from, or to predict with what was learnt.
+
+    Args:
+        nodes: A row for each node: a path, a pyarrow table or a pandas data frame.
+        edges: A row for each edge, likewise. None, where there is an encoder: there are no edges but the context's.
+        columns: Which columns are what.
+        delimiter: What stands between the fields of text files; None: found in the header of each.
+        encoder: Makes features of the columns; ``columns.features`` is not looked at then. None: learnt from ``nodes``.
+        class_names: The classes of a model, which get the first numbers; other labels get the numbers behind them.
+            None: the labels of the tables, sorted. Where it is given, the column of labels may be missing.
+        context: Tables of nodes and edges that were there before; the edges may be None. Edges of either table may
+            join old nodes and new ones; a node or an edge that stands in both tables is as the new one has it.
+        split: The column of ``nodes`` that says to which part of a split a node belongs: train, val (valid,
+            validation), calibration (calib, cal), test, or empty for none. It is no feature.
+        undirected: Edges have no direction: each is taken both ways, and once each way, however often it stands there.
+    """
+    learning = encoder is None
+    _check_request(edges, columns, encoder, class_names, context)
+    text = [columns.id, *([split] if split else []), *(encoder.text_columns if encoder is not None else [])]
+    if class_names is not None and columns.label is not None:
+        text.append(columns.label)  # as a model knows it, which may be 007
+    tables = [read_table(nodes, "nodes", text, delimiter)]
+    links = [] if edges is None else [read_edges(edges, "edges", columns, delimiter)]
+    if context is not None:
+        tables.insert(0, read_table(context[0], "context nodes", text, delimiter))
+        if context[1] is not None:
+            links.insert(0, read_edges(context[1], "context edges", columns, delimiter))
+    needed = [columns.label] if class_names is None and columns.label else []
+    for table in tables[:-1]:
+        check_nodes(table, columns, needed)
+    check_nodes(tables[-1], columns, [*needed, *([split] if split else [])])
+
+    edge_name = links[0][0].name if links else ""
+    tables, ids, joined = join_tables(tables, columns.id, links)
+    labels, classes = merged_labels([_labels(table, columns.label) for table in tables], class_names)
+    count, old = len(labels), len(labels) - len(ids[-1])
+    parts = {}
+    if split is not None:
+        rows = parts_of(tables[-1].table[split], place_name(tables[-1], split))
+        parts = {part: torch.from_numpy(at) + old for part, at in rows.items()}
+    if undirected:
+        joined = [both_ways(links, count) for links in joined]
+    elif learning:
+        warn_of_one_way(joined[0], count, edge_name)
+    if len(joined) == 2:
+        joined[0] = without(joined[0], joined[1], count, edge_name)
+    weighted = [weights is not None for _, weights in joined]
+    if any(weighted) and not all(weighted):
+        raise GraphError("edges have weights in one of the tables of edges only; give both a column of them, or none")
+
+    given = [table.table.drop_columns(_no_features(table, columns, split, encoder)) for table in tables]
+    if encoder is None:
+        encoder = FeatureEncoder.fit(given[0], columns.features, tables[0].name)
+        others = set(tables[0].table.column_names) - set(given[0].column_names)  # a later split is no news, either
+        encoder = replace(encoder, ignored=(*encoder.ignored, *sorted(others)))
+    matrices = [encoder(table, named.name)[0] for table, named in zip(given, tables, strict=True)]
+    del given, tables, links  # the graph is a copy, and there may be no room for all
+    graph = Graph(
+        matrices[0] if len(matrices) == 1 else _stacked(matrices),
+        np.concatenate([ends for ends, _ in joined], 1) if joined else np.zeros((2, 0), np.int64),
+        labels,
+        ids[0] if len(ids) == 1 else np.concatenate(ids),
+        classes,
+        feature_names=encoder.feature_names,
+        edge_weight=np.concatenate([weights for _, weights in joined]) if any(weighted) else None,
+        edgeless=not learning,
+    )
+    return TableGraph(graph, encoder, torch.arange(old, count), parts)
+
+
+def _check_request(
+    edges: Any, columns: Columns, encoder: Any, class_names: Sequence[str] | None, context: tuple[Any, Any] | None
+) -> None:
+    """Refuse what only makes sense with what a model has learnt."""
+    if encoder is None and edges is None:
+        raise GraphError("a table of edges is needed to learn from (--edges)")
+    if encoder is None and context is not None:
+        raise GraphError("a context is for nodes that come after fitting; to learn from all, put them into one table")
+    if class_names is None and columns.label is None:
+        raise GraphError("labels are needed to learn from: name their column, label=... (--label)")
+
+
+def _no_features(named: NamedTable, columns: Columns, split: str | None, encoder: FeatureEncoder | None) -> list[str]:
+    """The columns that are no features: id, label, split, and pandas' index if nobody asked for it."""
+    roles = {columns.id, columns.label, split}
+    wanted = columns.features if encoder is None else [column.name for column in encoder.columns]
+    for column in wanted or ():
+        if column in roles:
+            raise GraphError(f"{named.name}: column {column} cannot be a feature, it is the id, the label or the split")
+    return [
+        column
+        for column in named.table.column_names
+        if column in roles or (INDEX.fullmatch(column) and column not in (wanted or ()))
+    ]
+
+
+def _labels(named: NamedTable, label: str | None) -> tuple[NDArray[np.int64], list[str]]:
+    if label is None or label not in named.table.column_names:
+        return np.full(named.table.num_rows, -1), []
+    return labels_of(named.table[label], place_name(named, label))
+
+
+def _stacked(matrices: list[Any]) -> Any:
+    """Matrices below each other, sparse if one of them is."""
+    if all(isinstance(matrix, np.ndarray) for matrix in matrices):
+        return np.concatenate(matrices)
+    from scipy.sparse import csr_array, vstack
+
+    return vstack([csr_array(matrix) for matrix in matrices], format="csr")
+
+
+ENOUGH = 100  # edges, none of which would have its counterpart by chance
+
+
+def both_ways(links: Links, count: int) -> Links:
+    """Every edge in both directions, once each.
+
+    Args:
+        links: Edges.
+        count: How many nodes there are.
+    """
+    (source, target), weights = links
+    if not len(source):
+        return links
+    order, begins, turned, pair = _by_pair(source, target, count)
+    there, back = np.zeros(len(source), np.bool_), np.zeros(len(source), np.bool_)  # which are kept, and kept turned
+    first = order[begins]
+    there[first] = True
+    there[order[turned[np.diff(pair, prepend=-1) > 0]]] = True  # the first of a pair that goes the other way
+    back[first] = source[first] != target[first]
+    back[first[pair]] = False
+    rows, turned_rows = np.flatnonzero(there), np.flatnonzero(back)
+    both = np.empty((2, len(rows) + len(turned_rows)), source.dtype)
+    for ends, one, other in zip(both, (source, target), (target, source), strict=True):
+        np.take(one, rows, out=ends[: len(rows)])
+        np.take(other, turned_rows, out=ends[len(rows) :])
+    return both, None if weights is None else np.concatenate([weights[rows], weights[turned_rows]])
+
+
+def _by_pair(
+    source: Ends, target: Ends, count: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """The order of edges by unordered pairs of nodes, and where in it what stands.
+
+    Returns:
+        The order, stable; where each pair begins; which edges go against the first one of their pair, ascending; and
+        the number of the pair of each of these.
+    """
+    codes = np.minimum(source, target).astype(np.int64, copy=False)
+    codes *= count
+    codes += np.maximum(source, target)
+    values, order = (part.numpy() for part in torch.sort(torch.from_numpy(codes), stable=True))  # by radix
+    again = np.flatnonzero(values[1:] == values[:-1]) + 1  # not the first of their pair
+    begins = np.ones(len(values), np.bool_)
+    begins[again] = False
+    begin = np.flatnonzero(begins)
+    pair = again - np.arange(1, len(again) + 1)  # as many begin up to there, less one
+    here, first = order[again], order[begin[pair]]
+    against = (source[here] > target[here]) != (source[first] > target[first])
+    return order, begin, again[against], pair[against]
+
+
+def warn_of_one_way(links: Links, count: int, name: str) -> None:
+    """Edges that have no direction often stand in a table once: half of what a node could hear is lost then.
+
+    Args:
+        links: Edges; of a few nothing is said.
+        count: How many nodes there are.
+        name: The table.
+    """
+    (source, target), _ = links
+    apart = int(np.count_nonzero(source != target))
+    if apart >= ENOUGH and not len(_by_pair(source, target, count)[2]):
+        warn(
+            f"{name}: no edge has its counterpart in the other direction; if edges have no direction, say so: "
+            "undirected=True (--undirected)"
+        )
+
+
+def without(old: Links, new: Links, count: int, name: str) -> Links:
+    """The edges of the context that are not among the new ones: who gives a table twice has its edges once.
+
+    Args:
+        old: Edges of the context.
+        new: New edges.
+        count: How many nodes there are.
+        name: The table of the context.
+    """
+    codes = [source.astype(np.int64) * count + target for source, target in (old[0], new[0])]
+    kept = ~np.isin(codes[0], codes[1])
+    if not kept.all():
+        warn(f"{name}: {int((~kept).sum()):,} edges stand in the new table of edges, too, and are taken from there")
+    return old[0][:, kept], None if old[1] is None else old[1][kept]

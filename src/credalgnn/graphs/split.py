@@ -1,4 +1,4 @@
-"""Which nodes to train on, to stop by and to evaluate on."""
+"""Splits of a graph's nodes into training, validation and test parts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,18 @@ from .errors import GraphError
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Three disjoint parts of a graph's nodes, as sorted indices.
+    """Three disjoint parts of a graph's nodes, as sorted node numbers.
 
     Args:
-        train: Node numbers to train on.
-        val: Node numbers to stop and tune by.
-        test: Node numbers to evaluate on.
+        train: Nodes to train on.
+        val: Nodes for early stopping and tuning.
+        test: Nodes to evaluate on.
+
+    Example:
+        >>> import torch
+        >>> import credalgnn as cg
+        >>> cg.Split(torch.tensor([2, 0]), torch.tensor([1]), torch.tensor([3])).train
+        tensor([0, 2])
     """
 
     train: Tensor
@@ -39,7 +45,7 @@ class Split:
                 raise GraphError(f"split: {name} names node {int(part[0])}, which does not exist")
             twice = part[1:][part[1:] == part[:-1]]
             if len(twice):
-                raise GraphError(f"split: node {int(twice[0])} stands twice in {name}")
+                raise GraphError(f"split: node {int(twice[0])} occurs twice in {name}")
         for first, second in (("train", "val"), ("train", "test"), ("val", "test")):
             node = first_shared(getattr(self, first), getattr(self, second))
             if node is not None:
@@ -47,11 +53,11 @@ class Split:
 
     @classmethod
     def random(cls, num_nodes: int, seed: int = 0) -> Split:
-        """60/20/20, rounded down but for the test part, from a generator of its own: nothing else changes it.
+        """Return a random split, 60/20/20, rounded down but for the test part; it depends on nothing but the arguments.
 
         Args:
-            num_nodes: How many nodes there are.
-            seed: Of the generator.
+            num_nodes: Number of nodes.
+            seed: Seed of the split.
         """
         order = torch.randperm(num_nodes, generator=seeded(seed))
         first, second = int(0.6 * num_nodes), int(0.6 * num_nodes) + int(0.2 * num_nodes)
@@ -59,11 +65,11 @@ class Split:
 
     @classmethod
     def from_masks(cls, train: Tensor, val: Tensor, test: Tensor) -> Split:
-        """From boolean masks [N], as PyG data sets have them.
+        """Return the split of boolean masks ``[N]``, as PyG data sets have them.
 
         Args:
             train: Nodes to train on.
-            val: Nodes to stop and tune by.
+            val: Nodes for early stopping and tuning.
             test: Nodes to evaluate on.
         """
         masks = [torch.as_tensor(mask) for mask in (train, val, test)]
@@ -73,23 +79,14 @@ class Split:
 
 
 def first_shared(first: Tensor, second: Tensor) -> int | None:
-    """The smallest number that is in both of two sorted tensors; None if there is none.
-
-    Args:
-        first: Sorted numbers.
-        second: Sorted numbers.
-    """
+    """Return the smallest number that is in both of two sorted tensors; None if there is none."""
     place = torch.searchsorted(second, first).clamp_max(len(second) - 1)
     shared = first[second[place] == first]
     return int(shared[0]) if len(shared) else None
 
 
 def seeded(seed: int) -> torch.Generator:
-    """A generator of one's own. torch takes 32 bits of a seed; a larger one would silently equal a smaller.
-
-    Args:
-        seed: Its seed.
-    """
+    """Return a new generator; seeds above 32 bits are refused, as torch silently cuts them off."""
     if not 0 <= seed < 2**32:
         raise GraphError(f"a seed must be between 0 and {2**32 - 1}, not {seed}")
     return torch.Generator().manual_seed(seed)
@@ -99,16 +96,16 @@ SHARES = {"train": 0.6, "val": 0.2, "calibration": 0.2}
 
 
 def stratified_split(labels: Tensor, parts: Mapping[str, Tensor], seed: int = 0) -> dict[str, Tensor]:
-    """Deal labelled nodes to those of the parts train, val and calibration that are not given.
+    """Split labelled nodes into those of the parts train, val and calibration that are not given.
 
-    60, 20 and 20 % of the labelled nodes that no given part has; fewer parts share in the same proportion. Stratified
-    by class, and every node has the same chance to be dealt to a part, so that calibration nodes are like the other
-    labelled ones; but a class of which no node would be trained on gives its first ones to training.
+    60, 20 and 20 % of the labelled nodes outside the given parts; fewer parts share in the same proportion. The split
+    is stratified by class, and each node has the same chance of being in a part, so that calibration nodes are
+    exchangeable with other labelled nodes; but a class without any training node gives its first one to training.
 
     Args:
         labels: Classes of all nodes ``[N]``, below 0 for unknown.
-        parts: Node numbers of the parts that are given, others such as test included.
-        seed: Of the deal.
+        parts: Node numbers of the given parts, others such as test included.
+        seed: Seed of the split.
     """
     wanted = [name for name in SHARES if name not in parts]
     if not wanted:
@@ -133,7 +130,7 @@ def stratified_split(labels: Tensor, parts: Mapping[str, Tensor], seed: int = 0)
 
 
 def _with_training_nodes(labels: Tensor, number: Tensor) -> Tensor:
-    """The parts of nodes in the order of their classes, with a node of every class in the first part."""
+    """Return the parts of nodes ordered by class, with a node of every class in the first part."""
     first = torch.ones(len(labels), dtype=torch.bool)
     first[1:] = labels[1:] != labels[:-1]
     trained = torch.zeros(int(labels.max()) + 1 if len(labels) else 0, dtype=torch.bool)

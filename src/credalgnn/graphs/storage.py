@@ -1,11 +1,11 @@
-"""Graphs as plain arrays in npz files: written whole or not at all, read without running code."""
+"""Graphs as plain arrays in ``.npz`` files, written atomically and read without running code."""
 
 from __future__ import annotations
 
 import hashlib
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,19 +14,17 @@ from numpy.typing import NDArray
 from ..runtime.files import BLANK, atomic, is_sealed_zip, seal_zip
 from ..runtime.reading import open_file, read_npz
 from .errors import GraphError
-from .graph import Graph
+
+if TYPE_CHECKING:
+    from .graph import Graph
 
 FORMAT = 2  # of saved files
-CHUNK = 1 << 16  # ids that are hashed at a time
-FOREIGN = 1  # of files that other programs make: the same arrays, without a checksum
+CHUNK = 1 << 16  # ids hashed at a time
+FOREIGN = 1  # of files that other programs make: the same arrays without a checksum
 
 
 def to_arrays(graph: Graph) -> dict[str, NDArray[Any]]:
-    """The graph as plain arrays; what is hashed and what is saved.
-
-    Args:
-        graph: The graph.
-    """
+    """Return the graph as the plain arrays that are hashed and saved."""
     arrays: dict[str, NDArray[Any]] = {
         "edge_index": graph.edge_index.numpy(),
         "labels": graph.labels.numpy(),
@@ -49,15 +47,11 @@ def to_arrays(graph: Graph) -> dict[str, NDArray[Any]]:
 
 
 def fingerprint(graph: Graph) -> str:
-    """See ``Graph.fingerprint``.
-
-    Args:
-        graph: The graph.
-    """
+    """See ``Graph.fingerprint``."""
     digest = hashlib.blake2b(digest_size=16)
     for name, array in sorted(to_arrays(graph).items()):
         digest.update(f"{name} {array.dtype.kind} {array.shape};".encode())
-        if array.dtype.kind == "U":  # as text: the width of the array says nothing about its content
+        if array.dtype.kind == "U":  # as text: the width of the array is not content
             digest.update("\0".join(array.tolist()).encode())
         elif array.size:
             digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
@@ -65,11 +59,7 @@ def fingerprint(graph: Graph) -> str:
 
 
 def content(graph: Graph) -> str:
-    """See ``Graph.content``.
-
-    Args:
-        graph: The graph.
-    """
+    """See ``Graph.content``."""
     digest = hashlib.blake2b(digest_size=16)
     x = graph.features
     parts = [x] if x.layout == torch.strided else [x.crow_indices(), x.col_indices(), x.values()]
@@ -82,11 +72,7 @@ def content(graph: Graph) -> str:
 
 
 def ids_digest(graph: Graph) -> str:
-    """See ``Graph.ids_digest``; ids are read chunk by chunk.
-
-    Args:
-        graph: The graph.
-    """
+    """See ``Graph.ids_digest``."""
     if graph.node_ids is None:
         return ""
     digest = hashlib.blake2b(graph.node_ids.dtype.str.encode(), digest_size=16)
@@ -96,12 +82,7 @@ def ids_digest(graph: Graph) -> str:
 
 
 def write_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    """Write an npz file with a checksum, so that a reader sees all of it or nothing.
-
-    Args:
-        path: Where to.
-        arrays: What ``to_arrays`` gave, and perhaps more.
-    """
+    """Write an npz file with a checksum, atomically."""
     with atomic(path) as file:
         with zipfile.ZipFile(file, "w") as archive:
             archive.comment = BLANK.encode()
@@ -112,11 +93,9 @@ def write_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
 
 
 def read_arrays(path: Path, sealed: bool = False) -> dict[str, NDArray[Any]]:
-    """The arrays of a saved graph; never a pickle.
+    """Return the arrays of a saved graph.
 
-    Args:
-        path: The file.
-        sealed: Refuse also what other programs have made, without a checksum.
+    With ``sealed``, files without a checksum, which other programs write, are refused as well.
     """
     if not path.is_file():
         raise GraphError(f"{path}: no such file")
@@ -126,7 +105,7 @@ def read_arrays(path: Path, sealed: bool = False) -> dict[str, NDArray[Any]]:
         arrays = read_npz(path)
         version = int(arrays.pop("format", np.array(0)))
     except (ValueError, TypeError, OSError) as error:
-        raise GraphError(f"{path}: not a saved graph, or damaged ({error})") from None
+        raise GraphError(f"{path}: not a saved graph, or damaged ({error}); save it again") from None
     if version not in (FORMAT, FOREIGN) or "edge_index" not in arrays:
         raise GraphError(f"{path}: not a graph saved by this version; save it again")
     if not is_sealed and (sealed or version == FORMAT):
@@ -135,13 +114,8 @@ def read_arrays(path: Path, sealed: bool = False) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def from_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> Graph:
-    """The graph that ``to_arrays`` took apart, checked like any other.
-
-    Args:
-        arrays: The arrays.
-        path: Where they come from, for messages.
-    """
+def from_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> dict[str, Any]:
+    """Return the arguments of ``Graph`` that ``to_arrays`` took apart."""
     try:
         if "features" in arrays:
             features = torch.from_numpy(arrays["features"])
@@ -150,15 +124,15 @@ def from_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> Graph:
             shape = [int(n) for n in arrays["shape"]]
             features = torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=True)
         names = arrays.get("feature_names")
-        return Graph(
-            features,
-            arrays["edge_index"],
-            arrays["labels"],
-            arrays.get("node_ids"),
-            arrays["class_names"].tolist(),
-            feature_names=None if names is None else names.tolist(),
-            edge_weight=arrays.get("edge_weight"),
-            edgeless=True,
-        )
+        return {
+            "features": features,
+            "edge_index": arrays["edge_index"],
+            "labels": arrays["labels"],
+            "node_ids": arrays.get("node_ids"),
+            "class_names": arrays["class_names"].tolist(),
+            "feature_names": None if names is None else names.tolist(),
+            "edge_weight": arrays.get("edge_weight"),
+            "edgeless": True,
+        }
     except (KeyError, RuntimeError) as error:
-        raise GraphError(f"{path}: not a saved graph ({error})") from None
+        raise GraphError(f"{path}: not a saved graph ({error}); save it again") from None

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ._checks import check_unique
-from ._table_columns import id_chunks, ids_of, is_number, labels_of, merged_labels, numbers_of, parts_of
-from ._table_edges import Links, both_ways, warn_of_one_way, without
-from ._table_files import NamedTable, pyarrow_modules, read_table
-from ._table_ids import as_array, as_numbers, positions
-from .encoding import FeatureEncoder
+from ._table_files import NamedTable, plain, pyarrow_modules, read_table
 from .errors import GraphError, warn
-from .graph import Graph
+
+Ends: TypeAlias = NDArray[np.signedinteger[Any]]  # of 32 bits or 64
+Links: TypeAlias = tuple[Ends, NDArray[np.float32] | None]  # edge_index and weights
 
 INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # what pandas calls an index that was written, too
 ROWS = 1 << 13  # of features written at a time: all columns of so many rows stay in the processor's cache
@@ -47,149 +42,33 @@ class Columns(NamedTuple):
     weight: str | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class TableGraph:
-    """What ``read_tables`` gives.
-
-    Args:
-        graph: The graph; its nodes are those of the context, if there is one, and then those of the table of nodes.
-        encoder: What made its features of the columns.
-        new: The numbers of the nodes of the table of nodes, in its order.
-        parts: Numbers of nodes of the parts of a split that the table names: some of ``train``, ``val``,
-            ``calibration`` and ``test``.
-    """
-
-    graph: Graph
-    encoder: FeatureEncoder
-    new: Tensor
-    parts: dict[str, Tensor]
-
-
-def read_graph(nodes: Any, edges: Any, columns: Columns, delimiter: str | None = None) -> Graph:
-    """See ``Graph.from_tables``: features are the numbers of the table, unchanged.
-
-    Args:
-        nodes: A file or a table with a row for each node.
-        edges: A file or a table with a row for each edge.
-        columns: Which columns are what.
-        delimiter: What stands between the fields of a text file; None: found in the header.
-    """
+def graph_fields(nodes: Any, edges: Any, columns: Columns, delimiter: str | None = None) -> dict[str, Any]:
+    """See ``Graph.from_tables``; returns the arguments of ``Graph``."""
     node_table = read_table(nodes, "nodes", [columns.id], delimiter)
-    edge_table, columns = _read_edges(edges, "edges", columns, delimiter)
-    _check_nodes(node_table, columns, [columns.label] if columns.label else [])
-    _, (ids,), ((ends, weights),) = _joined([node_table], columns.id, [(edge_table, columns)])
+    edge_table, columns = read_edges(edges, "edges", columns, delimiter)
+    check_nodes(node_table, columns, [columns.label] if columns.label else [])
+    _, (ids,), ((ends, weights),) = join_tables([node_table], columns.id, [(edge_table, columns)])
     if not ends.shape[1]:
         raise GraphError(f"{edge_table.name}: there are no edges in it")
     matrix, names = _features(node_table, columns)
     labels, classes = None, None
     if columns.label is not None:
         labels, classes = labels_of(node_table.table[columns.label], f"{node_table.name}, column {columns.label}")
-    return Graph(matrix, ends, labels, ids, classes, feature_names=names, edge_weight=weights)
+    return {
+        "features": matrix, "edge_index": ends, "labels": labels, "node_ids": ids, "class_names": classes,
+        "feature_names": names, "edge_weight": weights,
+    }  # fmt: skip
 
 
-def read_tables(
-    nodes: Any,
-    edges: Any,
-    columns: Columns,
-    *,
-    delimiter: str | None = None,
-    encoder: FeatureEncoder | None = None,
-    class_names: Sequence[str] | None = None,
-    context: tuple[Any, Any] | None = None,
-    split: str | None = None,
-    undirected: bool = False,
-) -> TableGraph:
-    """A graph from two tables, its features encoded: to learn from, or to predict with what was learnt.
-
-    Args:
-        nodes: A row for each node: a path, a pyarrow table or a pandas data frame.
-        edges: A row for each edge, likewise. None, where there is an encoder: there are no edges but the context's.
-        columns: Which columns are what.
-        delimiter: What stands between the fields of text files; None: found in the header of each.
-        encoder: Makes features of the columns; ``columns.features`` is not looked at then. None: learnt from ``nodes``.
-        class_names: The classes of a model, which get the first numbers; other labels get the numbers behind them.
-            None: the labels of the tables, sorted. Where it is given, the column of labels may be missing.
-        context: Tables of nodes and edges that were there before; the edges may be None. Edges of either table may
-            join old nodes and new ones; a node or an edge that stands in both tables is as the new one has it.
-        split: The column of ``nodes`` that says to which part of a split a node belongs: train, val (valid,
-            validation), calibration (calib, cal), test, or empty for none. It is no feature.
-        undirected: Edges have no direction: each is taken both ways, and once each way, however often it stands there.
-    """
-    learning = encoder is None
-    _check_request(edges, columns, encoder, class_names, context)
-    text = [columns.id, *([split] if split else []), *(encoder.text_columns if encoder is not None else [])]
-    if class_names is not None and columns.label is not None:
-        text.append(columns.label)  # as a model knows it, which may be 007
-    tables = [read_table(nodes, "nodes", text, delimiter)]
-    links = [] if edges is None else [_read_edges(edges, "edges", columns, delimiter)]
-    if context is not None:
-        tables.insert(0, read_table(context[0], "context nodes", text, delimiter))
-        if context[1] is not None:
-            links.insert(0, _read_edges(context[1], "context edges", columns, delimiter))
-    needed = [columns.label] if class_names is None and columns.label else []
-    for table in tables[:-1]:
-        _check_nodes(table, columns, needed)
-    _check_nodes(tables[-1], columns, [*needed, *([split] if split else [])])
-
-    edge_name = links[0][0].name if links else ""
-    tables, ids, joined = _joined(tables, columns.id, links)
-    labels, classes = merged_labels([_labels(table, columns.label) for table in tables], class_names)
-    count, old = len(labels), len(labels) - len(ids[-1])
-    parts = {}
-    if split is not None:
-        rows = parts_of(tables[-1].table[split], _place(tables[-1], split))
-        parts = {part: torch.from_numpy(at) + old for part, at in rows.items()}
-    if undirected:
-        joined = [both_ways(links, count) for links in joined]
-    elif learning:
-        warn_of_one_way(joined[0], count, edge_name)
-    if len(joined) == 2:
-        joined[0] = without(joined[0], joined[1], count, edge_name)
-    weighted = [weights is not None for _, weights in joined]
-    if any(weighted) and not all(weighted):
-        raise GraphError("edges have weights in one of the tables of edges only; give both a column of them, or none")
-
-    given = [table.table.drop_columns(_no_features(table, columns, split, encoder)) for table in tables]
-    if encoder is None:
-        encoder = FeatureEncoder.fit(given[0], columns.features, tables[0].name)
-        others = set(tables[0].table.column_names) - set(given[0].column_names)  # a later split is no news, either
-        encoder = replace(encoder, ignored=(*encoder.ignored, *sorted(others)))
-    matrices = [encoder(table, named.name)[0] for table, named in zip(given, tables, strict=True)]
-    del given, tables, links  # the graph is a copy, and there may be no room for all
-    graph = Graph(
-        matrices[0] if len(matrices) == 1 else _stacked(matrices),
-        np.concatenate([ends for ends, _ in joined], 1) if joined else np.zeros((2, 0), np.int64),
-        labels,
-        ids[0] if len(ids) == 1 else np.concatenate(ids),
-        classes,
-        feature_names=encoder.feature_names,
-        edge_weight=np.concatenate([weights for _, weights in joined]) if any(weighted) else None,
-        edgeless=not learning,
-    )
-    return TableGraph(graph, encoder, torch.arange(old, count), parts)
-
-
-def _check_request(
-    edges: Any, columns: Columns, encoder: Any, class_names: Sequence[str] | None, context: tuple[Any, Any] | None
-) -> None:
-    """Refuse what only makes sense with what a model has learnt."""
-    if encoder is None and edges is None:
-        raise GraphError("a table of edges is needed to learn from (--edges)")
-    if encoder is None and context is not None:
-        raise GraphError("a context is for nodes that come after fitting; to learn from all, put them into one table")
-    if class_names is None and columns.label is None:
-        raise GraphError("labels are needed to learn from: name their column, label=... (--label)")
-
-
-def _check_nodes(named: NamedTable, columns: Columns, wanted: Sequence[str]) -> None:
+def check_nodes(named: NamedTable, columns: Columns, wanted: Sequence[str]) -> None:
     """All columns that a table of nodes must have, but for features."""
-    _check_column(named, columns.id, "name the column of ids: id=... (--id)")
+    check_column(named, columns.id, "name the column of ids: id=... (--id)")
     for column in wanted:
         remedy = "name the column of labels: label=... (--label)" if column == columns.label else "name another column"
-        _check_column(named, column, remedy)
+        check_column(named, column, remedy)
 
 
-def _check_column(named: NamedTable, column: str, remedy: str) -> None:
+def check_column(named: NamedTable, column: str, remedy: str) -> None:
     names = named.table.column_names
     if column not in names:
         hint = "" if len(names) > 1 else "; if these are several, give delimiter= (--delimiter)"
@@ -198,7 +77,7 @@ def _check_column(named: NamedTable, column: str, remedy: str) -> None:
         )
 
 
-def _read_edges(edges: Any, role: str, columns: Columns, delimiter: str | None) -> tuple[NamedTable, Columns]:
+def read_edges(edges: Any, role: str, columns: Columns, delimiter: str | None) -> tuple[NamedTable, Columns]:
     """The table of edges, and the columns with the names that their ends have in it."""
     others = [name for pair in OTHER_ENDS for name in pair] if (columns.source, columns.target) == ENDS else []
     named = read_table(edges, role, [columns.source, columns.target, *others], delimiter)
@@ -209,13 +88,13 @@ def _read_edges(edges: Any, role: str, columns: Columns, delimiter: str | None) 
                 columns = columns._replace(source=source, target=target)
                 break
     for end, option in ((columns.source, "source"), (columns.target, "target")):
-        _check_column(named, end, f"name the column: {option}=... (--{option})")
+        check_column(named, end, f"name the column: {option}=... (--{option})")
     if columns.weight is not None:
-        _check_column(named, columns.weight, "name the column of weights: weight=... (--weight)")
+        check_column(named, columns.weight, "name the column of weights: weight=... (--weight)")
     return named, columns
 
 
-def _joined(
+def join_tables(
     tables: list[NamedTable], id: str, links: list[tuple[NamedTable, Columns]]
 ) -> tuple[list[NamedTable], list[NDArray[Any]], list[Links]]:
     """The tables without old rows that a newer table replaces, their ids, and the edges between all of them."""
@@ -223,12 +102,12 @@ def _joined(
     places = [(table, id) for table in tables]
     places += [(named, end) for named, columns in links for end in (columns.source, columns.target)]
     chunks = _narrowed(
-        [(table, column, id_chunks(table.table[column], _place(table, column))) for table, column in places]
+        [(table, column, id_chunks(table.table[column], place_name(table, column))) for table, column in places]
     )
     kind = chunks[len(tables) - 1][0].type
     for place, (chunk, *_) in zip(places, chunks, strict=True):
         if chunk.type != kind:
-            kinds = f"{_place(*place)} holds {chunk.type}, {_place(tables[-1], id)} {kind}"
+            kinds = f"{place_name(*place)} holds {chunk.type}, {place_name(tables[-1], id)} {kind}"
             raise GraphError(f"ids of two types: {kinds}; write them as one, so that 7 and 007 stay apart")
     known = [each[0] if len(each) == 1 else pa.concat_arrays(each) for each in chunks[: len(tables)]]
     ids = [as_array(array) for array in known]
@@ -236,7 +115,7 @@ def _joined(
         try:
             check_unique(array)
         except GraphError as error:
-            raise GraphError(f"{_place(table, id)}: {error}") from None
+            raise GraphError(f"{place_name(table, id)}: {error}") from None
     if len(tables) == 2:
         replaced = pc.is_in(known[0], value_set=known[1])
         count = pc.sum(replaced).as_py() or 0
@@ -268,7 +147,7 @@ def _joined(
     return tables, ids, joined
 
 
-def _place(named: NamedTable, column: str) -> str:
+def place_name(named: NamedTable, column: str) -> str:
     return f"{named.name}, column {column}"
 
 
@@ -292,35 +171,6 @@ def _narrowed(places: list[tuple[NamedTable, str, list[Any]]]) -> list[list[Any]
     return narrow
 
 
-def _no_features(named: NamedTable, columns: Columns, split: str | None, encoder: FeatureEncoder | None) -> list[str]:
-    """The columns that are no features: id, label, split, and pandas' index if nobody asked for it."""
-    roles = {columns.id, columns.label, split}
-    wanted = columns.features if encoder is None else [column.name for column in encoder.columns]
-    for column in wanted or ():
-        if column in roles:
-            raise GraphError(f"{named.name}: column {column} cannot be a feature, it is the id, the label or the split")
-    return [
-        column
-        for column in named.table.column_names
-        if column in roles or (INDEX.fullmatch(column) and column not in (wanted or ()))
-    ]
-
-
-def _labels(named: NamedTable, label: str | None) -> tuple[NDArray[np.int64], list[str]]:
-    if label is None or label not in named.table.column_names:
-        return np.full(named.table.num_rows, -1), []
-    return labels_of(named.table[label], _place(named, label))
-
-
-def _stacked(matrices: list[Any]) -> Any:
-    """Matrices below each other, sparse if one of them is."""
-    if all(isinstance(matrix, np.ndarray) for matrix in matrices):
-        return np.concatenate(matrices)
-    from scipy.sparse import csr_array, vstack
-
-    return vstack([csr_array(matrix) for matrix in matrices], format="csr")
-
-
 def _features(named: NamedTable, columns: Columns) -> tuple[NDArray[np.float32], list[str]]:
     """The feature columns ``[N, F]`` and their names; by default all that are neither id, label nor pandas' index."""
     table, name = named.table, named.name
@@ -331,7 +181,7 @@ def _features(named: NamedTable, columns: Columns) -> tuple[NDArray[np.float32],
             if column in (columns.id, columns.label):
                 raise GraphError(f"{name}: column {column} cannot be a feature, it is the id or the label")
             if column not in there:
-                _check_column(named, column, "name the features: features=[...]")
+                check_column(named, column, "name the features: features=[...]")
     else:
         chosen = [column for column in others if not INDEX.fullmatch(column)]
         for column in others:
@@ -369,9 +219,366 @@ def _weights(named: NamedTable, columns: Columns) -> NDArray[np.float32] | None:
         )
     if column not in table.column_names:
         return None
-    weights = numbers_of(table[column], _place(named, column), "weights")
+    weights = numbers_of(table[column], place_name(named, column), "weights")
     negative = np.flatnonzero(weights < 0)
     if len(negative):
         at = negative[0]
-        raise GraphError(f"{_place(named, column)}: row {at} is {weights[at]}; weights are not negative")
+        raise GraphError(f"{place_name(named, column)}: row {at} is {weights[at]}; weights are not negative")
     return weights
+
+
+NO_LABEL = ("", "na", "n/a", "nan", "none", "null")  # as labels, whatever their case
+WHOLE = r"^-?(0|[1-9][0-9]{0,14})(\.0*)?$"  # a whole number as text; 007 and what no float can hold are names
+PARTS = {
+    "train": "train", "val": "val", "valid": "val", "validation": "val", "calibration": "calibration",
+    "calib": "calibration", "cal": "calibration", "test": "test",
+}  # fmt: skip
+
+
+def ids_of(column: Any, name: str, first: int = 0) -> Any:
+    """Ids as an int64 or a string array, none of them missing; messages count rows from ``first`` on."""
+    pa, pc = pyarrow_modules()
+    array = plain(column)
+    if array.null_count:
+        raise GraphError(f"{name}: row {first + int(pc.index(pc.is_null(array), True).as_py())} has no id")
+    if pa.types.is_integer(array.type):
+        try:
+            return array.cast(pa.int64())
+        except pa.ArrowInvalid:
+            raise GraphError(f"{name}: an id is too large for 64 bits; write ids as text") from None
+    if pa.types.is_string(array.type):
+        return array
+    raise GraphError(f"{name}: ids must be integers or text, not {array.type}")
+
+
+def id_chunks(column: Any, name: str) -> list[Any]:
+    """Ids as ``ids_of`` gives them, in one array or, where they are text, in as many as there are: none is copied.
+
+    Args:
+        column: A column of a table.
+        name: What it is called in messages.
+    """
+    pa, _ = pyarrow_modules()
+    if not pa.types.is_string(column.type) or not column.num_chunks:
+        return [ids_of(column, name)]
+    firsts = np.cumsum([0, *map(len, column.chunks)]).tolist()
+    return [ids_of(chunk, name, first) for chunk, first in zip(column.chunks, firsts, strict=False)]
+
+
+def is_number(kind: Any) -> bool:
+    """Whether a column of this type holds numbers, or true and false, which are 1 and 0."""
+    types = pyarrow_modules()[0].types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+
+
+def is_list(kind: Any) -> bool:
+    """Whether a column holds lists of numbers: an embedding.
+
+    Args:
+        kind: Its type.
+    """
+    types = pyarrow_modules()[0].types
+    lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return bool(lists) and is_number(kind.value_type)
+
+
+def numbers_of(column: Any, name: str, what: str = "features", first: int = 0) -> NDArray[np.float32]:
+    """Finite float32 numbers, exactly those of the column; messages count rows from ``first`` on."""
+    pa, pc = pyarrow_modules()
+    array = plain(column)
+    if not is_number(array.type):
+        raise GraphError(f"{name}: {what} must be numbers, not {array.type}; leave the column out or encode it")
+    if array.null_count:
+        row = first + int(pc.index(pc.is_null(array), True).as_py())
+        raise GraphError(f"{name}: row {row} is empty; fill or drop it first")
+    numbers = array.cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False)
+    bad = np.flatnonzero(~np.isfinite(numbers))
+    if len(bad):
+        raise GraphError(f"{name}: row {first + bad[0]} is {numbers[bad[0]]}; fill or drop it first")
+    return np.asarray(numbers)
+
+
+def list_matrix(column: Any, place: str, first: int) -> NDArray[np.float32]:
+    """A column of lists of numbers, all of one length, as a matrix.
+
+    Args:
+        column: The column.
+        place: What it is called in messages.
+        first: The number of its first row.
+    """
+    _, pc = pyarrow_modules()
+    lengths = pc.fill_null(pc.list_value_length(column), -1).to_numpy(zero_copy_only=False)
+    odd = np.flatnonzero((lengths != lengths[0]) | (lengths <= 0))
+    if len(odd):
+        row = int(odd[0])
+        raise GraphError(
+            f"{place}: row {first + row} has {max(0, lengths[row])} numbers, the row before {max(0, lengths[0])}; all "
+            "lists must be as long"
+        )
+    flat = pc.list_flatten(column)
+    if flat.null_count:
+        row = int(pc.index(pc.is_null(flat), True).as_py()) // int(lengths[0])
+        raise GraphError(f"{place}: row {first + row} has an empty number; fill or drop it first")
+    numbers: NDArray[np.float32] = flat.to_numpy(zero_copy_only=False).astype(np.float32).reshape(-1, int(lengths[0]))
+    bad = np.flatnonzero(~np.isfinite(numbers).all(1))
+    if len(bad):
+        raise GraphError(f"{place}: row {first + bad[0]} has a number that is not finite; fill or drop it first")
+    return numbers
+
+
+def labels_of(column: Any, name: str) -> tuple[NDArray[np.int64], list[str]]:
+    """Class numbers with -1 where there is no label, and the names of the classes, sorted (numbers as numbers)."""
+    pa, pc = pyarrow_modules()
+    array = plain(column)
+    if pa.types.is_string(array.type):
+        array = pc.utf8_trim_whitespace(array)
+        unknown = pc.is_in(pc.utf8_lower(array), value_set=pa.array(NO_LABEL))
+        array = _narrow_labels(pc.if_else(unknown, pa.scalar(None, pa.string()), array))
+    if pa.types.is_floating(array.type):
+        array = pc.if_else(pc.is_nan(array), pa.scalar(None, array.type), array)
+        whole = pc.and_(pc.equal(array, pc.round(array)), pc.less(pc.abs(array), 2.0**53))
+        broken = pc.invert(whole)
+        if pc.any(broken).as_py():
+            row = int(pc.index(broken, True).as_py())
+            raise GraphError(
+                f"{name}: row {row} is {array[row].as_py()}; labels are classes, so make classes of it first"
+            )
+        array = array.cast(pa.int64())
+    kind = array.type
+    if pa.types.is_integer(kind):
+        array = pc.if_else(pc.less(array, 0), pa.scalar(None, kind), array)  # negative: unknown
+    elif pa.types.is_boolean(kind):
+        array = array.cast(pa.string())  # false, true
+    elif not (pa.types.is_string(kind) or pa.types.is_null(kind)):
+        raise GraphError(
+            f"{name}: labels must be text, whole numbers or true and false, not {kind}; convert them first"
+        )
+    values = pc.unique(array).drop_null()
+    values = values.take(pc.sort_indices(values))
+    codes = pc.fill_null(pc.index_in(array, value_set=values, skip_nulls=True), -1)
+    return codes.to_numpy(zero_copy_only=False).astype(np.int64), [str(value) for value in values.to_pylist()]
+
+
+def _narrow_labels(array: Any) -> Any:
+    """Text as numbers or as true and false, if all of it is that: one odd field makes a column of a CSV file text."""
+    pa, pc = pyarrow_modules()
+    if array.null_count == len(array):
+        return array
+    if pc.all(pc.match_substring_regex(array, WHOLE)).as_py():
+        return array.cast(pa.float64()) if pc.any(pc.match_substring(array, ".")).as_py() else array.cast(pa.int64())
+    if pc.all(pc.is_in(pc.utf8_lower(array), value_set=pa.array(["true", "false", None]))).as_py():
+        return pc.utf8_lower(array)
+    return array
+
+
+def merged_labels(
+    columns: Sequence[tuple[NDArray[np.int64], list[str]]], known: Sequence[str] | None
+) -> tuple[NDArray[np.int64], list[str]]:
+    """Labels of several tables, one after the other, with one numbering.
+
+    Args:
+        columns: Class numbers and names of each table, from ``labels_of``.
+        known: Classes that have the first numbers, in this order. Names of others follow, sorted; ``1.0`` and ``01``
+            are the known class ``1``, unless they are known themselves, and negative numbers mean unknown.
+    """
+    first = list(known) if known is not None else []
+    spelled = [[name if known is None else _spelled(name, set(first)) for name in names] for _, names in columns]
+    others = {name for names in spelled for name in names if name is not None} - set(first)
+    numeric = all(re.fullmatch(WHOLE, name) for name in others)
+    classes = first + sorted(others, key=(lambda name: (int(float(name)), name)) if numeric else None)
+    numbers = {name: number for number, name in enumerate(classes)} | {None: -1}
+    parts = []
+    for (codes, _), names in zip(columns, spelled, strict=True):
+        table = np.array([*(numbers[name] for name in names), -1], np.int64)  # the last one for unknown, code -1
+        parts.append(table[codes])
+    return np.concatenate(parts), classes
+
+
+def _spelled(name: str, known: set[str]) -> str | None:
+    """The name of a class as a model knows it: one column of a CSV file is read as text, another as numbers."""
+    if name in known:
+        return name
+    if re.fullmatch(r"-?[0-9]{1,15}(\.0*)?", name):
+        number = int(float(name))
+        return None if number < 0 else str(number) if str(number) in known else name
+    return name.lower() if name.lower() in known and name.lower() in ("true", "false") else name
+
+
+def parts_of(column: Any, name: str, first: int = 0) -> dict[str, NDArray[np.int64]]:
+    """The rows of each part of a split that a column names; parts without a row are not there.
+
+    Args:
+        column: Text: one of ``PARTS``, whatever its case, or empty for rows that are in no part.
+        name: What it is called in messages.
+        first: The number of its first row in messages.
+    """
+    pa, pc = pyarrow_modules()
+    array = plain(column)
+    try:
+        words = pc.utf8_lower(pc.utf8_trim_whitespace(array.cast(pa.string())))
+    except pa.ArrowException:
+        raise GraphError(
+            f"{name}: {array.type} is no text; train, val, calibration, test or nothing is wanted"
+        ) from None
+    codes = pc.index_in(words, value_set=pa.array(list(PARTS)), skip_nulls=True)
+    unknown = pc.and_(pc.is_null(codes), pc.not_equal(pc.fill_null(words, ""), ""))
+    if pc.any(unknown).as_py():
+        row = int(pc.index(unknown, True).as_py())
+        given = f"row {first + row} is {array[row].as_py()!r:.60}"
+        raise GraphError(f"{name}: {given}; train, val, calibration, test or nothing is wanted")
+    role = np.array([*PARTS.values(), ""])[pc.fill_null(codes, len(PARTS)).to_numpy(zero_copy_only=False)]
+    rows = {part: np.flatnonzero(role == part) for part in dict.fromkeys(PARTS.values())}
+    return {part: at for part, at in rows.items() if len(at)}
+
+
+MANY_TEXTS = 1 << 20  # texts that are looked up, from which on a hash table of one's own is quicker
+TEXT_ROWS = 1 << 11  # of texts taken apart at a time: they stay in the processor's cache
+ROOM = 2  # a table of all numbers between two ids may have so many entries for each id that is there or is asked for
+
+
+def as_numbers(array: Any) -> Any:
+    """Return ids as int64; None if one is text that is not a number in its shortest form: 7, not 007, +7 or 0x7."""
+    pa, pc = pyarrow_modules()
+    if pa.types.is_integer(array.type):
+        return array
+    try:
+        numbers = array.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return None
+    if _plain_digits(array):
+        # A number has no shorter spelling than its own, so that all are spelled that way if the lengths add up to it.
+        offsets, _ = text_buffers(array)
+        if int(offsets[-1]) - int(offsets[0]) == _digits(numbers.to_numpy()):
+            return numbers
+    return numbers if pc.all(pc.equal(numbers.cast(pa.string()), array)).as_py() else None
+
+
+def as_array(array: Any) -> NDArray[Any]:
+    """Ids as a numpy array of whole numbers or texts.
+
+    Args:
+        array: A pyarrow array, int64 or strings, none of them missing.
+    """
+    pa, pc = pyarrow_modules()
+    if pa.types.is_integer(array.type):
+        return np.asarray(array.to_numpy())
+    if len(array) < MANY_TEXTS:
+        return np.asarray(array.to_numpy(zero_copy_only=False).astype(np.str_))
+    offsets, data = text_buffers(array)
+    lengths = pc.utf8_length(array).to_numpy()
+    texts = np.zeros(len(array), f"U{max(1, lengths.max())}")
+    codes = texts.view(np.uint32)
+    for first in range(0, len(array), TEXT_ROWS):
+        part = lengths[first : first + TEXT_ROWS]
+        begin, end = offsets[first], offsets[first + len(part)]
+        # Behind each text is room for what the longest one has more: so far are its characters moved.
+        moved = np.arange(first, first + len(part)) * (len(codes) // len(texts)) - (np.cumsum(part) - part)
+        characters = np.frombuffer(data[begin:end].tobytes().decode().encode("utf-32-le"), np.dtype("<u4"))
+        codes[np.repeat(moved, part) + np.arange(len(characters))] = characters
+    return texts
+
+
+def positions(ids: Sequence[Any], ends: Sequence[Any]) -> NDArray[np.signedinteger[Any]]:
+    """Where in ``ids``, one array after the other, each of ``ends`` stands, likewise; -1 where it does not.
+
+    Numbers of 32 bits if they hold all that is needed, as there may be hundreds of millions.
+
+    Args:
+        ids: Pyarrow arrays of ids, of one type, none of which stands there twice.
+        ends: Pyarrow arrays of the same type.
+    """
+    pa, pc = pyarrow_modules()
+    if pa.types.is_integer(ids[0].type):
+        found = _in_table(np.concatenate([array.to_numpy() for array in ids]), [array.to_numpy() for array in ends])
+        if found is not None:
+            return found
+    elif sum(map(len, ends)) >= MANY_TEXTS and len(ids) == 1 and 0 < len(ids[0]) < 2**31:
+        return _in_index(ids[0], ends)
+    # all ends at once, as the index of millions of ids takes longer than asking it
+    position = pc.index_in(pa.concat_arrays(ends), value_set=pa.concat_arrays(ids))
+    numbers: NDArray[np.int32] = pc.fill_null(position, -1).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _in_index(ids: Any, ends: Sequence[Any]) -> NDArray[np.int32]:
+    """Positions of texts, from a hash table of all ids."""
+    from ._edge_kernels import find_texts, index_texts  # here, as numba takes long to load
+
+    known = text_buffers(ids)
+    table = np.zeros(1 << (2 * len(ids)).bit_length(), np.uint64)
+    index_texts(*known, table)
+    found, start = np.empty(sum(map(len, ends)), np.int32), 0
+    for texts in ends:
+        find_texts(*text_buffers(texts), table, *known, found[start : start + len(texts)])
+        start += len(texts)
+    return found
+
+
+def _in_table(ids: NDArray[np.int64], ends: list[NDArray[np.int64]]) -> NDArray[np.signedinteger[Any]] | None:
+    """Positions of whole numbers, from a table of all numbers between them; None if that would be too large."""
+    count = sum(map(len, ends))
+    if not len(ids):
+        return None
+    low, span = _range(ids)
+    if span > ROOM * (len(ids) + count):
+        return None
+    kind = np.int32 if span < 2**31 else np.int64  # also holds where in the table to look
+    table = None
+    if span > len(ids) or not (ids[1:] > ids[:-1]).all():  # else they are all numbers from low on, in order
+        table = np.full(span, -1, kind)
+        table[ids - low] = np.arange(len(ids), dtype=kind)
+    found: NDArray[np.signedinteger[Any]] = np.empty(count, kind)
+    start = 0
+    for numbers in ends:
+        part = found[start : start + len(numbers)]
+        start += len(numbers)
+        if not len(numbers) or (low <= int(numbers.min()) and int(numbers.max()) < low + span):
+            unknown = None
+        else:
+            unknown = (numbers < low) | (numbers > low + (span - 1))
+            numbers = np.where(unknown, low, numbers)
+        np.subtract(numbers, low, out=part, casting="same_kind")
+        if table is not None:
+            part[:] = table[part]
+        if unknown is not None:
+            part[unknown] = -1
+    return found
+
+
+def _range(ids: NDArray[np.int64]) -> tuple[int, int]:
+    """The smallest of some numbers, and how many there are from it to the largest."""
+    low = int(ids.min())
+    return low, int(ids.max()) - low + 1
+
+
+def text_buffers(array: Any) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """Where each text of a string array begins and the last one ends, and the bytes of all.
+
+    Args:
+        array: A string array without nulls.
+    """
+    _, offsets, data = array.buffers()
+    begin = np.frombuffer(offsets, np.int32, len(array) + 1, 4 * array.offset) if offsets else np.zeros(1, np.int32)
+    return begin, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+
+
+def _plain_digits(array: Any) -> bool:
+    """Whether the texts of an array have no byte behind the digits, such as the x of 0x10."""
+    if not len(array):
+        return False
+    offsets, text = text_buffers(array)
+    data = text[offsets[0] : offsets[-1]]
+    return bool(len(data) and data.max() <= ord("9"))
+
+
+def _digits(numbers: NDArray[np.int64]) -> int:
+    """How many characters some numbers have together."""
+    negative = int(np.count_nonzero(numbers < 0))
+    sizes = np.abs(numbers.astype(np.float64)) if negative else numbers  # up to 2^53 exact
+    total, power, most = len(numbers) + negative, 10, int(sizes.max())
+    if most >= 2**53:
+        return -1
+    while power <= most:
+        total += int(np.count_nonzero(sizes >= power))
+        power *= 10
+    return total

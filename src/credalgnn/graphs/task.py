@@ -1,8 +1,7 @@
-"""Leave-out-class tasks: the only place that knows which nodes are out of distribution.
+"""Leave-out-class tasks: the only place that knows which nodes are out of distribution (OOD).
 
-A method that trains is given ``task.training``, which is made of masked copies: no test label and no
-out-of-distribution label can be reached from it, and of an inductive task no other node at all. ``task.validation`` and
-``task.test`` hold the truth, for evaluation.
+Methods train on ``task.training``, which consists of masked copies: it reaches no test label, no OOD label and, in an
+inductive task, no other node. ``task.validation`` and ``task.test`` hold the true labels for evaluation.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import operator
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -22,6 +21,7 @@ from ..runtime.names import suggestion
 from ._checks import node_numbers
 from .errors import GraphError
 from .graph import Graph
+from .shifts import Shifts
 from .split import Split, first_shared
 
 Classes: TypeAlias = Iterable[int | str] | int | str  # class numbers or names; one of them, or several
@@ -32,9 +32,9 @@ class Part:
     """Nodes to evaluate on.
 
     Args:
-        nodes: Their numbers.
-        labels: Their ID classes, -1 where the node is out of distribution.
-        is_ood: Whether each is out of distribution.
+        nodes: Node numbers.
+        labels: ID classes of the nodes, -1 for OOD nodes.
+        is_ood: Mask of the OOD nodes.
     """
 
     nodes: Tensor
@@ -44,20 +44,20 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class TrainingView:
-    """All that a method sees: a graph to train on, and the graph in which the nodes ``val`` to stop by are.
+    """Everything a method sees in training: the training graph, and the graph with the early-stopping nodes.
 
-    Of a transductive task both are the whole graph, with the labels of training and ID validation nodes and no others.
-    Of an inductive task ``graph`` holds the training nodes alone, ``val_graph`` these and behind them the ID validation
-    nodes, each with the edges among its nodes; ``train`` has the same numbers in both.
+    In a transductive task both are the whole graph, labelled on training and ID validation nodes only. In an inductive
+    task ``graph`` holds the training nodes alone and ``val_graph`` these followed by the ID validation nodes, with the
+    edges among them; ``train`` has the same numbers in both.
 
     Args:
-        graph: To train on.
-        val_graph: To stop by.
+        graph: Graph to train on.
+        val_graph: Graph for early stopping.
         train: Numbers of the training nodes, in both graphs.
         val: Numbers of the ID validation nodes in ``val_graph``.
-        num_classes: How many ID classes there are.
-        class_names: Their names.
-        fingerprint: Of the task.
+        num_classes: Number of ID classes.
+        class_names: Names of the ID classes.
+        fingerprint: Fingerprint of the task.
     """
 
     graph: Graph
@@ -70,12 +70,12 @@ class TrainingView:
 
     @classmethod
     def of_graph(cls, graph: Graph, train: Tensor, val: Tensor) -> TrainingView:
-        """One's own graph, all of whose classes are known.
+        """Return the view of a graph whose classes are all known.
 
         Args:
             graph: The graph.
-            train: The nodes to train on, a mask or node numbers.
-            val: The nodes to stop by, a mask or node numbers.
+            train: Training nodes, a mask or node numbers.
+            val: Nodes for early stopping, a mask or node numbers.
         """
         parts = {"train": train, "val": val}
         labels = torch.full((graph.num_nodes,), -1)
@@ -96,22 +96,30 @@ class TrainingView:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
-    """A graph, the classes left out, and a split; made by ``leave_out``.
+class Task(Shifts):
+    """Graph, left-out classes and split; made by ``Task.leave_out`` or ``load_task``.
 
-    Transductive: the whole graph takes part in message passing, in training, too. Inductive: the graph grows after
-    training, which sees the training nodes and the edges among them; predictions are made on the whole graph.
+    In a transductive task the whole graph takes part in message passing, also in training. In an inductive task the
+    graph grows after training, which sees the training nodes and the edges among them only; predictions are for the
+    whole graph. ``fewer_labels``, ``label_noise``, ``fewer_ood``, ``feature_noise``, ``feature_removal`` and
+    ``rewired`` return shifted copies.
 
     Args:
-        name: What it is called, in tables and in folders.
-        graph: The graph, with all its labels.
-        ood_classes: The numbers of the classes left out; none in a task without OOD nodes.
-        split: The parts; the training part has nodes of ID classes only.
-        train_labels: The ID classes of the training nodes, after any label noise.
-        shifts: What was changed about it, in words.
-        shifted_nodes: The test nodes that were changed.
-        inductive: Whether training sees the training nodes alone.
-        source: Where the graph came from, for records; not part of the fingerprint.
+        name: Name in tables and folders.
+        graph: The graph with all its labels.
+        ood_classes: Numbers of the left-out classes; empty for a task without OOD nodes.
+        split: Training, validation and test nodes; training nodes are of ID classes only.
+        train_labels: ID classes of the training nodes, after any label noise.
+        shifts: Descriptions of the shifts applied.
+        shifted_nodes: Test nodes that shifts have changed.
+        inductive: Training sees the training nodes alone.
+        source: Origin of the graph, for records; not part of the fingerprint.
+
+    Example:
+        >>> import credalgnn as cg
+        >>> task = cg.Task.leave_out(cg.load_graph("digits"), ood_classes=[8, 9])
+        >>> task.num_classes, task.counts["test_ood"]
+        (8, 70)
     """
 
     name: str
@@ -153,19 +161,19 @@ class Task:
         *,
         source: str = "",
     ) -> Task:
-        """Take some classes for out of distribution: dropped from training, to be recognised in validation and test.
+        """Make a task in which some classes are OOD: absent from training, to be detected in validation and test.
 
-        ID classes are numbered anew, 0..C-1 in their order. Nodes without a label stay in the graph, in no part of it.
+        ID classes are renumbered 0..C-1 in their order. Nodes without a label stay in the graph, but in no part.
 
         Args:
-            graph: The graph, with all its labels.
-            ood_classes: The classes left out: a number or a name, or several. Text is taken for a name first, then for
-                a number. ``()`` leaves out none: the task has no OOD nodes.
-            split: The parts; None: a random 60/20/20.
-            split_seed: The seed of a random split.
-            name: What the task is called.
-            inductive: Hide all nodes but those of training from training, and not their labels alone.
-            source: Where the graph came from, for records.
+            graph: The graph with all its labels.
+            ood_classes: Classes left out: a number or name, or several. Text is taken for a name first, then for a
+                number. ``()`` leaves out none.
+            split: The split. Default: a random one, 60/20/20.
+            split_seed: Seed of a random split.
+            name: Name of the task.
+            inductive: Hide all nodes but the training nodes from training, not only their labels.
+            source: Origin of the graph, for records.
         """
         split = split or Split.random(graph.num_nodes, split_seed)
         last = max(int(part[-1]) for part in (split.train, split.val, split.test))
@@ -185,29 +193,29 @@ class Task:
         for part_name, part in parts.items():
             if not len(part):
                 raise GraphError(f"split: no node in {part_name} has a label")
-        kept = Split(train, parts["val"], parts["test"])
-        if inductive and graph.node_ids is None:  # by which nodes of the smaller graph are known again in the larger
+        split = Split(train, parts["val"], parts["test"])
+        if inductive and graph.node_ids is None:  # by which nodes of the smaller graph are identified in the larger
             graph = graph.replace(node_ids=np.arange(graph.num_nodes))
-        return cls(name, graph, left_out, kept, train_labels[train_labels >= 0], inductive=inductive, source=source)
+        return cls(name, graph, left_out, split, train_labels[train_labels >= 0], inductive=inductive, source=source)
 
     @property
     def id_classes(self) -> tuple[int, ...]:
-        """The numbers that the ID classes have in the graph."""
+        """Numbers of the ID classes in the graph."""
         return tuple(k for k in range(self.graph.num_classes) if k not in self.ood_classes)
 
     @property
     def num_classes(self) -> int:
-        """The number of ID classes."""
+        """Number of ID classes."""
         return len(self.id_classes)
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The names of the ID classes."""
+        """Names of the ID classes."""
         return tuple(self.graph.class_names[k] for k in self.id_classes)
 
     @cached_property
     def training(self) -> TrainingView:
-        """What a method may see, in tensors of its own."""
+        """The masked data that methods train on, in tensors of its own."""
         validation = self.validation
         val = validation.nodes[~validation.is_ood]
         labels = torch.full((self.graph.num_nodes,), -1)
@@ -222,9 +230,9 @@ class Task:
 
     @cached_property
     def prediction_graph(self) -> Graph:
-        """What is predicted on: the whole graph, numbered as in ``validation`` and ``test``.
+        """The whole graph, numbered as in ``validation`` and ``test``.
 
-        It has the labels that training has seen; of an inductive task, whose training has not seen it, none at all.
+        It has the labels that training sees; in an inductive task none.
         """
         if not self.inductive:
             return self.training.graph
@@ -232,12 +240,12 @@ class Task:
 
     @property
     def validation(self) -> Part:
-        """Validation nodes with the truth; for the evaluation, and for the paper's way of early stopping."""
+        """Validation nodes with their true labels, for evaluation and the paper's early stopping."""
         return self._part(self.split.val)
 
     @property
     def test(self) -> Part:
-        """Test nodes with the truth; to be read once, after everything is chosen."""
+        """Test nodes with their true labels, for the final evaluation."""
         return self._part(self.split.test)
 
     def _part(self, nodes: Tensor) -> Part:
@@ -246,7 +254,7 @@ class Task:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The sizes of the parts, named as in the paper's table."""
+        """Sizes of the parts, named as in the paper's table."""
         validation, test = self.validation.is_ood, self.test.is_ood
         return {
             "train_id": len(self.split.train),
@@ -258,118 +266,40 @@ class Task:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of all that the task is; whatever is derived from it stores it and checks it."""
+        """Hash of the whole task; whatever is derived from a task stores and compares it."""
         digest = hashlib.blake2b(self.graph.fingerprint.encode(), digest_size=16)
         digest.update(f"{self.ood_classes} {self.shifts}{' inductive' if self.inductive else ''}".encode())
         for part in (self.split.train, self.split.val, self.split.test, self.train_labels):
             digest.update(part.numpy().tobytes() + b";")
         return digest.hexdigest()
 
-    def fewer_labels(self, share: float, seed: int = 0) -> Task:
-        """Keep a share of the training nodes, at least one of each class.
-
-        Args:
-            share: The share of training nodes that stay.
-            seed: Which of them.
-        """
-        from .shifts import fewer_labels
-
-        return fewer_labels(self, share, seed)
-
-    def fewer_ood(self, share: float, seed: int = 0) -> Task:
-        """Keep a share of the nodes of OOD classes in the graph, those of the test part before others.
-
-        Args:
-            share: The share of OOD nodes that stay.
-            seed: Which of them.
-        """
-        from .shifts import fewer_ood
-
-        return fewer_ood(self, share, seed)
-
-    def label_noise(self, share: float, seed: int = 0) -> Task:
-        """Give a share of the training nodes another ID label.
-
-        Args:
-            share: The share of training nodes that are changed.
-            seed: Which of them.
-        """
-        from .shifts import label_noise
-
-        return label_noise(self, share, seed)
-
-    def feature_noise(self, share: float, std: float = 1.0, seed: int = 0) -> Task:
-        """Add normal noise to the features of a share of the test nodes.
-
-        Args:
-            share: The share of test nodes that are changed.
-            std: The standard deviation of the noise.
-            seed: Which of them.
-        """
-        from .shifts import feature_noise
-
-        return feature_noise(self, share, std, seed)
-
-    def feature_removal(self, share: float, seed: int = 0) -> Task:
-        """Set the features of a share of the test nodes to zero.
-
-        Args:
-            share: The share of test nodes that are changed.
-            seed: Which of them.
-        """
-        from .shifts import feature_removal
-
-        return feature_removal(self, share, seed)
-
-    def rewired(self, share: float, seed: int = 0) -> Task:
-        """Draw anew the other end of every edge at a share of the test nodes.
-
-        Args:
-            share: The share of test nodes that are changed.
-            seed: Which of them.
-        """
-        from .shifts import rewired
-
-        return rewired(self, share, seed)
-
-    def shifted(self, shift: str, **changes: object) -> Task:
-        """A changed copy that records the change.
-
-        Args:
-            shift: The change in words, for the fingerprint and for records.
-            **changes: Fields that are replaced.
-        """
-        return replace(self, shifts=(*self.shifts, shift), **changes)  # type: ignore[arg-type]
-
 
 def _class_numbers(graph: Graph, classes: Classes) -> tuple[int, ...]:
-    """Numbers of classes, sorted, of numbers or names."""
+    """Return class numbers, sorted, of numbers or names."""
     several: Iterable[Any] = (classes,) if isinstance(classes, str) or not isinstance(classes, Iterable) else classes
     numbers = set()
-    for given in several:
-        number = given
-        if isinstance(given, str):
-            if given not in graph.class_names and not given.isdecimal():
+    for each in several:
+        number = each
+        if isinstance(each, str):
+            if each not in graph.class_names and not each.isdecimal():
                 raise GraphError(
-                    f"class {given!r} cannot be left out, as there is none of this name: "
-                    f"{suggestion(given, graph.class_names)}"
+                    f"class {each!r} cannot be left out, as there is none of this name: "
+                    f"{suggestion(each, graph.class_names)}"
                 )
-            number = graph.class_names.index(given) if given in graph.class_names else int(given)
+            number = graph.class_names.index(each) if each in graph.class_names else int(each)
         try:
             number = operator.index(number)
         except TypeError:
-            raise GraphError(f"ood_classes must be class numbers or names, not {given!r}") from None
-        if isinstance(given, bool) or not 0 <= number < graph.num_classes:
-            raise GraphError(
-                f"class {given!r} cannot be left out: the graph has the classes 0..{graph.num_classes - 1}"
-            )
+            raise GraphError(f"ood_classes must be class numbers or names, not {each!r}") from None
+        if isinstance(each, bool) or not 0 <= number < graph.num_classes:
+            raise GraphError(f"class {each!r} cannot be left out: the graph has the classes 0..{graph.num_classes - 1}")
         numbers.add(number)
     return tuple(sorted(numbers))
 
 
 def _renumber(graph: Graph, left_out: tuple[int, ...], nodes: Tensor) -> Tensor:
-    """Labels of some nodes among the ID classes, -1 for those left out and unknown ones."""
+    """Return the labels of some nodes among the ID classes, -1 for left-out and unknown ones."""
     table = torch.full((graph.num_classes + 1,), -1)  # the last entry serves label -1
-    kept = [k for k in range(graph.num_classes) if k not in left_out]
-    table[kept] = torch.arange(len(kept))
+    id_classes = [k for k in range(graph.num_classes) if k not in left_out]
+    table[id_classes] = torch.arange(len(id_classes))
     return table[graph.labels[nodes]]

@@ -1,32 +1,29 @@
-"""Every method of the paper, by the name a user types, and whatever else is derived from ``Method``.
+"""Methods: node classifiers and scores by the name a user types, and the base classes of others."""
 
-Knows nothing of how results are stored or shown.
-"""
-
-from .base import Method
+from ..nn import TrainingError
+from .base import Components, Method, Outputs
 from .baselines import Baseline, Degree, FeatureSum
-from .components import Components, Outputs
 from .coverage import CredalCoverage
 from .credal import CredalDual, CredalFinal, CredalLJ
 from .credal_frozen import CredalFrozen
 from .density import GEBM, JLDE
-from .diagnostics import CredalWarning
+from .diagnostics import CredalWarning, InputWarning
 from .ensembles import ClassicalEnsemble, CredalEnsemble
 from .evidential import Evidential
-from .feature_range import InputWarning
-from .given import Given
 from .grasp import GRASP
 from .knn import KNN, KNNLJ
+from .large import MemoryWarning
 from .network import Network, Vanilla
+from .parameters import Interval, Options, Uniform
 from .posterior import GPN
 from .posthoc import Energy, GNNSafe, Mahalanobis, Odin, PostHoc
-from .prediction import MethodError, Prediction
+from .prediction import MethodError, NotFittedError, Prediction, SplitPredictor
 from .random_set import RandomSet
 from .registry import METHODS, check_declared, find_method, method_path
 from .sampling import DropEdge, MCDropout
-from .search_space import Uniform
 from .storage import load_method
 from .temperature import CaGCN, Temperature
+from .training_data import TrainingData
 
 __all__ = [
     "GEBM",
@@ -53,19 +50,25 @@ __all__ = [
     "Evidential",
     "FeatureSum",
     "GNNSafe",
-    "Given",
     "InputWarning",
+    "Interval",
     "MCDropout",
     "Mahalanobis",
+    "MemoryWarning",
     "Method",
     "MethodError",
     "Network",
+    "NotFittedError",
     "Odin",
+    "Options",
     "Outputs",
     "PostHoc",
     "Prediction",
     "RandomSet",
+    "SplitPredictor",
     "Temperature",
+    "TrainingData",
+    "TrainingError",
     "Uniform",
     "Vanilla",
     "check_declared",

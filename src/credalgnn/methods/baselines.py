@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from ..graphs import Graph
-from .answers import Predictor
+from ..runtime.context import Context
 from .base import Method
 from .chunks import SUMMED, absolute_sums, feature_chunks
-from .given import Given
-from .prediction import Prediction
+from .prediction import Prediction, Predictor
+from .training_data import TrainingData
 
 
 @dataclass(kw_only=True, eq=False)
@@ -22,11 +22,12 @@ class Baseline(Method):
 
     score_names = ("score",)
     is_baseline = True
+    learns = False
 
-    def _fit(self, given: Given) -> None:
+    def _fit(self, training: TrainingData, context: Context) -> None:
         """Nothing to learn."""
 
-    def _predictor(self, graph: Graph) -> Predictor:
+    def _predictor(self, graph: Graph, context: Context) -> Predictor:
         score = self._score(graph)
         return lambda nodes: Prediction(nodes, {"score": score[nodes]}, "score", self.class_names)
 

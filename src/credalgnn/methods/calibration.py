@@ -37,6 +37,8 @@ class Calibration:
         Args:
             parts: One or more, of one method and graph.
         """
+        if len(parts) == 1:
+            return parts[0]
         rows: list[Tensor | None] = []
         for name in ("scores", "classes", "nonconformity"):
             values = [value for part in parts if (value := getattr(part, name)) is not None]
@@ -76,24 +78,14 @@ class CalibrationNodes(NamedTuple):
     labels: Tensor
     fitted: Calibration
 
-    def tensors(self) -> dict[str, Tensor]:
-        """By name, to be saved."""
+    def state(self) -> dict[str, Tensor]:
+        """Return all of it as tensors by name."""
         fitted = {name: getattr(self.fitted, name) for name in ("scores", "classes", "nonconformity")}
-        return {
-            "content": torch.tensor(list(bytes.fromhex(self.known.content)), dtype=torch.uint8),
-            "nodes": self.known.nodes,
-            "codes": self.known.codes,
-            "labels": self.labels,
-            **{name: tensor for name, tensor in fitted.items() if tensor is not None},
-        }
+        scored = {name: tensor for name, tensor in fitted.items() if tensor is not None}
+        return {**self.known.state(), "labels": self.labels, **scored}
 
     @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> CalibrationNodes:
-        """The inverse of ``tensors``.
-
-        Args:
-            tensors: By name.
-        """
-        known = KnownNodes(bytes(tensors["content"].tolist()).hex(), tensors["nodes"], tensors["codes"])
-        parts = (tensors["scores"], tensors.get("classes"), tensors.get("nonconformity"))
-        return cls(known, tensors["labels"], Calibration(*parts, alike=False))
+    def from_state(cls, state: Mapping[str, Tensor]) -> CalibrationNodes:
+        """Restore what ``state`` gave."""
+        scored = (state["scores"], state.get("classes"), state.get("nonconformity"))
+        return cls(KnownNodes.from_state(state), state["labels"], Calibration(*scored, alike=False))

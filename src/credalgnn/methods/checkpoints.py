@@ -22,12 +22,13 @@ from .._version import __version__
 from ..runtime.files import BLANK, seal, sealed_with, write
 from ..runtime.reading import Unreadable, parse_json, parse_tensors, read_bytes, texts_about
 from ..runtime.texts import one_line
-from .warn import warn_caller
+from ..runtime.warn import warn_caller
 
 if TYPE_CHECKING:
     from ..nn import Classifier
-    from .given import Given
+    from ..runtime.context import Context
     from .network import Network
+    from .training_data import TrainingData
 
 EVERY = 30.0  # seconds of a training between two states on the disk
 BRIEF = 2.0  # seconds: a training that took no longer is not kept when it ends
@@ -173,7 +174,13 @@ def unpacked(content: bytes) -> Any:
     return made(parse_json(texts_about(content)["state"].encode()))
 
 
-def checkpoint_of(method: Network, module: Classifier, given: Given, batch_size: int | None) -> Checkpoint | None:
+def checkpoint_of(
+    method: Network,
+    module: Classifier,
+    training: TrainingData,
+    context: Context,
+    batch_size: int | None,
+) -> Checkpoint | None:
     """Where the state of a training is kept: a file whose name is another one if anything it depends on is; or nowhere.
 
     How many processes train is not part of it: others may go on. Of a class or function that is not of this package its
@@ -182,13 +189,14 @@ def checkpoint_of(method: Network, module: Classifier, given: Given, batch_size:
     Args:
         method: Has the hyper-parameters.
         module: What is trained, with its first weights.
-        given: What to learn from.
+        training: What to learn from.
+        context: Of the call.
         batch_size: Training nodes of a mini-batch; None: the whole graph at once.
     """
-    if given.checkpoints is None:
+    if context.checkpoints is None:
         return None
     description = f"{method.name} seed {method.seed}"
-    view, kind = given.view, type(method)
+    view, kind = training.view, type(method)
     params = method.get_params(deep=False)
     functions = [value for value in params.values() if callable(value)]
     try:
@@ -199,7 +207,7 @@ def checkpoint_of(method: Network, module: Classifier, given: Given, batch_size:
     described = (
         __version__, _own_code(), kind.__module__, kind.__qualname__, code, repr(module), batch_size, view.fingerprint,
         {name: _source(value) if callable(value) else value for name, value in params.items()},
-        view.graph.content, view.val_graph.content, None if given.validation is None else "validation",
+        view.graph.content, view.val_graph.content, None if training.validation is None else "validation",
     )  # fmt: skip
     digest = hashlib.blake2b(repr(described).encode(), digest_size=16)
     for nodes, labels in ((view.train, view.graph.labels), (view.val, view.val_graph.labels)):
@@ -207,7 +215,7 @@ def checkpoint_of(method: Network, module: Classifier, given: Given, batch_size:
     for name, tensor in module.state_dict().items():
         digest.update(f"{name} {tuple(tensor.shape)};".encode())
         digest.update(tensor.cpu().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes())
-    return Checkpoint(given.checkpoints / f"{digest.hexdigest()}.safetensors", description, given.progress is False)
+    return Checkpoint(context.checkpoints / f"{digest.hexdigest()}.safetensors", description, context.progress is False)
 
 
 def _source(code: Any) -> str:

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 from ..runtime.names import suggestion
 from .base import Method
-from .given import EvalProtocol
 from .prediction import MethodError
 from .registry import METHODS, check_declared, find_method, method_path
+from .training_data import EvalProtocol
 
 MethodLike: TypeAlias = str | type[Method] | Method
 
@@ -143,7 +143,7 @@ def options(kind: type[Method]) -> dict[str, Any]:
 
 def complete(kind: type[Method], settings: Mapping[str, Any], protocol: EvalProtocol) -> dict[str, Any]:
     """Return all hyper-parameters of a method, checked: the settings, else the protocol's defaults."""
-    config = {**options(kind), **kind.protocol_defaults(protocol)}
+    config = {**options(kind), **kind.protocol_defaults.get(protocol, {})}
     unknown = [name for name in settings if name not in config]
     if unknown:
         raise MethodError(f"{kind.name} has no hyper-parameter {unknown[0]!r}; {suggestion(unknown[0], config)}")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,15 +12,14 @@ from torch import Tensor, nn
 from ..graphs import Graph
 from ..nn import CredalHead, dro_loss
 from ..nn.backbones import Features
-from ..nn.credal import HALF_LENGTHS, MIDPOINTS, Activation, check_delta
+from ..nn.credal import HALF_LENGTHS, MIDPOINTS, Activation
 from ..nn.training import Output
+from ..runtime.context import Context
 from ..sets import IntervalSet, interval_softmax, log_interval_softmax, uncertainty
-from .answers import Predictor, SplitPredictor
-from .base import Method, Objective
-from .given import EvalProtocol
+from .base import Method
 from .network import NETWORK_SPACE, Network
-from .prediction import MethodError, Prediction
-from .search_space import Uniform
+from .parameters import AT_LEAST_0, Interval, Options, Uniform
+from .prediction import MethodError, Prediction, Predictor, SplitPredictor
 
 
 @dataclass(kw_only=True, eq=False)
@@ -46,25 +43,13 @@ class CredalLayer(Method):
 
     score_names = ("EU", "AU", "TU")
     is_credal = True
-
-    @classmethod
-    def protocol_defaults(cls, protocol: EvalProtocol) -> dict[str, Any]:
-        return {"half_length_decay": 0.0} if protocol == "paper" else {}
-
-    def _check(self) -> None:
-        super()._check()
-        try:
-            check_delta(self.delta)
-        except ValueError as error:
-            raise MethodError(str(error)) from None
-        if not 0.0 <= self.half_length_decay < math.inf:
-            raise MethodError(f"half_length_decay must be 0 or above, not {self.half_length_decay}")
-        for field, choice, known in (
-            ("midpoint", self.midpoint, MIDPOINTS),
-            ("half_length", self.half_length, HALF_LENGTHS),
-        ):
-            if choice not in known:
-                raise MethodError(f"unknown {field} {choice!r}: choose {' or '.join(known)}")
+    protocol_defaults = {"paper": {"half_length_decay": 0.0}}
+    constraints = {
+        "delta": Interval(0, 1, above=True),
+        "half_length_decay": AT_LEAST_0,
+        "midpoint": Options(*MIDPOINTS),
+        "half_length": Options(*HALF_LENGTHS),
+    }
 
     def _credal_head(self, widths: list[int], num_classes: int) -> CredalHead:
         """The credal layer on latents of these widths."""
@@ -117,18 +102,9 @@ class CredalFinal(CredalLayer, Network):
     name = "credal-final"
     works_by_chunks = True
     search_space = {**NETWORK_SPACE, "delta": Uniform(0.5, 1.0)}
-
-    @classmethod
-    def protocol_defaults(cls, protocol: EvalProtocol) -> dict[str, Any]:
-        return {**super().protocol_defaults(protocol), "monitor": "ood_auroc"} if protocol == "paper" else {}
-
-    @classmethod
-    def objective(cls, protocol: EvalProtocol) -> Objective:
-        return "nll" if protocol == "sealed" else "auroc"
-
-    @classmethod
-    def can_prune(cls, protocol: EvalProtocol) -> bool:
-        return protocol == "paper"  # sealed, the monitor is a loss that depends on delta
+    objectives = {"sealed": "nll", "paper": "auroc"}
+    protocol_defaults = {"paper": {"half_length_decay": 0.0, "monitor": "ood_auroc"}}
+    prunable = ("paper",)  # sealed, the monitor is a loss that depends on delta
 
     def _head(self, widths: list[int], num_classes: int) -> nn.Module:
         return self._credal_head(widths, num_classes)
@@ -149,8 +125,8 @@ class CredalFinal(CredalLayer, Network):
         lower, upper = output
         return (lower + upper) / 2
 
-    def _predictor(self, graph: Graph) -> Predictor:
-        output = self._output_of(graph)
+    def _predictor(self, graph: Graph, context: Context) -> Predictor:
+        output = self._output_of(graph, context)
         judge = partial(Prediction.of_credal, class_names=self.class_names)
         return SplitPredictor(lambda nodes: (self._credal(output(nodes)),), judge)
 
@@ -209,8 +185,8 @@ class CredalDual(CredalLJ):
     def _logits(self, output: Output) -> Tensor:
         return output[0]
 
-    def _predictor(self, graph: Graph) -> Predictor:
-        output = self._output_of(graph)
+    def _predictor(self, graph: Graph, context: Context) -> Predictor:
+        output = self._output_of(graph, context)
 
         def read(nodes: Tensor) -> tuple[IntervalSet, Tensor]:
             found = output(nodes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,13 +14,13 @@ from ..nn import Adjacency, Classifier, Monitor, RngScope, Schedule, Supervision
 from ..nn.backbones import Features
 from ..nn.layers import rows_of
 from ..nn.training import at
+from ..runtime.context import Context
 from ..sets import IntervalSet
-from .answers import Predictor, SplitPredictor
 from .credal import JointLatents, credal_sets, judged_beside
-from .given import Given
+from .parameters import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SEED, Uniform
 from .posthoc import OnModel, check_outputs
-from .prediction import MethodError
-from .search_space import Uniform
+from .prediction import Predictor, SplitPredictor
+from .training_data import TrainingData
 
 
 @dataclass(kw_only=True, eq=False)
@@ -55,23 +54,21 @@ class CredalFrozen(JointLatents, OnModel):
         "weight_decay": Uniform(1e-7, 1e-1, log=True),
         "delta": Uniform(0.5, 1.0),
     }
+    constraints = {
+        "lr": ABOVE_0,
+        "weight_decay": AT_LEAST_0,
+        "epochs": AT_LEAST_1,
+        "patience": AT_LEAST_1,
+        "seed": SEED,
+    }
 
     def _check(self) -> None:
         super()._check()
         check_outputs(self.model)
-        for name, value, good, wanted in (
-            ("lr", self.lr, 0.0 < self.lr < math.inf, "above 0"),
-            ("weight_decay", self.weight_decay, 0.0 <= self.weight_decay < math.inf, "0 or above"),
-            ("epochs", self.epochs, self.epochs >= 1, "at least 1"),
-            ("patience", self.patience, self.patience >= 1, "at least 1"),
-            ("seed", self.seed, 0 <= self.seed < 2**32, f"between 0 and {2**32 - 1}"),
-        ):
-            if not good:
-                raise MethodError(f"{name} must be {wanted}, not {value}")
 
-    def _prepare(self, given: Given) -> None:
-        latents, labels = self._labelled(given)
-        known = len(given.view.train)
+    def _prepare(self, training: TrainingData, context: Context) -> None:
+        latents, labels = self._labelled(training, context)
+        known = len(training.view.train)
         nodes, held_out = torch.arange(len(labels)).tensor_split([known])
         data = Supervision(
             latents[0], Adjacency(torch.empty(2, 0, dtype=torch.int64), len(labels)), nodes, labels[:known]
@@ -80,29 +77,29 @@ class CredalFrozen(JointLatents, OnModel):
         schedule = Schedule(self.lr, self.weight_decay, self.epochs, self.patience)
         draws = RngScope(self.seed)
         with draws:
-            self.head_ = self._credal_head([z.shape[1] for z in latents], given.view.num_classes)
+            self.head_ = self._credal_head([z.shape[1] for z in latents], training.view.num_classes)
         module = Classifier(_Known(latents[1:]), self.head_, hops=0, joint=True)
         try:
             self.history_ = train(
                 module, data, self._credal_loss, monitor, schedule, draws,
-                progress=given.progress, description=f"{self.name} seed {self.seed}", on_epoch=given.on_epoch,
+                progress=context.progress, description=f"{self.name} seed {self.seed}", on_epoch=context.on_epoch,
             )  # fmt: skip
         except TrainingError as error:
             raise TrainingError(f"{self.name}, seed {self.seed}: {error}") from None
 
-    def _labelled(self, given: Given) -> tuple[list[Features], Tensor]:
+    def _labelled(self, training: TrainingData, context: Context) -> tuple[list[Features], Tensor]:
         """Latents and labels of the training nodes, and below them of the ID validation nodes."""
-        view = given.view
-        here = self.model_.outputs(view.graph).latents
-        there = here if view.val_graph is view.graph else self.model_.outputs(view.val_graph).latents
+        view = training.view
+        here = self.model_._outputs(view.graph, context).latents
+        there = here if view.val_graph is view.graph else self.model_._outputs(view.val_graph, context).latents
         features = rows_of(there[0], torch.cat([view.train, view.val]))  # training nodes have the same numbers in both
         deeper = zip(here[1:], there[1:], strict=True)
         joined = [torch.cat([one[view.train], two[view.val]]) for one, two in deeper]  # type: ignore[index]
         labels = torch.cat([view.graph.labels[view.train], view.val_graph.labels[view.val]])
         return [features, *joined], labels
 
-    def _predictor(self, graph: Graph) -> Predictor:
-        outputs = self.model_.outputs(graph)
+    def _predictor(self, graph: Graph, context: Context) -> Predictor:
+        outputs = self.model_._outputs(graph, context)
         bounds = self.head_(outputs.latents)
 
         def read(nodes: Tensor) -> tuple[IntervalSet, Tensor]:
@@ -110,15 +107,15 @@ class CredalFrozen(JointLatents, OnModel):
 
         return SplitPredictor(read, partial(judged_beside, class_names=self.class_names))
 
-    def _tensors(self) -> dict[str, Tensor]:
+    def _state(self) -> dict[str, Tensor]:
         widths = {"widths": torch.tensor(self.head_.widths)}
         return {**widths, **{f"head.{name}": tensor for name, tensor in self.head_.state_dict().items()}}
 
-    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
+    def _load_state(self, state: Mapping[str, Tensor]) -> None:
         with RngScope(self.seed):  # the weights are replaced
-            self.head_ = self._credal_head(tensors["widths"].tolist(), len(self.class_names))
-        state = {name.removeprefix("head."): tensor for name, tensor in tensors.items() if name != "widths"}
-        self.head_.load_state_dict(state)
+            self.head_ = self._credal_head(state["widths"].tolist(), len(self.class_names))
+        weights = {name.removeprefix("head."): tensor for name, tensor in state.items() if name != "widths"}
+        self.head_.load_state_dict(weights)
 
 
 class _Known(nn.Module):

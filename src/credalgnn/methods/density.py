@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from ..graphs import Graph
-from ..nn import SparseMatrix
 from ..nn.backbones import Adjacency
 from ..nn.layers import rows_of
-from .components import Outputs
-from .given import Given
+from ..runtime.context import Context
+from .base import Outputs
 from .inputs import inputs
 from .knn import KNN
 from .neighbours import NeighbourBank
-from .posthoc import PostHoc, check_positive
-from .prediction import MethodError
+from .parameters import ABOVE_0, AT_LEAST_0, AT_LEAST_1, FRACTION, Options
+from .posthoc import PostHoc
 from .principal import Projection, fit_projection
+from .training_data import TrainingData
 
 FLOOR = 1e-3  # of the mean variance of all training latents: no class varies less in any direction
 INTERVAL = 0.95  # the share of nodes whose logits and distances are brought to the same scale
@@ -53,35 +53,33 @@ class JLDE(KNN):
     name = "jlde"
     works_by_chunks = False
     search_space = {"dimensions": (8, 16, 32, 64), "k": (1, 5, 10, 20, 50, 100)}
+    constraints = {"dimensions": AT_LEAST_1}
 
-    def _check(self) -> None:
-        super()._check()
-        if self.dimensions < 1:
-            raise MethodError(f"dimensions must be at least 1, not {self.dimensions}")
-
-    def _prepare(self, given: Given) -> None:
-        known = [rows_of(z, given.view.train) for z in self.model_.outputs(given.view.graph).latents]
+    def _prepare(self, training: TrainingData, context: Context) -> None:
+        view = training.view
+        known = [rows_of(z, view.train) for z in self.model_._outputs(view.graph, context).latents]
         self.projections_ = [fit_projection(z, self.dimensions) for z in known]
-        self._keep(known)
+        projected = [project(z) for project, z in zip(self.projections_, known, strict=True)]
+        self.bank_ = NeighbourBank(projected, self.normalize)
 
-    def _keep(self, known: list[Tensor | SparseMatrix]) -> None:
-        self.bank_ = NeighbourBank([p(z) for p, z in zip(self.projections_, known, strict=True)], self.normalize)
+    def _scorer(self, graph: Graph, outputs: Outputs, context: Context) -> Callable[[Tensor], Tensor]:
+        def score(nodes: Tensor) -> Tensor:
+            latents = zip(self.projections_, outputs.latents, strict=True)
+            return self.bank_.distance([project(rows_of(z, nodes)) for project, z in latents], self.k, self.kth)
 
-    def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
-        latents = zip(self.projections_, outputs.latents, strict=True)
-        return self.bank_.distance([project(rows_of(z, nodes)) for project, z in latents], self.k, self.kth)
+        return score
 
-    def _tensors(self) -> dict[str, Tensor]:
-        tensors = super()._tensors()
+    def _state(self) -> dict[str, Tensor]:
+        tensors = super()._state()
         for number, projection in enumerate(self.projections_):
             tensors.update({f"projection.{number}.{name}": t for name, t in projection._asdict().items()})
         return tensors
 
-    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        super()._restore({name: tensor for name, tensor in tensors.items() if not name.startswith("projection.")})
-        count = len({name.split(".")[1] for name in tensors if name.startswith("projection.")})
+    def _load_state(self, state: Mapping[str, Tensor]) -> None:
+        super()._load_state({name: tensor for name, tensor in state.items() if not name.startswith("projection.")})
+        count = len({name.split(".")[1] for name in state if name.startswith("projection.")})
         self.projections_ = [
-            Projection(*(tensors[f"projection.{number}.{name}"] for name in Projection._fields))
+            Projection(*(state[f"projection.{number}.{name}"] for name in Projection._fields))
             for number in range(count)
         ]
 
@@ -150,32 +148,24 @@ class GEBM(PostHoc):
         "steps": (2, 5, 10),
         "aggregation": ("sum", "logsumexp"),
     }
+    constraints = {
+        "temperature": ABOVE_0,
+        "weight": AT_LEAST_0,
+        "alpha": FRACTION,
+        "steps": AT_LEAST_0,
+        "aggregation": Options("sum", "logsumexp"),
+    }
 
-    def _check(self) -> None:
-        super()._check()
-        check_positive("temperature", self.temperature)
-        if not 0.0 <= self.weight < float("inf"):
-            raise MethodError(f"weight must be 0 or above, not {self.weight}")
-        if not 0.0 <= self.alpha <= 1.0:
-            raise MethodError(f"alpha must be between 0 and 1, not {self.alpha}")
-        if self.steps < 0:
-            raise MethodError(f"steps must be 0 or more, not {self.steps}")
-        if self.aggregation not in ("sum", "logsumexp"):
-            raise MethodError(f"unknown aggregation {self.aggregation!r}: choose sum or logsumexp")
-
-    def _prepare(self, given: Given) -> None:
-        view = given.view
-        outputs = self.model_.outputs(view.graph)
+    def _prepare(self, training: TrainingData, context: Context) -> None:
+        view = training.view
+        outputs = self.model_._outputs(view.graph, context)
         z, labels = _dense(outputs)[view.train].double(), view.graph.labels[view.train]
         means, variances = _moments(z, labels, view.num_classes)
         distances = _interval(_distances(_dense(outputs), means, variances))
         self.scale_ = Scale(means, variances, distances, _interval(outputs.logits.double()))
 
-    def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
-        return self._scorer(graph, outputs)(nodes)
-
-    def _scorer(self, graph: Graph, outputs: Outputs) -> Callable[[Tensor], Tensor]:
-        alone = self.model_.outputs(by_themselves(graph))
+    def _scorer(self, graph: Graph, outputs: Outputs, context: Context) -> Callable[[Tensor], Tensor]:
+        alone = self.model_._outputs(by_themselves(graph), context)
         means, variances, (near, far), (low, high) = self.scale_
         distance = _distances(_dense(alone), means, variances)
         scaled = (distance - near) / (far - near).clamp_min(torch.finfo(torch.float64).tiny) * (high - low) + low
@@ -191,11 +181,11 @@ class GEBM(PostHoc):
     def _energy(self, evidence: Tensor) -> Tensor:
         return -self.temperature * (evidence / self.temperature).logsumexp(-1)
 
-    def _tensors(self) -> dict[str, Tensor]:
+    def _state(self) -> dict[str, Tensor]:
         return self.scale_._asdict()
 
-    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        self.scale_ = Scale(**tensors)
+    def _load_state(self, state: Mapping[str, Tensor]) -> None:
+        self.scale_ = Scale(**state)
 
 
 def by_themselves(graph: Graph) -> Graph:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -11,15 +11,13 @@ import torch
 from torch import Tensor
 
 from ..graphs import Graph
+from ..runtime.context import Context
 from ..sets import HullSet
 from . import scores
-from .answers import Predictor, SplitPredictor, predictor_of
-from .base import Method, Objective
-from .components import Components
-from .given import EvalProtocol, Given
+from .base import Components, Method, fitted_on
 from .network import Vanilla
-from .posthoc import fitted_on
-from .prediction import MethodError, Prediction
+from .prediction import MethodError, Prediction, Predictor, SplitPredictor
+from .training_data import TrainingData
 
 
 def decomposed(nodes: Tensor, members: Tensor, class_names: tuple[str, ...]) -> Prediction:
@@ -66,10 +64,8 @@ class ClassicalEnsemble(Method):
     score_names = ("EU", "AU", "TU")
     components = Components("members", Vanilla, size="size")
     search_space = {"size": tuple(range(2, 16))}
-
-    @classmethod
-    def objective(cls, protocol: EvalProtocol) -> Objective:
-        return "nll" if protocol == "sealed" else "accuracy"
+    learns = False
+    objectives = {"sealed": "nll", "paper": "accuracy"}
 
     def _check(self) -> None:
         if self.members is not None:
@@ -84,18 +80,17 @@ class ClassicalEnsemble(Method):
         if not 0 <= self.seed < 2**32 // self.size:
             raise MethodError(f"seed must be between 0 and {2**32 // self.size - 1}, not {self.seed}")
 
-    def _fit(self, given: Given) -> None:
+    def _fit(self, training: TrainingData, context: Context) -> None:
         assert self.components is not None
         seeds = self.components.seeds({"size": self.size}, self.seed)
         members = self.members or [Vanilla(seed=seed) for seed in seeds]
-        left = range(given.networks * len(members), 0, -1)
-        self.members_ = [fitted_on(given._replace(networks=n), each) for n, each in zip(left, members, strict=False)]
+        left = range(context.networks * len(members), 0, -1)
+        self.members_ = [
+            fitted_on(each, training, context.replace(networks=n)) for n, each in zip(left, members, strict=False)
+        ]
 
-    def _is_trained(self) -> bool:
-        return self.members is not None and all(member.is_fitted for member in self.members)
-
-    def _predictor(self, graph: Graph) -> Predictor:
-        members = [predictor_of(member, member._graph(graph)) for member in self.members_]
+    def _predictor(self, graph: Graph, context: Context) -> Predictor:
+        members = [member._predictor(graph, context) for member in self.members_]
 
         def softmax(nodes: Tensor) -> tuple[Tensor]:
             return (torch.stack([cast(Tensor, member(nodes).probabilities) for member in members]),)
@@ -105,17 +100,6 @@ class ClassicalEnsemble(Method):
     def _judge(self) -> Callable[[Tensor, Tensor], Prediction]:
         """Makes the prediction of nodes and the members' softmax vectors ``[M, N, C]``; it can be pickled."""
         return partial(decomposed, class_names=self.class_names)
-
-    def check_chunks(self) -> None:
-        super().check_chunks()
-        for member in self.members or ():
-            member.check_chunks()
-
-    def _parts(self) -> dict[str, Method]:
-        return {f"members.{number}": member for number, member in enumerate(self.members_)}
-
-    def _adopt(self, parts: Mapping[str, Method]) -> None:
-        self.members = self.members_ = list(parts.values())
 
 
 @dataclass(kw_only=True, eq=False)

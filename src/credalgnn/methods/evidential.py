@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -12,11 +11,12 @@ from ..nn import EdgeRows, Supervision
 from ..nn.backbones import Adjacency, Features
 from ..nn.evidence import dirichlet_divergence, kernel_evidence, squared_risk
 from ..nn.training import Output
+from ..runtime.context import Context
 from . import scores
-from .base import Objective
-from .given import EvalProtocol, Given
 from .network import NETWORK_SPACE, Network
-from .prediction import MethodError, Prediction
+from .parameters import AT_LEAST_0, Interval
+from .prediction import Prediction
+from .training_data import TrainingData
 from .undirected import undirected
 
 LARGEST = 30.0  # evidence is at most e to this
@@ -65,30 +65,18 @@ class Evidential(Network):
     score_names = ("vacuity", "dissonance", "entropy")
     uses_unlabelled = True
     search_space = {**NETWORK_SPACE, "kernel_weight": (0.0, 1e-4, 1e-3, 1e-2, 1e-1), "bandwidth": (0.5, 1.0, 2.0)}
+    decomposition = ("vacuity", "dissonance")
+    objectives = {"sealed": "nll", "paper": "auroc"}
+    constraints = {"kernel_weight": AT_LEAST_0, "bandwidth": Interval(0, 10, above=True)}
 
-    @classmethod
-    def decomposition(cls) -> tuple[str, str | None]:
-        return "vacuity", "dissonance"
-
-    @classmethod
-    def objective(cls, protocol: EvalProtocol) -> Objective:
-        return "nll" if protocol == "sealed" else "auroc"
-
-    def _check(self) -> None:
-        super()._check()
-        if not 0.0 <= self.kernel_weight < math.inf:
-            raise MethodError(f"kernel_weight must be 0 or above, not {self.kernel_weight}")
-        if not 0.0 < self.bandwidth <= 10.0:
-            raise MethodError(f"bandwidth must be above 0 and at most 10 edges, not {self.bandwidth}")
-
-    def _fit(self, given: Given) -> None:
-        super()._fit(given)
+    def _fit(self, training: TrainingData, context: Context) -> None:
+        super()._fit(training, context)
         for name in ("_prior", "_targets"):  # of all nodes of the fitted graph, for training alone
             vars(self).pop(name, None)  # workers have their own
 
-    def _supervision(self, given: Given, x: Features, edges: Adjacency | EdgeRows) -> Supervision:
+    def _supervision(self, training: TrainingData, x: Features, edges: Adjacency | EdgeRows) -> Supervision:
         """All nodes; in the place of a label stands the number of a node, by which the loss finds its prior."""
-        view = given.view
+        view = training.view
         graph, labels = view.graph, view.graph.labels[view.train]
         evidence = kernel_evidence(undirected(graph), view.train, labels, view.num_classes, self.bandwidth)
         self._prior = (1.0 + evidence).to(self.device)

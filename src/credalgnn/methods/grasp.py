@@ -11,12 +11,13 @@ from torch import Tensor
 
 from ..graphs import Graph
 from ..nn import SparseMatrix
+from ..runtime.context import Context
 from . import scores
-from .components import Outputs
-from .given import Given
+from .base import Outputs
 from .known_nodes import KnownNodes
+from .parameters import AT_LEAST_0, FRACTION, Interval
 from .posthoc import PostHoc
-from .prediction import MethodError
+from .training_data import TrainingData
 from .undirected import undirected
 
 
@@ -64,25 +65,12 @@ class GRASP(PostHoc):
         "alpha": (0.0, 0.2, 0.5),
         "steps": (1, 2, 4, 8),
     }
+    constraints = {"percentile": Interval(0, 50, above=True), "share": FRACTION, "alpha": FRACTION, "steps": AT_LEAST_0}
 
-    def _check(self) -> None:
-        super()._check()
-        for name, value, good, wanted in (
-            ("percentile", self.percentile, 0.0 < self.percentile <= 50.0, "above 0 and at most 50"),
-            ("share", self.share, 0.0 <= self.share <= 1.0, "between 0 and 1"),
-            ("alpha", self.alpha, 0.0 <= self.alpha <= 1.0, "between 0 and 1"),
-            ("steps", self.steps, self.steps >= 0, "0 or more"),
-        ):
-            if not good:
-                raise MethodError(f"{name} must be {wanted}, not {value}")
+    def _prepare(self, training: TrainingData, context: Context) -> None:
+        self.known_ = KnownNodes.of(training.view.graph, training.view.train)
 
-    def _prepare(self, given: Given) -> None:
-        self.known_ = KnownNodes.of(given.view.graph, given.view.train)
-
-    def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
-        return self._scorer(graph, outputs)(nodes)
-
-    def _scorer(self, graph: Graph, outputs: Outputs) -> Callable[[Tensor], Tensor]:
+    def _scorer(self, graph: Graph, outputs: Outputs, context: Context) -> Callable[[Tensor], Tensor]:
         edges = undirected(graph)
         group = self._group(edges, self._training_nodes(graph), outputs.logits)
         spread = self._spread(scores.msp(outputs.logits), edges, group)
@@ -90,8 +78,8 @@ class GRASP(PostHoc):
 
     def _training_nodes(self, graph: Graph) -> Tensor:
         """Those that are known again: in the graph that it was fitted to predict all, in another one by their ids."""
-        if self._train_nodes is not None and self.graph_ is not None and graph.content == self.graph_.content:
-            return self._train_nodes
+        if self.train_nodes_ is not None and self.graph_ is not None and graph.content == self.graph_.content:
+            return self.train_nodes_
         numbers = self.known_.numbers_in(graph)
         return numbers[numbers >= 0]
 
@@ -118,10 +106,8 @@ class GRASP(PostHoc):
             values = torch.where(degree > 0, self.alpha * values + (1.0 - self.alpha) * sums / degree, values)
         return values
 
-    def _tensors(self) -> dict[str, Tensor]:
-        content = torch.tensor(list(bytes.fromhex(self.known_.content)), dtype=torch.uint8)
-        return {"content": content, "nodes": self.known_.nodes, "codes": self.known_.codes}
+    def _state(self) -> dict[str, Tensor]:
+        return self.known_.state()
 
-    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        content = bytes(tensors["content"].tolist()).hex()
-        self.known_ = KnownNodes(content, tensors["nodes"], tensors["codes"])
+    def _load_state(self, state: Mapping[str, Tensor]) -> None:
+        self.known_ = KnownNodes.from_state(state)

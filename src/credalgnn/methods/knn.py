@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,12 +13,13 @@ from ..graphs import Graph
 from ..nn import SparseMatrix
 from ..nn.backbones import Features
 from ..nn.layers import rows_of
-from .components import Outputs
-from .given import Given
+from ..runtime.context import Context
+from .base import Outputs
 from .neighbours import NeighbourBank, Search, check_search
+from .parameters import AT_LEAST_1
 from .posthoc import PostHoc
 from .prediction import MethodError
-from .search_space import Space
+from .training_data import TrainingData
 
 
 @dataclass(kw_only=True, eq=False)
@@ -42,23 +43,9 @@ class KNN(PostHoc):
     works_by_chunks = True
     score_names = ("distance",)
     search_space = {"k": (1, 10, 20, 50, 100, 200, 500, 1000, 3000, 5000)}
+    limited_by_training = ("k",)
+    constraints = {"k": AT_LEAST_1}
     joint: ClassVar[bool] = False
-
-    @classmethod
-    def space(cls, num_train: int) -> Space:
-        """Without more neighbours than there are training nodes.
-
-        Args:
-            num_train: The task's number of training nodes.
-        """
-        neighbours = cls.search_space["k"]
-        assert isinstance(neighbours, tuple)
-        return {**cls.search_space, "k": tuple(k for k in neighbours if k <= num_train)}
-
-    def _check(self) -> None:
-        super()._check()
-        if self.k < 1:
-            raise MethodError(f"k must be at least 1, not {self.k}")
 
     @property
     def recall(self) -> float | None:
@@ -72,24 +59,27 @@ class KNN(PostHoc):
         found = f"about {100 * self.recall:.0f} % of the true ones are found"
         return *super().notes, f"Neighbours are approximate: {found}."
 
-    def _fit(self, given: Given) -> None:
-        if self.k > len(given.view.train):
-            raise MethodError(f"k = {self.k} neighbours, but there are {len(given.view.train)} training nodes: lower k")
-        check_search(len(given.view.train))
-        super()._fit(given)
+    def _fit(self, training: TrainingData, context: Context) -> None:
+        count = len(training.view.train)
+        if self.k > count:
+            raise MethodError(f"k = {self.k} neighbours, but there are {count} training nodes: lower k")
+        check_search(count)
+        super()._fit(training, context)
         self.bank_.prepare(self.k)
 
-    def _prepare(self, given: Given) -> None:
-        latents = self._space(self.model_.outputs(given.view.graph).latents)
-        self.bank_ = NeighbourBank([rows_of(z, given.view.train) for z in latents], self.normalize)
+    def _prepare(self, training: TrainingData, context: Context) -> None:
+        view = training.view
+        latents = self._space(self.model_._outputs(view.graph, context).latents)
+        self.bank_ = NeighbourBank([rows_of(z, view.train) for z in latents], self.normalize)
 
     def _space(self, latents: list[Features]) -> list[Features]:
         return latents if self.joint else latents[-1:]
 
-    def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
-        return self.bank_.distance([rows_of(z, nodes) for z in self._space(outputs.latents)], self.k, self.kth)
+    def _scorer(self, graph: Graph, outputs: Outputs, context: Context) -> Callable[[Tensor], Tensor]:
+        latents = self._space(outputs.latents)
+        return lambda nodes: self.bank_.distance([rows_of(z, nodes) for z in latents], self.k, self.kth)
 
-    def _tensors(self) -> dict[str, Tensor]:
+    def _state(self) -> dict[str, Tensor]:
         tensors = {} if self.bank_.search is None else {"search": self.bank_.search.tensor()}
         for number, part in enumerate(self.bank_.parts):
             if isinstance(part, Tensor):
@@ -99,20 +89,20 @@ class KNN(PostHoc):
                 tensors.update({f"bank.{number}.{name}": t for name, t in zip(_CSR, stored, strict=True)})
         return tensors
 
-    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
+    def _load_state(self, state: Mapping[str, Tensor]) -> None:
         parts: list[Features] = []
-        for number in range(len({name.split(".")[1] for name in tensors if name.startswith("bank.")})):
-            if f"bank.{number}" in tensors:
-                parts.append(tensors[f"bank.{number}"])
+        for number in range(len({name.split(".")[1] for name in state if name.startswith("bank.")})):
+            if f"bank.{number}" in state:
+                parts.append(state[f"bank.{number}"])
                 continue
-            starts, columns, values, shape = (tensors[f"bank.{number}.{name}"] for name in _CSR)
+            starts, columns, values, shape = (state[f"bank.{number}.{name}"] for name in _CSR)
             rows, width = shape.tolist()
             parts.append(SparseMatrix(starts, columns, values, (rows, width)).checked())
         if any(len(part.shape) != 2 or len(part) != len(parts[0]) for part in parts):
             raise ValueError("the latents of training nodes are not one row a node")
         self.bank_ = NeighbourBank(parts, self.normalize)
-        if "search" in tensors:
-            self.bank_.search = Search.from_tensor(tensors["search"])
+        if "search" in state:
+            self.bank_.search = Search.from_tensor(state["search"])
 
 
 @dataclass(kw_only=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,16 @@ class KnownNodes:
             parts: One or more, of one graph.
         """
         return cls(parts[0].content, torch.cat([p.nodes for p in parts]), torch.cat([p.codes for p in parts]))
+
+    def state(self) -> dict[str, Tensor]:
+        """Return all of it as tensors by name."""
+        content = torch.tensor(list(bytes.fromhex(self.content)), dtype=torch.uint8)
+        return {"content": content, "nodes": self.nodes, "codes": self.codes}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Tensor]) -> KnownNodes:
+        """Restore what ``state`` gave; other names are left alone."""
+        return cls(bytes(state["content"].tolist()).hex(), state["nodes"], state["codes"])
 
     def can_be_told_in(self, graph: Graph) -> bool:
         """Whether it can be known which nodes of a graph they are: by their ids, or because it is the fitted one.

@@ -16,12 +16,12 @@ from ..nn.backbones import BackboneError, Features, Stack
 from ..nn.chunks import LEAVE, Scratch, check_chunks, latents_by_chunks
 from ..nn.layers import rows_of
 from ..nn.rounds import Classifier, Output
+from ..runtime.context import Context
 from ..runtime.memory import available_memory, in_units, parse_memory, resident_memory, temporary_folder
-from .given import Given
+from ..runtime.warn import warn_caller
 from .inputs import inputs_by_rows
 from .jobs import Cluster
 from .prediction import MethodError
-from .warn import warn_caller
 
 BATCH = 1024  # training nodes of a batch, where nothing else is said
 VALIDATION = 10_000  # validation nodes that early stopping looks at while batches are trained on
@@ -129,17 +129,17 @@ def budget_of(memory: str | int | None) -> int | None:
         raise MethodError(f"memory: {error}") from None
 
 
-def batch_size_for(name: str, module: Classifier, given: Given, widths: list[int]) -> int | None:
+def batch_size_for(name: str, module: Classifier, graph: Graph, context: Context, widths: list[int]) -> int | None:
     """Training nodes of a mini-batch where nobody has said: None, all nodes at once, if memory allows.
 
     Args:
         name: What is trained, for messages.
         module: The network.
-        given: What it learns from.
+        graph: What it is trained on.
+        context: Of the call.
         widths: Of its latents, and of the head's output.
     """
-    allowed = available_memory() if given.memory is None else given.memory
-    needed = training_bytes(given.view.graph, widths)
+    needed, allowed = training_bytes(graph, widths), context.allowed
     if needed <= allowed:
         return None
     try:
@@ -154,19 +154,19 @@ def batch_size_for(name: str, module: Classifier, given: Given, widths: list[int
     return BATCH
 
 
-def check_prediction(module: Classifier, given: Given, widths: list[int]) -> None:
+def check_prediction(module: Classifier, graph: Graph, context: Context, widths: list[int]) -> None:
     """Refuse, before anything is trained, what could not be predicted by chunks where that will be needed.
 
     Args:
         module: The network.
-        given: What it learns from, and what will be predicted.
+        graph: What will be predicted.
+        context: Of the call.
         widths: Of its latents, and of the head's output.
     """
-    allowed = available_memory() if given.memory is None else given.memory
-    if prediction_bytes(given.graph, widths) <= allowed:
+    if prediction_bytes(graph, widths) <= context.allowed:
         return
     try:
-        check_stored(module, given.graph, (widths if given.logits else widths[:-1]) * given.networks, given.memory)
+        check_stored(module, graph, (widths if context.logits else widths[:-1]) * context.networks, context.memory)
     except BackboneError as error:
         raise MethodError(str(error)) from None
 
@@ -219,7 +219,7 @@ class StoredOutputs:
         cluster: Cluster | None = None,
     ) -> None:
         check_chunks(module.backbone)
-        self._content, self._module, self._release = graph.content, module, graph.release
+        self._release = graph.release
         self._memory = _budget(memory)
         self._here = copy.deepcopy(module).cpu()  # which is where rows are read, and latents kept
         backbone = self._here.backbone
@@ -236,17 +236,6 @@ class StoredOutputs:
         except OSError as error:
             raise _no_room(error) from None
         self.latents: list[Features] = [x, *latents]
-
-    def is_for(self, module: Classifier, graph: Graph, memory: int | None) -> bool:
-        """Whether they are those of a network on a graph, made with no more memory than may be used now.
-
-        Args:
-            module: The network.
-            graph: The graph.
-            memory: Bytes that may be used now; None: what is available, of which they have taken their part.
-        """
-        same = self._content == graph.content and self._module is module
-        return same and (memory is None or self._memory <= memory)
 
     def at(self, nodes: Tensor) -> Output:
         """The head's output at some nodes.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,14 +15,11 @@ from ..nn import Classifier, EdgeRows, Monitor, RngScope, Schedule, Supervision,
 from ..nn.backbones import NATIVE, Adjacency, BackboneError, BackboneFactory, Features, Stack, pyg_model, widths_of
 from ..nn.sampling import ALL
 from ..nn.training import Output, at
-from ..runtime.memory import available_memory
+from ..runtime.context import Context, WorkerContext
 from . import scores
-from .answers import Predictor
-from .base import Method, Objective
+from .base import Method, Outputs
 from .checkpoints import checkpoint_of
-from .components import Outputs
-from .feature_range import warn_of_large_features
-from .given import EvalProtocol, Given, WorkerContext
+from .diagnostics import warn_of_large_features
 from .inputs import inputs, inputs_by_rows
 from .large import (
     BATCH,
@@ -34,9 +30,9 @@ from .large import (
     keep_within,
     prediction_bytes,
 )
-from .parameters import IF_SET
-from .prediction import MethodError, Prediction
-from .search_space import Space, Uniform
+from .parameters import ABOVE_0, AT_LEAST_0, AT_LEAST_1, IF_SET, SEED, Interval, Options, Space, Uniform
+from .prediction import MethodError, Prediction, Predictor
+from .training_data import TrainingData
 
 MONITORS = ("id_loss", "id_f1", "ood_auroc")
 NETWORK_SPACE: Space = {  # the paper's, appendix "Model selection"
@@ -99,36 +95,25 @@ class Network(Method):
     has_outputs = True
     search_space = NETWORK_SPACE
 
-    @classmethod
-    def protocol_defaults(cls, protocol: EvalProtocol) -> dict[str, Any]:
-        return {"monitor": "id_f1"} if protocol == "paper" else {}
-
-    @classmethod
-    def objective(cls, protocol: EvalProtocol) -> Objective:
-        return "nll" if protocol == "sealed" else "accuracy"
-
-    @classmethod
-    def trains_by_batches(cls) -> bool:
-        return True
+    trains_by_batches = True
+    objectives = {"sealed": "nll", "paper": "accuracy"}
+    protocol_defaults = {"paper": {"monitor": "id_f1"}}
+    constraints = {
+        "hidden": AT_LEAST_1,
+        "layers": AT_LEAST_1,
+        "dropout": Interval(0, 1, below=True),
+        "lr": ABOVE_0,
+        "weight_decay": AT_LEAST_0,
+        "epochs": AT_LEAST_1,
+        "patience": AT_LEAST_1,
+        "batch_size": AT_LEAST_1,
+        "seed": SEED,
+        "monitor": Options(*MONITORS),
+    }
 
     def _check(self) -> None:
-        for name, value, good, wanted in (
-            ("hidden", self.hidden, self.hidden >= 1, "at least 1"),
-            ("layers", self.layers, self.layers >= 1, "at least 1"),
-            ("dropout", self.dropout, 0.0 <= self.dropout < 1.0, "at least 0 and below 1"),
-            ("lr", self.lr, 0.0 < self.lr < math.inf, "above 0"),
-            ("weight_decay", self.weight_decay, 0.0 <= self.weight_decay < math.inf, "0 or above"),
-            ("epochs", self.epochs, self.epochs >= 1, "at least 1"),
-            ("patience", self.patience, self.patience >= 1, "at least 1"),
-            ("batch_size", self.batch_size, self.batch_size is None or self.batch_size >= 1, "None or at least 1"),
-            ("seed", self.seed, 0 <= self.seed < 2**32, f"between 0 and {2**32 - 1}"),
-        ):
-            if not good:
-                raise MethodError(f"{name} must be {wanted}, not {value}")
         if self.fanouts is not None:
             self.fanouts = self._checked_fanouts()
-        if self.monitor not in MONITORS:
-            raise MethodError(f"unknown monitor {self.monitor!r}: choose {', '.join(MONITORS)}")
         try:
             torch.empty(0, device=self.device)
         except (RuntimeError, AssertionError) as error:
@@ -154,9 +139,8 @@ class Network(Method):
             )
         return list(given)
 
-    def _fit(self, given: Given) -> None:
-        view = given.view
-        self._stored: StoredOutputs | None = None
+    def _fit(self, training: TrainingData, context: Context) -> None:
+        view = training.view
         draws = RngScope(self.seed)
         with draws:
             module = self._build(view.graph.num_features, view.num_classes)
@@ -165,29 +149,31 @@ class Network(Method):
                 f"fanouts has {len(self.fanouts)} numbers, one a layer, and the backbone {self.backbone!r} looks "
                 f"{module.hops} hops far: leave fanouts out (10 each)"
             )
-        if given.share is None:
-            check_prediction(module, given, self._widths(module, view.num_classes))
+        if context.worker is None:
+            check_prediction(module, training.graph, context, self._widths(module, view.num_classes))
             warn_of_large_features(view.graph)
-        if given.workers is not None:
+        if context.workers is not None:
             from .workers import train_by_workers
 
-            keeper = checkpoint_of(self, module, given, self.batch_size or BATCH)
-            self.history_, self.module_ = train_by_workers(self, module, given, keeper), module
+            keeper = checkpoint_of(self, module, training, context, self.batch_size or BATCH)
+            self.history_, self.module_ = train_by_workers(self, module, training, context, keeper), module
             return
-        size = self._batch_size(given, module)
+        size = self._batch_size(training, context, module)
         x, edges = inputs(view.graph, self.device) if size is None else inputs_by_rows(view.graph)
-        data = self._supervision(given, x, edges)
-        monitor = self._monitor(given, sampled=size is not None)
+        data = self._supervision(training, x, edges)
+        monitor = self._monitor(training, sampled=size is not None)
         fanouts = None if self.fanouts is None else tuple(count or ALL for count in self.fanouts)
         schedule = Schedule(self.lr, self.weight_decay, self.epochs, self.patience, size or BATCH, fanouts)
-        share = given.share or WorkerContext(None, checkpoint_of(self, module, given, size))
+        worker = context.worker
+        if worker is None:
+            worker = WorkerContext(None, checkpoint_of(self, module, training, context, size))
         try:
             with draws:
                 self._begin(module, data)
             self.history_ = train(
                 module, data, self._training_loss, monitor, schedule, draws,
-                progress=given.progress, description=f"{self.name} seed {self.seed}", on_epoch=given.on_epoch,
-                group=share.group, keeper=share.keeper, after_reading=keep_within(given.memory, view.graph),
+                progress=context.progress, description=f"{self.name} seed {self.seed}", on_epoch=context.on_epoch,
+                group=worker.group, keeper=worker.keeper, after_reading=keep_within(context.memory, view.graph),
             )  # fmt: skip
         except TrainingError as error:
             raise TrainingError(f"{self.name}, seed {self.seed}: {error}") from None
@@ -195,20 +181,21 @@ class Network(Method):
             raise MethodError(str(error)) from None
         self.module_ = module
 
-    def _batch_size(self, given: Given, module: Classifier) -> int | None:
+    def _batch_size(self, training: TrainingData, context: Context, module: Classifier) -> int | None:
         """Training nodes of a mini-batch; None: all nodes at once, which they are if memory allows."""
-        if self.batch_size is not None or given.share is not None:
+        if self.batch_size is not None or context.worker is not None:
             return self.batch_size or BATCH
-        return batch_size_for(self.name, module, given, self._widths(module, given.view.num_classes))
+        view = training.view
+        return batch_size_for(self.name, module, view.graph, context, self._widths(module, view.num_classes))
 
     def _widths(self, module: Classifier, num_classes: int) -> list[int]:
         """Of the latents and of the head's output, for estimates of memory."""
         hidden = list(module.backbone.widths) if isinstance(module.backbone, Stack) else [self.hidden] * self.layers
         return [*hidden, num_classes]
 
-    def _supervision(self, given: Given, x: Features, edges: Adjacency | EdgeRows) -> Supervision:
+    def _supervision(self, training: TrainingData, x: Features, edges: Adjacency | EdgeRows) -> Supervision:
         """What to train on: the training nodes and their labels."""
-        view = given.view
+        view = training.view
         return Supervision(x, edges, view.train.to(self.device), view.graph.labels[view.train].to(self.device))
 
     def _begin(self, module: Classifier, data: Supervision) -> None:
@@ -232,9 +219,9 @@ class Network(Method):
         """What ``make_backbone`` makes the backbone of."""
         return self.backbone
 
-    def _monitor(self, given: Given, sampled: bool = False) -> Monitor:
+    def _monitor(self, training: TrainingData, sampled: bool = False) -> Monitor:
         """What early stopping looks at, and on which graph; of many nodes only some, where neighbourhoods are drawn."""
-        view = given.view
+        view = training.view
         nodes = view.val
         if sampled and len(nodes) > VALIDATION:
             generator = torch.Generator().manual_seed(self.seed)
@@ -249,37 +236,37 @@ class Network(Method):
             return Monitor(
                 nodes, lambda output: -(self._probabilities(output).argmax(-1) == labels).double().mean().item(), on
             )
-        if given.validation is None:
+        if training.validation is None:
             raise MethodError(
                 "monitor 'ood_auroc' looks at OOD validation nodes, which the sealed protocol forbids: "
                 "fit(task, protocol='paper'), or choose id_loss or id_f1"
             )
         from sklearn.metrics import roc_auc_score
 
-        nodes, is_ood = given.validation.nodes.to(self.device), given.validation.is_ood.numpy()
+        nodes, is_ood = training.validation.nodes.to(self.device), training.validation.is_ood.numpy()
         if is_ood.all() or not is_ood.any():
             raise MethodError("monitor 'ood_auroc' needs both ID and OOD nodes in the validation part")
         return Monitor(nodes, lambda output: -float(roc_auc_score(is_ood, self._headline(output).cpu().numpy())))
 
-    def _by_chunks(self, graph: Graph) -> StoredOutputs | None:
-        """The outputs of a graph that does not fit in memory, or that others help with; None: neither."""
-        stored = self._stored
-        if stored is not None and stored.is_for(self.module_, graph, self._memory):
-            return stored
-        allowed = available_memory() if self._memory is None else self._memory
-        cluster = self._cluster if type(self.module_.backbone).forward is Stack.forward else None
-        if cluster is None and prediction_bytes(graph, self._widths(self.module_, len(self.class_names))) <= allowed:
+    def _stored_outputs(self, graph: Graph, context: Context) -> StoredOutputs | None:
+        """Outputs of a graph that does not fit in memory, or that others help with; None: neither."""
+        key = graph.content, context.path
+        if (stored := self._cache.peek("outputs", key)) is not None:
+            return cast(StoredOutputs, stored)
+        cluster = context.cluster if type(self.module_.backbone).forward is Stack.forward else None
+        widths = self._widths(self.module_, len(self.class_names))
+        if cluster is None and prediction_bytes(graph, widths) <= context.allowed:
             return None
-        stored = self._stored = None  # before its room is needed
         try:
-            self._stored = StoredOutputs(self.module_, graph, self._memory, cluster=cluster)
+            return self._cache.get(
+                "outputs", key, lambda: StoredOutputs(self.module_, graph, context.memory, cluster=cluster)
+            )
         except BackboneError as error:
             raise MethodError(str(error)) from None
-        return self._stored
 
-    def _output_of(self, graph: Graph) -> Callable[[Tensor], Output]:
+    def _output_of(self, graph: Graph, context: Context) -> Callable[[Tensor], Output]:
         """The head's output at nodes of a graph; what has to be computed for all of them is computed here, once."""
-        if (stored := self._by_chunks(graph)) is not None:
+        if (stored := self._stored_outputs(graph, context)) is not None:
             return stored.at
         try:
             whole = self.module_(*inputs(graph, self.device))
@@ -292,25 +279,19 @@ class Network(Method):
 
         return output
 
-    def outputs(self, graph: Graph | None = None) -> Outputs:
-        """Logits and latents of all nodes, on the CPU.
-
-        Args:
-            graph: By default the fitted one.
-        """
-        graph = self._graph(graph)
-        with torch.no_grad():
-            if (stored := self._by_chunks(graph)) is not None:
-                return Outputs(stored.logits(self._logits), list(stored.latents))
-            outputs = self.run(inputs(graph, self.device)[0], graph)
+    @torch.no_grad()
+    def _outputs(self, graph: Graph, context: Context) -> Outputs:
+        if (stored := self._stored_outputs(graph, context)) is not None:
+            return Outputs(stored.logits(self._logits), list(stored.latents))
+        outputs = self.forward_features(inputs(graph, self.device)[0], graph)
         return Outputs(outputs.logits.cpu(), [z.to("cpu") for z in outputs.latents])
 
-    def run(self, x: Features, graph: Graph) -> Outputs:
+    def forward_features(self, x: Features, graph: Graph) -> Outputs:
         """Logits and latents for other features; differentiable, on the method's device.
 
         Args:
             x: Features ``[N, F]``.
-            graph: Whose edges to use.
+            graph: The graph whose edges are used.
         """
         latents = [x, *self.module_.backbone(x, inputs(graph, self.device)[1])]
         return Outputs(self._logits(self.module_.head(latents if self.joint else latents[-1])), latents)
@@ -341,19 +322,18 @@ class Network(Method):
         own = {headline: self._headline(output)}
         return Prediction(nodes, own, headline, self.class_names, self._probabilities(output))
 
-    def _predictor(self, graph: Graph) -> Predictor:
-        output = self._output_of(graph)
+    def _predictor(self, graph: Graph, context: Context) -> Predictor:
+        output = self._output_of(graph, context)
         return lambda nodes: self._prediction(nodes, output(nodes))
 
-    def _tensors(self) -> dict[str, Tensor]:
+    def _state(self) -> dict[str, Tensor]:
         return dict(self.module_.state_dict())
 
-    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
+    def _load_state(self, state: Mapping[str, Tensor]) -> None:
         with RngScope(self.seed):  # the weights are replaced
             self.module_ = self._build(self.num_features, len(self.class_names))
-        self.module_.load_state_dict(dict(tensors))
+        self.module_.load_state_dict(dict(state))
         self.module_.eval()
-        self._stored = None
 
 
 @dataclass(kw_only=True, eq=False)

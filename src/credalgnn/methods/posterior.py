@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -13,16 +12,15 @@ from ..nn import Classifier, Supervision, TrainingError
 from ..nn.backbones import BackboneFactory, Features
 from ..nn.posterior import PosteriorClassifier, PosteriorHead, dirichlet_entropy, expected_cross_entropy
 from ..nn.training import Output, at
-from ..runtime.memory import available_memory
+from ..runtime.context import Context
 from . import scores
-from .base import Objective
-from .components import Outputs
-from .given import EvalProtocol, Given
+from .base import Outputs, check_chunks
 from .inputs import inputs
 from .large import training_bytes
 from .network import Network
+from .parameters import AT_LEAST_0, AT_LEAST_1, Interval, Uniform
 from .prediction import MethodError, Prediction
-from .search_space import Uniform
+from .training_data import TrainingData
 
 
 @dataclass(kw_only=True, eq=False)
@@ -88,39 +86,29 @@ class GPN(Network):
         "entropy_weight": (1e-5, 1e-4, 1e-3, 1e-2),
     }
 
-    @classmethod
-    def decomposition(cls) -> tuple[str, str | None]:
-        return "evidence", "entropy"
-
-    @classmethod
-    def objective(cls, protocol: EvalProtocol) -> Objective:
-        return "nll" if protocol == "sealed" else "auroc"
+    trains_by_batches = False
+    decomposition = ("evidence", "entropy")
+    objectives = {"sealed": "nll", "paper": "auroc"}
+    constraints = {
+        "dimensions": AT_LEAST_1,
+        "flows": AT_LEAST_0,
+        "teleport": Interval(0, 1, above=True),
+        "steps": AT_LEAST_0,
+        "warmup": AT_LEAST_0,
+        "entropy_weight": AT_LEAST_0,
+    }
 
     def _check(self) -> None:
         super()._check()
-        for name, value, good, wanted in (
-            ("dimensions", self.dimensions, self.dimensions >= 1, "at least 1"),
-            ("flows", self.flows, self.flows >= 0, "0 or more"),
-            ("teleport", self.teleport, 0.0 < self.teleport <= 1.0, "above 0 and at most 1"),
-            ("steps", self.steps, self.steps >= 0, "0 or more"),
-            ("warmup", self.warmup, self.warmup >= 0, "0 or more"),
-            ("entropy_weight", self.entropy_weight, 0.0 <= self.entropy_weight < math.inf, "0 or above"),
-        ):
-            if not good:
-                raise MethodError(f"{name} must be {wanted}, not {value}")
         if self.batch_size is not None:
             raise MethodError("gpn trains on the whole graph, since evidence comes from far away: leave batch_size out")
 
-    @classmethod
-    def trains_by_batches(cls) -> bool:
-        return False
+    def _batch_size(self, training: TrainingData, context: Context, module: Classifier) -> None:
+        view = training.view
+        if training_bytes(view.graph, self._widths(module, view.num_classes)) > context.allowed:
+            check_chunks(self)
 
-    def _batch_size(self, given: Given, module: Classifier) -> None:
-        allowed = available_memory() if given.memory is None else given.memory
-        if training_bytes(given.view.graph, self._widths(module, given.view.num_classes)) > allowed:
-            self.check_chunks()
-
-    def _by_chunks(self, graph: Graph) -> None:
+    def _stored_outputs(self, graph: Graph, context: Context) -> None:
         """Never: behind the head, evidence goes along all edges."""
 
     def _head(self, widths: list[int], num_classes: int) -> nn.Module:
@@ -166,7 +154,7 @@ class GPN(Network):
     def _logits(self, output: Output) -> Tensor:
         return self._alpha(output).log()
 
-    def run(self, x: Features, graph: Graph) -> Outputs:
+    def forward_features(self, x: Features, graph: Graph) -> Outputs:
         """Logarithms of the concentrations, and latents, for other features; differentiable, on the method's device.
 
         Args:

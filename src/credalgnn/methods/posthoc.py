@@ -2,119 +2,63 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import InitVar, dataclass
-from functools import partial
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ..graphs import Graph
 from ..nn import SparseMatrix
+from ..nn.backbones import Features
 from ..nn.layers import rows_of
+from ..runtime.context import Context
 from . import scores
-from .answers import CHUNK, Predictor, last_of
-from .base import Method
-from .components import Components, Outputs
-from .given import Given
+from .base import CHUNK, Components, Method, Outputs, fitted_on
 from .inputs import inputs
 from .network import Vanilla
-from .prediction import MethodError, Prediction
-from .warn import warn_caller
-
-
-def fitted_on(given: Given, model: Method) -> Method:
-    """A model that is fitted on what is given: itself, if it is fitted, or a clone of it that is fitted now.
-
-    The memory that is given, and the cluster, are from now on those of a fitted model, too.
-
-    Args:
-        given: What the method above it learns from; a model fitted on something else is refused.
-        model: A fitted method, which is shared with whoever else holds it, or a template.
-    """
-    if not model.is_fitted:
-        model = model.clone()
-        model._learn(given)
-    elif given.validation is None and _stopped_by_ood_nodes(model):
-        raise MethodError(
-            f"OOD validation nodes decided when this {model.name} stopped ('ood_auroc'), against the sealed protocol: "
-            "fit(task, protocol='paper'), or give one with another monitor"
-        )
-    elif model.fingerprint != given.view.fingerprint:
-        raise MethodError(
-            f"the {model.name} was fitted on another task or split: a post-hoc method would be scored on nodes that "
-            "its model was trained on; fit it on this task, or give an unfitted one"
-        )
-    else:
-        if given.memory is not None:
-            model._allow(given.memory)
-        if given.cluster is not None:
-            model._let_help(given.cluster)
-    return model
-
-
-def _stopped_by_ood_nodes(method: Method) -> bool:
-    """Whether OOD validation nodes decided when the method, or one that it is made of, stopped."""
-    return getattr(method, "monitor", None) == "ood_auroc" or any(map(_stopped_by_ood_nodes, method._parts().values()))
+from .parameters import ABOVE_0, AT_LEAST_0, FRACTION
+from .prediction import MethodError, Prediction, Predictor
+from .training_data import TrainingData
 
 
 @dataclass(kw_only=True, eq=False)
 class OnModel(Method):
-    """A method that stands on one fitted model and leaves its classes as they are.
+    """A method that is made of one fitted model and leaves its classes unchanged.
 
     Args:
-        model: A fitted method, shared with whoever else holds it; or a template, of which ``fit`` fits a clone
+        model: A fitted method, shared with its other holders; or a template, of which ``fit`` fits a clone
             (``model_``). By default a vanilla GNN with ``seed``.
         seed: Of the model, if none is given.
-        vanilla: Deprecated name of ``model``.
     """
 
     model: Method | None = None
     seed: int = 0
-    vanilla: InitVar[Method | None] = None
 
     components = Components("model", Vanilla)
-
-    def __post_init__(self, vanilla: Method | None) -> None:
-        if isinstance(vanilla, Method):
-            warn_caller(f"{type(self).__name__}: vanilla= is now model=", DeprecationWarning)
-            self.model = vanilla
-        super().__post_init__()
 
     def _check(self) -> None:
         if self.model is not None and not isinstance(self.model, Method):
             raise MethodError(f"model must be a method, fitted or not, not {type(self.model).__name__}")
 
-    def _fit(self, given: Given) -> None:
-        self.model_ = fitted_on(given._replace(logits=True), self.model or Vanilla(seed=self.seed))
-        self._prepare(given)
+    def _fit(self, training: TrainingData, context: Context) -> None:
+        self.model_ = fitted_on(self.model or Vanilla(seed=self.seed), training, context.replace(logits=True))
+        self._prepare(training, context)
 
     @abstractmethod
-    def _prepare(self, given: Given) -> None:
+    def _prepare(self, training: TrainingData, context: Context) -> None:
         """Learn what the method needs besides the fitted ``model_``."""
-
-    def check_chunks(self) -> None:
-        super().check_chunks()
-        if self.model is not None:
-            self.model.check_chunks()
-
-    def _parts(self) -> dict[str, Method]:
-        return {"model": self.model_}
-
-    def _adopt(self, parts: Mapping[str, Method]) -> None:
-        self.model = self.model_ = parts["model"]
 
 
 @dataclass(kw_only=True, eq=False)
 class PostHoc(OnModel):
     """A score of the outputs (logits and latents) of a fitted model, which also gives the classes.
 
-    One of one's own overrides ``_score``, and ``_prepare`` if it learns anything from the training nodes.
+    Subclasses implement ``_scorer``, and ``_prepare`` if they learn anything from the training nodes.
 
     Args:
-        model: A fitted method that has outputs, shared with whoever else holds it; or a template, of which ``fit``
+        model: A fitted method that has outputs, shared with its other holders; or a template, of which ``fit``
             fits a clone (``model_``). By default a vanilla GNN with ``seed``.
         seed: Of the model, if none is given.
     """
@@ -123,14 +67,12 @@ class PostHoc(OnModel):
         super()._check()
         check_outputs(self.model)
 
-    def _prepare(self, given: Given) -> None:
+    def _prepare(self, training: TrainingData, context: Context) -> None:
         """Learn from the training nodes what the score needs; most scores need nothing."""
 
-    def _predictor(self, graph: Graph) -> Predictor:
-        outputs = self._outputs(graph)
-        whole = last_of(self, "_scorer", "_score") == "_scorer"
-        score = self._scorer(graph, outputs) if whole else partial(self._score, graph, outputs)
-        headline = self.score_names[0]
+    def _predictor(self, graph: Graph, context: Context) -> Predictor:
+        outputs = self._scored(graph, context)
+        score, headline = self._scorer(graph, outputs, context), self.score_names[0]
 
         def predict(nodes: Tensor) -> Prediction:
             probabilities = outputs.logits[nodes].double().softmax(-1)
@@ -138,17 +80,13 @@ class PostHoc(OnModel):
 
         return predict
 
-    def _outputs(self, graph: Graph) -> Outputs:
+    def _scored(self, graph: Graph, context: Context) -> Outputs:
         """What is scored: the outputs of the model, whose logits give the probabilities."""
-        return self.model_.outputs(graph)
+        return self.model_._outputs(graph, context)
 
     @abstractmethod
-    def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
-        """The scores of ``nodes``, given the outputs for all nodes of the graph."""
-
-    def _scorer(self, graph: Graph, outputs: Outputs) -> Callable[[Tensor], Tensor]:
-        """Gives the scores of some nodes at a time; what a score needs of all nodes is computed here, once."""
-        return lambda nodes: self._score(graph, outputs, nodes)
+    def _scorer(self, graph: Graph, outputs: Outputs, context: Context) -> Callable[[Tensor], Tensor]:
+        """Return a function of node numbers that scores them; what is needed of all nodes is computed here, once."""
 
     def _nudged(self, graph: Graph, epsilon: float, confidence: Callable[[Outputs], Tensor]) -> Outputs:
         """Outputs after a step of ``epsilon`` along the sign of the confidence's gradient in the features.
@@ -156,27 +94,20 @@ class PostHoc(OnModel):
         The confidences of all nodes are summed and all features moved at once: on a graph a node's features speak for
         its neighbours too.
         """
+        forward: Callable[[Features, Graph], Outputs] | None = getattr(self.model_, "forward_features", None)
+        if forward is None:
+            raise MethodError(f"{type(self.model_).__name__} has no gradients in the features: choose epsilon=0")
         x, _ = inputs(graph, getattr(self.model_, "device", "cpu"))
         with torch.enable_grad():
             dense = (x.to_dense() if isinstance(x, SparseMatrix) else x.clone()).requires_grad_()
-            (gradient,) = torch.autograd.grad(confidence(self.model_.run(dense, graph)).sum(), dense)
-        outputs = self.model_.run(dense.detach().add_(gradient.sign_(), alpha=epsilon), graph)
+            (gradient,) = torch.autograd.grad(confidence(forward(dense, graph)).sum(), dense)
+        outputs = forward(dense.detach().add_(gradient.sign_(), alpha=epsilon), graph)
         return Outputs(outputs.logits.cpu(), [z.to("cpu") for z in outputs.latents])
 
 
 def check_outputs(model: Method | None) -> None:
     if model is not None and not model.has_outputs:
         raise MethodError(f"model must have logits and latents, which {type(model).__name__} has not")
-
-
-def check_positive(name: str, value: float) -> None:
-    if not 0.0 < value < math.inf:
-        raise MethodError(f"{name} must be above 0, not {value}")
-
-
-def check_epsilon(epsilon: float) -> None:
-    if not 0.0 <= epsilon < math.inf:
-        raise MethodError(f"epsilon must be 0 (no perturbation) or above, not {epsilon}")
 
 
 @dataclass(kw_only=True, eq=False)
@@ -193,13 +124,10 @@ class Energy(PostHoc):
     works_by_chunks = True
     score_names = ("energy",)
     search_space = {"temperature": (1.0, 10.0, 100.0, 1000.0)}
+    constraints = {"temperature": ABOVE_0}
 
-    def _check(self) -> None:
-        super()._check()
-        check_positive("temperature", self.temperature)
-
-    def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
-        return scores.energy(outputs.logits[nodes], self.temperature)
+    def _scorer(self, graph: Graph, outputs: Outputs, context: Context) -> Callable[[Tensor], Tensor]:
+        return lambda nodes: scores.energy(outputs.logits[nodes], self.temperature)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -216,18 +144,9 @@ class GNNSafe(Energy):
 
     name = "gnnsafe"
     search_space = {"steps": (1, 2, 4, 8, 16), "alpha": (0.1, 0.3, 0.5, 0.7, 0.9)}
+    constraints = {"alpha": FRACTION, "steps": AT_LEAST_0}
 
-    def _check(self) -> None:
-        super()._check()
-        if not 0.0 <= self.alpha <= 1.0:
-            raise MethodError(f"alpha must be between 0 and 1, not {self.alpha}")
-        if self.steps < 0:
-            raise MethodError(f"steps must be 0 or more, not {self.steps}")
-
-    def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
-        return self._scorer(graph, outputs)(nodes)
-
-    def _scorer(self, graph: Graph, outputs: Outputs) -> Callable[[Tensor], Tensor]:
+    def _scorer(self, graph: Graph, outputs: Outputs, context: Context) -> Callable[[Tensor], Tensor]:
         own = [scores.energy(part, self.temperature) for part in torch.split(outputs.logits, CHUNK)]
         spread = scores.propagate(torch.cat(own), graph, self.alpha, self.steps)
         return lambda nodes: spread[nodes]
@@ -251,16 +170,9 @@ class Odin(PostHoc):
         "temperature": (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0),
         "epsilon": tuple(round(0.0002 * step, 4) for step in range(21)),
     }
+    constraints = {"temperature": ABOVE_0, "epsilon": AT_LEAST_0}
 
-    def _check(self) -> None:
-        super()._check()
-        check_positive("temperature", self.temperature)
-        check_epsilon(self.epsilon)
-
-    def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
-        return self._scorer(graph, outputs)(nodes)
-
-    def _scorer(self, graph: Graph, outputs: Outputs) -> Callable[[Tensor], Tensor]:
+    def _scorer(self, graph: Graph, outputs: Outputs, context: Context) -> Callable[[Tensor], Tensor]:
         if self.epsilon:
             outputs = self._nudged(graph, self.epsilon, self._log_confidence)
         return lambda nodes: scores.odin(outputs.logits[nodes], self.temperature)
@@ -287,14 +199,11 @@ class Mahalanobis(PostHoc):
     works_by_chunks = True
     score_names = ("distance",)
     search_space = {"epsilon": (0.0, 0.0005, 0.001, 0.0014, 0.002, 0.005, 0.01)}
+    constraints = {"epsilon": AT_LEAST_0}
 
-    def _check(self) -> None:
-        super()._check()
-        check_epsilon(self.epsilon)
-
-    def _prepare(self, given: Given) -> None:
-        view = given.view
-        outputs = self.model_.outputs(view.graph)
+    def _prepare(self, training: TrainingData, context: Context) -> None:
+        view = training.view
+        outputs = self.model_._outputs(view.graph, context)
         count = len(outputs.latents)
         if not -count <= self.layer < count:
             raise MethodError(f"layer {self.layer} does not exist: the latents are 0 (features) to {count - 1}")
@@ -310,10 +219,7 @@ class Mahalanobis(PostHoc):
         z = rows_of(outputs.latents[self.layer], nodes)
         return z.to_dense() if isinstance(z, SparseMatrix) else z
 
-    def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
-        return self._scorer(graph, outputs)(nodes)
-
-    def _scorer(self, graph: Graph, outputs: Outputs) -> Callable[[Tensor], Tensor]:
+    def _scorer(self, graph: Graph, outputs: Outputs, context: Context) -> Callable[[Tensor], Tensor]:
         if self.epsilon:
             outputs = self._nudged(graph, self.epsilon, lambda outputs: -self._distance(outputs))
 
@@ -326,16 +232,8 @@ class Mahalanobis(PostHoc):
     def _distance(self, outputs: Outputs) -> Tensor:
         return scores.gaussian_distance(self.gaussians_, self._latent(outputs, torch.arange(len(outputs.logits))))
 
-    def check_chunks(self) -> None:
-        super().check_chunks()
-        if self.epsilon:
-            raise MethodError(
-                "mahalanobis with a step of the features needs the whole graph in memory, and this one does not fit: "
-                "choose epsilon=0"
-            )
-
-    def _tensors(self) -> dict[str, Tensor]:
+    def _state(self) -> dict[str, Tensor]:
         return self.gaussians_._asdict()
 
-    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        self.gaussians_ = scores.Gaussians(**tensors)
+    def _load_state(self, state: Mapping[str, Tensor]) -> None:
+        self.gaussians_ = scores.Gaussians(**state)

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from numpy.typing import NDArray
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 class MethodError(ValueError):
     """A method cannot do what it is asked to; the message says why and what to do."""
+
+
+class NotFittedError(MethodError, AttributeError):
+    """An attribute that `fit` sets, or a prediction, of a method that is not fitted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,3 +262,31 @@ class Prediction:
 
     def __repr__(self) -> str:
         return f"Prediction(nodes={len(self.nodes)}, classes={len(self.class_names)}, scores={list(self.scores)})"
+
+
+Predictor: TypeAlias = Callable[[Tensor], Prediction]
+
+
+@dataclass(frozen=True, eq=False)
+class SplitPredictor:
+    """A predictor in two steps, of which the costly second one can be done by other processes.
+
+    Attributes:
+        read: Gives the arguments of ``judge`` after the nodes.
+        judge: Makes the prediction; it can be pickled.
+        alike: Whether calibration nodes in this graph are judged as its other nodes of known classes are.
+    """
+
+    read: Callable[[Tensor], tuple[Any, ...]]
+    judge: Callable[..., Prediction]
+    alike: bool = True
+
+    def __call__(self, nodes: Tensor) -> Prediction:
+        return self.judge(nodes, *self.read(nodes))
+
+
+def score_calibration(predict: Predictor, nodes: Tensor, labels: Tensor, size: int, alike: bool) -> Calibration:
+    """Return what a predictor says of calibration nodes, ``size`` at a time; see ``Prediction.as_calibration``."""
+    with torch.no_grad():
+        parts = zip(torch.split(nodes, size), torch.split(labels, size), strict=True)
+        return Calibration.joined([predict(part).as_calibration(known, alike) for part, known in parts])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -12,12 +11,13 @@ from torch import Tensor, nn
 
 from ..nn.backbones import Adjacency, Features
 from ..nn.training import Output
+from ..runtime.context import Context
 from ..sets import IntervalSet, uncertainty
-from .base import Objective
-from .given import EvalProtocol, Given
 from .inputs import inputs
 from .network import NETWORK_SPACE, Network
-from .prediction import MethodError, Prediction
+from .parameters import AT_LEAST_0
+from .prediction import Prediction
+from .training_data import TrainingData
 
 
 @dataclass(kw_only=True, eq=False)
@@ -66,25 +66,16 @@ class RandomSet(Network):
     score_names = ("EU", "AU", "TU", "width")
     is_credal = True
     search_space = {**NETWORK_SPACE, "budget": (5, 10, 20, 50), "mass_weight": (0.0, 1e-3, 1e-2, 1e-1)}
+    objectives = {"sealed": "nll", "paper": "auroc"}
+    constraints = {"budget": AT_LEAST_0, "mass_weight": AT_LEAST_0}
 
-    @classmethod
-    def objective(cls, protocol: EvalProtocol) -> Objective:
-        return "nll" if protocol == "sealed" else "auroc"
-
-    def _check(self) -> None:
-        super()._check()
-        if self.budget < 0:
-            raise MethodError(f"budget must be 0 or more, not {self.budget}")
-        if not 0.0 <= self.mass_weight < math.inf:
-            raise MethodError(f"mass_weight must be 0 or above, not {self.mass_weight}")
-
-    def _fit(self, given: Given) -> None:
-        view = given.view
+    def _fit(self, training: TrainingData, context: Context) -> None:
+        view = training.view
         labels = view.graph.labels[view.train]
         distances = class_distances(*inputs(view.graph), view.train, labels, view.num_classes)
         every = torch.ones(1, view.num_classes, dtype=torch.bool)
         self._use(torch.cat([budgeted(distances, self.budget), every]))
-        super()._fit(given)
+        super()._fit(training, context)
 
     def _use(self, family: Tensor) -> None:
         self.family_ = family
@@ -132,13 +123,13 @@ class RandomSet(Network):
         width = (credal.upper - credal.lower).gather(1, p.argmax(1, keepdim=True)).squeeze(1)
         return replace(found, probabilities=p, scores={**found.scores, "width": width})
 
-    def _tensors(self) -> dict[str, Tensor]:
-        return {"family": self.family_, **super()._tensors()}
+    def _state(self) -> dict[str, Tensor]:
+        return {"family": self.family_, **super()._state()}
 
-    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        weights = dict(tensors)
+    def _load_state(self, state: Mapping[str, Tensor]) -> None:
+        weights = dict(state)
         self._use(weights.pop("family").bool())
-        super()._restore(weights)
+        super()._load_state(weights)
 
 
 def class_distances(x: Features, edges: Adjacency, nodes: Tensor, labels: Tensor, num_classes: int) -> Tensor:

@@ -140,7 +140,7 @@ def check_declared(kind: object, path: str) -> type[Method]:
     """
     if not isinstance(kind, type) or not issubclass(kind, Method):
         raise MethodError(f"{path} is no class derived from credalgnn.Method")
-    if missing := kind.not_overridden():
+    if missing := sorted(kind.__abstractmethods__):
         raise MethodError(f"{path} does not override {', '.join(missing)}; docs/extend.md shows a whole method")
     name, scores = getattr(kind, "name", None), getattr(kind, "score_names", None)
     if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name) or name == "all":

@@ -15,12 +15,13 @@ from ..graphs import Graph
 from ..nn import Classifier
 from ..nn.backbones import BackboneError, message_layers
 from ..nn.noise import EdgeDropping, dropped_units, thinned
+from ..runtime.context import Context
 from ..runtime.memory import let_go
-from .answers import Predictor
 from .ensembles import decomposed
 from .inputs import inputs
 from .network import NETWORK_SPACE, Vanilla
-from .prediction import MethodError, Prediction
+from .parameters import Interval
+from .prediction import MethodError, Prediction, Predictor
 from .scratch import rows_at, scratch
 
 RATES = (0.1, 0.2, 0.3, 0.5, 0.7)
@@ -43,14 +44,10 @@ class Sampling(Vanilla):
     score_names = ("EU", "AU", "TU")
     is_shared = False
     works_by_chunks = False
+    constraints = {"samples": Interval(2)}
 
-    def _check(self) -> None:
-        super()._check()
-        if self.samples < 2:
-            raise MethodError(f"samples must be 2 or more, not {self.samples}: one pass disagrees with nobody")
-
-    def _predictor(self, graph: Graph) -> Predictor:
-        logits = scratch((self.samples, graph.num_nodes, len(self.class_names)), memory=self._memory)
+    def _predictor(self, graph: Graph, context: Context) -> Predictor:
+        logits = scratch((self.samples, graph.num_nodes, len(self.class_names)), memory=context.memory)
         try:
             for number, each in enumerate(self._draws(graph)):
                 logits[number] = each.cpu()
@@ -127,11 +124,7 @@ class DropEdge(Sampling):
 
     name = "drop-edge"
     search_space = {**NETWORK_SPACE, "edge_dropout": RATES}
-
-    def _check(self) -> None:
-        super()._check()
-        if not 0.0 < self.edge_dropout < 1.0:
-            raise MethodError(f"edge_dropout must be above 0 and below 1, not {self.edge_dropout}")
+    constraints = {"edge_dropout": Interval(0, 1, above=True, below=True)}
 
     def _build(self, num_features: int, num_classes: int) -> Classifier:
         module = super()._build(num_features, num_classes)

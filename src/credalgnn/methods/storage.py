@@ -19,13 +19,13 @@ from ..nn.training import Epoch
 from ..runtime.files import checksum, sealed_with, to_json, write
 from ..runtime.reading import Unreadable, parse_json, parse_tensors, read_bytes
 from ..runtime.texts import one_line
-from .base import Method
+from .base import Method, adopt_parts, parts_of
 from .calibration import CalibrationNodes
-from .feature_range import FeatureRange
+from .diagnostics import FeatureRange
 from .prediction import MethodError
 from .registry import find_method, known_method, method_path
 
-FORMAT = 5
+FORMAT = 6
 WEIGHTS, CONFIG = "model.safetensors", "method.json"
 _CALIBRATION = "calibration."  # prefix of what is known of the calibration nodes
 _RANGE = "features."  # prefix of the range that features had in training
@@ -108,7 +108,7 @@ def load_method(
                 "any_task=True predicts all the same"
             )
         for part in _whole(loaded):
-            part.graph_, part._train_nodes = task.prediction_graph, task.split.train if same else None
+            part.graph_, part.train_nodes_ = task.prediction_graph, task.split.train if same else None
     return loaded
 
 
@@ -126,7 +126,9 @@ def read_files(path: Path) -> tuple[dict[str, Any], bytes]:
     except Unreadable as error:
         raise MethodError(f"{path / CONFIG}: cannot be read ({error}); save the method again") from None
     if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise MethodError(f"{path / CONFIG}: not a method of format {FORMAT}, which this version reads")
+        raise MethodError(
+            f"{path / CONFIG}: not a method of format {FORMAT}, which this version reads: fit it again, and save it"
+        )
     if sealed_with(text) is None:
         raise MethodError(f"{path / CONFIG}: damaged or edited, its checksum does not fit; save the method again")
     if config.get("weights") != checksum(weights):
@@ -137,7 +139,7 @@ def read_files(path: Path) -> tuple[dict[str, Any], bytes]:
 def _whole(method: Method) -> Iterator[Method]:
     """The method, and the methods it is made of."""
     yield method
-    for part in method._parts().values():
+    for part in parts_of(method).values():
         yield from _whole(part)
 
 
@@ -151,11 +153,11 @@ class _Options(NamedTuple):
 
 def _described(method: Method, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
     """A method as JSON; its tensors, and those of its parts, go into ``tensors``."""
-    tensors.update({prefix + name: tensor for name, tensor in method._tensors().items()})
+    tensors.update({prefix + name: tensor for name, tensor in method._state().items()})
     seen = method.feature_range_
     tensors.update({f"{prefix}{_RANGE}low": seen.low, f"{prefix}{_RANGE}high": seen.high})
     if method.calibration_ is not None:
-        tensors.update({f"{prefix}{_CALIBRATION}{name}": t for name, t in method.calibration_.tensors().items()})
+        tensors.update({f"{prefix}{_CALIBRATION}{name}": t for name, t in method.calibration_.state().items()})
     components = method.components.parameter if method.components else None  # stored as methods
     config = method.get_params(deep=False)
     described = {
@@ -173,7 +175,7 @@ def _described(method: Method, prefix: str, tensors: dict[str, Tensor]) -> dict[
     }
     if method.history_:
         described["history"] = method.history_
-    parts = {name: _described(part, f"{prefix}{name}.", tensors) for name, part in method._parts().items()}
+    parts = {name: _described(part, f"{prefix}{name}.", tensors) for name, part in parts_of(method).items()}
     return {**described, "parts": parts} if parts else described
 
 
@@ -191,7 +193,7 @@ def _made(config: Mapping[str, Any], prefix: str, tensors: Mapping[str, Tensor],
         options["device"] = given.device
     method = kind(**options)
     method.protocol = config["protocol"]
-    method.graph_, method._train_nodes, method.fingerprint = None, None, str(config["fingerprint"])
+    method.graph_, method.train_nodes_, method.fingerprint = None, None, str(config["fingerprint"])
     method.num_features, method.class_names = int(config["num_features"]), tuple(config["class_names"])
     method.feature_names = _names(config.get("feature_names"), method.num_features)
     parts = config.get("parts", {})
@@ -203,10 +205,10 @@ def _made(config: Mapping[str, Any], prefix: str, tensors: Mapping[str, Tensor],
     held = {name: own.pop(name) for name in list(own) if name.startswith(_CALIBRATION)}
     if held:
         tensors_of = {name.removeprefix(_CALIBRATION): tensor for name, tensor in held.items()}
-        method.calibration_ = CalibrationNodes.from_tensors(tensors_of)
-    method._adopt({name: _made(part, f"{prefix}{name}.", tensors, given) for name, part in parts.items()})
+        method.calibration_ = CalibrationNodes.from_state(tensors_of)
+    adopt_parts(method, {name: _made(part, f"{prefix}{name}.", tensors, given) for name, part in parts.items()})
     inner = tuple(f"{name}." for name in parts)
-    method._restore({name: tensor for name, tensor in own.items() if not name.startswith(inner)})
+    method._load_state({name: tensor for name, tensor in own.items() if not name.startswith(inner)})
     method.history_ = [Epoch(*line) for line in config.get("history", ())]
     return method
 

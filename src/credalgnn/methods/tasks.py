@@ -27,9 +27,9 @@ from ..nn.backbones import Stack
 from ..nn.chunks import LEAVE, Scratch, latent_of, received_by
 from ..nn.layers import MessageLayer, rows_of
 from ..runtime.ray import Coordinator, check_head, ray_module
+from ..runtime.warn import warn_caller
 from .inputs import inputs_by_rows
 from .prediction import MethodError
-from .warn import warn_caller
 
 R = TypeVar("R")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from ..graphs import Graph
 from ..nn import GCN, Classifier, Monitor, RngScope, Schedule, Supervision, TrainingError, train
 from ..nn.training import Output
+from ..runtime.context import Context
 from . import scores
-from .components import Outputs
-from .given import Given
+from .base import Outputs
 from .inputs import inputs
+from .parameters import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SEED, Interval, Uniform
 from .posthoc import PostHoc
-from .prediction import MethodError
-from .search_space import Uniform
+from .training_data import TrainingData
 
 RANGE = (0.05, 20.0)  # of the one temperature: where every validation node is classified right, it would go to 0
 CAUTION = 2.0  # penalty that keeps a cautious temperature near 1 where the nodes say little
@@ -37,16 +37,16 @@ class Calibrated(PostHoc):
 
     score_names = ("entropy",)
 
-    def _outputs(self, graph: Graph) -> Outputs:
-        outputs = super()._outputs(graph)
+    def _scored(self, graph: Graph, context: Context) -> Outputs:
+        outputs = super()._scored(graph, context)
         return outputs._replace(logits=self._calibrated_logits(graph, outputs.logits))
 
     @abstractmethod
     def _calibrated_logits(self, graph: Graph, logits: Tensor) -> Tensor:
         """The logits of all nodes, each divided by its temperature."""
 
-    def _score(self, graph: Graph, outputs: Outputs, nodes: Tensor) -> Tensor:
-        return scores.entropy(outputs.logits[nodes])
+    def _scorer(self, graph: Graph, outputs: Outputs, context: Context) -> Callable[[Tensor], Tensor]:
+        return lambda nodes: scores.entropy(outputs.logits[nodes])
 
 
 @dataclass(kw_only=True, eq=False)
@@ -62,19 +62,19 @@ class Temperature(Calibrated):
 
     name = "temperature"
 
-    def _prepare(self, given: Given) -> None:
-        view = given.view
-        logits = self.model_.outputs(view.val_graph).logits[view.val]
+    def _prepare(self, training: TrainingData, context: Context) -> None:
+        view = training.view
+        logits = self.model_._outputs(view.val_graph, context).logits[view.val]
         self.temperature_ = best_temperature(logits, view.val_graph.labels[view.val])
 
     def _calibrated_logits(self, graph: Graph, logits: Tensor) -> Tensor:
         return logits.double() / self.temperature_
 
-    def _tensors(self) -> dict[str, Tensor]:
+    def _state(self) -> dict[str, Tensor]:
         return {"temperature": torch.tensor([self.temperature_], dtype=torch.float64)}
 
-    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        (self.temperature_,) = tensors["temperature"].tolist()
+    def _load_state(self, state: Mapping[str, Tensor]) -> None:
+        (self.temperature_,) = state["temperature"].tolist()
 
 
 def best_temperature(logits: Tensor, labels: Tensor) -> float:
@@ -149,26 +149,21 @@ class CaGCN(Calibrated):
     name = "cagcn"
     search_space = {"lr": Uniform(1e-3, 1e-1, log=True), "weight_decay": Uniform(1e-4, 1e-1, log=True),
                     "margin_weight": (0.0, 0.25, 0.5, 1.0)}  # fmt: skip
+    constraints = {
+        "hidden": AT_LEAST_1,
+        "dropout": Interval(0, 1, below=True),
+        "lr": ABOVE_0,
+        "weight_decay": AT_LEAST_0,
+        "margin_weight": AT_LEAST_0,
+        "epochs": AT_LEAST_1,
+        "patience": AT_LEAST_1,
+        "seed": SEED,
+    }
 
-    def _check(self) -> None:
-        super()._check()
-        for name, value, good, wanted in (
-            ("hidden", self.hidden, self.hidden >= 1, "at least 1"),
-            ("dropout", self.dropout, 0.0 <= self.dropout < 1.0, "at least 0 and below 1"),
-            ("lr", self.lr, 0.0 < self.lr < math.inf, "above 0"),
-            ("weight_decay", self.weight_decay, 0.0 <= self.weight_decay < math.inf, "0 or above"),
-            ("margin_weight", self.margin_weight, 0.0 <= self.margin_weight < math.inf, "0 or above"),
-            ("epochs", self.epochs, self.epochs >= 1, "at least 1"),
-            ("patience", self.patience, self.patience >= 1, "at least 1"),
-            ("seed", self.seed, 0 <= self.seed < 2**32, f"between 0 and {2**32 - 1}"),
-        ):
-            if not good:
-                raise MethodError(f"{name} must be {wanted}, not {value}")
-
-    def _prepare(self, given: Given) -> None:
-        view = given.view
+    def _prepare(self, training: TrainingData, context: Context) -> None:
+        view = training.view
         nodes, labels = view.val, view.val_graph.labels[view.val]
-        logits = self.model_.outputs(view.val_graph).logits.float()
+        logits = self.model_._outputs(view.val_graph, context).logits.float()
         data = Supervision(logits, inputs(view.val_graph)[1], nodes, labels)
         monitor = Monitor(nodes, lambda output: nn.functional.cross_entropy(cast(Tensor, output), labels).item())
         schedule = Schedule(self.lr, self.weight_decay, self.epochs, self.patience)
@@ -178,7 +173,7 @@ class CaGCN(Calibrated):
         try:
             self.history_ = train(
                 self.module_, data, self._loss, monitor, schedule, draws,
-                progress=given.progress, description=f"{self.name} seed {self.seed}", on_epoch=given.on_epoch,
+                progress=context.progress, description=f"{self.name} seed {self.seed}", on_epoch=context.on_epoch,
             )  # fmt: skip
         except TrainingError as error:
             raise TrainingError(f"{self.name}, seed {self.seed}: {error}") from None
@@ -193,13 +188,13 @@ class CaGCN(Calibrated):
     def _calibrated_logits(self, graph: Graph, logits: Tensor) -> Tensor:
         return cast(Tensor, self.module_(logits.float(), inputs(graph)[1]))
 
-    def _tensors(self) -> dict[str, Tensor]:
+    def _state(self) -> dict[str, Tensor]:
         return dict(self.module_.state_dict())
 
-    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
+    def _load_state(self, state: Mapping[str, Tensor]) -> None:
         with RngScope(self.seed):  # the weights are replaced
             self.module_ = self._build(len(self.class_names))
-        self.module_.load_state_dict(dict(tensors))
+        self.module_.load_state_dict(dict(state))
         self.module_.eval()
 
 

@@ -21,11 +21,12 @@ from ..nn import Classifier, DamagedGraph, TrainingError
 from ..nn.group import Processes, ProcessLost
 from ..nn.progress import Progress
 from ..nn.rounds import Epoch
+from ..runtime.context import Context, WorkerContext
 from ..runtime.names import install_hint
 from ..runtime.ray import NoCluster, check_head, connect, ray_module
-from .base import Method
+from ..runtime.warn import warn_caller
+from .base import Method, trains_by_batches
 from .checkpoints import Checkpoint, packed, unpacked
-from .given import Given, WorkerContext
 from .prediction import MethodError
 from .tasks import (
     LOOK,
@@ -40,7 +41,7 @@ from .tasks import (
     modules_path,
     room_of,
 )
-from .warn import warn_caller
+from .training_data import TrainingData
 
 if TYPE_CHECKING:
     from .network import Network
@@ -67,7 +68,7 @@ def check_workers(method: Method, workers: object) -> None:
         workers: How many.
     """
     check_count(workers)
-    if not method.trains_by_batches():
+    if not trains_by_batches(type(method)):
         raise MethodError(
             f"{method.name} trains no network on mini-batches: workers have nothing to do, leave them out"
         )
@@ -135,39 +136,42 @@ class _Work(NamedTuple):
     version: str
 
 
-def train_by_workers(method: Network, module: Classifier, given: Given, keeper: Checkpoint | None) -> list[Epoch]:
-    """Train a network with the processes that are given; gives the curve, as one process would.
+def train_by_workers(
+    method: Network, module: Classifier, training: TrainingData, context: Context, keeper: Checkpoint | None
+) -> list[Epoch]:
+    """Train a network with the processes of a cluster; gives the curve, as one process would.
 
     Args:
         method: Has the hyper-parameters.
         module: The network, which gets the weights.
-        given: What to learn from, and the workers.
+        training: What to learn from.
+        context: Of the call, with the workers.
         keeper: Where the state is kept on this machine, and gone on from; None: nowhere.
     """
     ray = ray_module()
-    assert given.workers is not None
+    assert context.workers is not None
     kept = None if keeper is None else keeper.load()
     if kept is not None and kept["ended"]:
         return _taken_over(module, kept)
-    view = given.view
+    view = training.view
     graphs = {"graph": parcel_of(view.graph)}
     if view.val_graph is not view.graph:
         graphs["val_graph"] = parcel_of(view.val_graph)
     desk = desk_for(graphs.values())
     parts = {
         "train": view.train, "val": view.val, "num_classes": view.num_classes, "class_names": view.class_names,
-        "fingerprint": view.fingerprint, "memory": given.memory, "train_nodes": given.train_nodes,
-        "validation": None if given.validation is None else tuple(vars(given.validation).values()),
+        "fingerprint": view.fingerprint, "memory": context.memory, "train_nodes": training.train_nodes,
+        "validation": None if training.validation is None else tuple(vars(training.validation).values()),
     }  # fmt: skip
     work = _Work(desk, ray.put(graphs), parts, ray.cloudpickle.dumps(method.clone()), modules_path(), __version__)
     on_gpu = torch.device(method.device).type == "cuda"
     done = 0 if kept is None else len(kept["curve"]) - 1
-    with Progress(method.epochs, done, f"{method.name} seed {method.seed}", given.progress) as shown:
-        told = _Told(desk, shown, given.on_epoch, keeper, done)
+    with Progress(method.epochs, done, f"{method.name} seed {method.seed}", context.progress) as shown:
+        told = _Told(desk, shown, context.on_epoch, keeper, done)
         try:
             if kept is not None:
                 ray.get(desk.save.remote(packed(kept)))
-            _until_done(work, told, given.workers, "GPU" if on_gpu else "CPU", method.name)
+            _until_done(work, told, context.workers, "GPU" if on_gpu else "CPU", method.name)
             told.keep(ended=True)
             state = unpacked(ray.get(desk.state.remote()))
         finally:
@@ -360,10 +364,10 @@ def _do_share(config: dict[str, Any]) -> None:
         group = Processes()
         method = ray.cloudpickle.loads(work.method)
         keeper = _AtDesk(desk, state, group.rank)
-        given = _given(work, WorkerContext(group, keeper))
-        if group.rank == 0:
-            given = given._replace(on_epoch=lambda line: ray.get(desk.tell.remote(tuple(line))))
-        method._fit(given)
+        tell = (lambda line: ray.get(desk.tell.remote(tuple(line)))) if group.rank == 0 else None
+        worker = WorkerContext(group, keeper)
+        context = Context(work.parts["memory"], progress=False, on_epoch=tell, worker=worker)
+        method._fit(_training_data(work), context)
     except (ProcessLost, ray.exceptions.RayError):
         raise
     except Exception as error:
@@ -372,7 +376,7 @@ def _do_share(config: dict[str, Any]) -> None:
         raise
 
 
-def _given(work: _Work, share: WorkerContext) -> Given:
+def _training_data(work: _Work) -> TrainingData:
     parcels: dict[str, GraphHandle] = ray_module().get(work.graphs)
     graph = graph_here(parcels["graph"], work.desk)
     val_graph = graph_here(parcels["val_graph"], work.desk) if "val_graph" in parcels else graph
@@ -380,4 +384,4 @@ def _given(work: _Work, share: WorkerContext) -> Given:
     names = ("train", "val", "num_classes", "class_names", "fingerprint")
     view = TrainingView(graph, val_graph, *(parts[name] for name in names))
     validation = None if parts["validation"] is None else Part(*parts["validation"])
-    return Given(view, graph, validation, parts["train_nodes"], progress=False, memory=parts["memory"], share=share)
+    return TrainingData(view, graph, validation, parts["train_nodes"])

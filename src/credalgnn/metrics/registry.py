@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..methods import Prediction
 from ..methods.diagnostics import FINDINGS, findings
-from ..methods.given import EvalProtocol
+from ..methods.training_data import EvalProtocol
 from ..sets import CredalSet, e_admissibility, interval_dominance, maximality, u65, u80
 
 Array: TypeAlias = NDArray[Any]

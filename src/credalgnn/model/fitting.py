@@ -15,11 +15,12 @@ from torch import Tensor
 from ..experiments import tune as search
 from ..graphs import Columns, Graph, Split, Task
 from ..methods import Method, MethodError
-from ..methods.answers import room_for
+from ..methods.base import room_for
 from ..methods.checkpoints import remove_checkpoints
 from ..methods.choices import Choice, MethodLike, choose
 from ..methods.known_nodes import KnownNodes
 from ..methods.large import budget_of, fits
+from ..methods.parameters import has_seed
 from ..methods.prediction_table import check_class_names
 from ..methods.workers import check_workers
 from ..runtime.memory import processors
@@ -140,10 +141,10 @@ def fit(
                 workers=workers,
                 address=address,
             )
-        whole = fitted.has_room(graph)
+        whole = fits(graph, len(fitted.class_names), budget)
         with stages("predict") as said:
-            looked_at = None if whole else _some(graph, parts, room_for(fitted), seed)
-            prediction = fitted.predict(nodes=looked_at)
+            looked_at = None if whole else _some(graph, parts, room_for(fitted, budget), seed)
+            prediction = fitted.predict(nodes=looked_at, memory=budget)
             if looked_at is not None:
                 said.append(f"{len(looked_at):,} nodes; credalgnn predict has all")
         summary = summarise(fitted, graph, parts, prediction)
@@ -181,7 +182,7 @@ def made(choice: Choice, seed: int) -> Method:
         seed: Of all of it.
     """
     kind, config = choice.kind, dict(choice.config)
-    if kind.has_seed():
+    if has_seed(kind):
         config.setdefault("seed", seed)
     declared = kind.components
     if declared is not None and choice.components:

@@ -13,13 +13,13 @@ from torch import Tensor
 
 from ..graphs import Graph, Part
 from ..methods import InputWarning, Method, MethodError, Prediction
-from ..methods.answers import CHUNK, room_for
+from ..methods.base import CHUNK, room_for
 from ..methods.calibration import calibration_nodes_for
 from ..methods.known_nodes import KnownNodes
-from ..methods.large import budget_of
-from ..methods.warn import warn_caller
+from ..methods.large import budget_of, fits
 from ..metrics import Evaluation
 from ..metrics.evaluation import evaluate_nodes
+from ..runtime.warn import warn_caller
 from .reading import Loaded, TableReader, to_predict
 from .summary import drawn, in_words
 
@@ -139,8 +139,7 @@ class Model:
             context: Tables ``(nodes, edges)`` of nodes that were there before, on which new ones may hang: those that
                 the model was fitted on, say, so that it knows its calibration nodes again. They are not predicted.
             ids: Only these nodes.
-            memory: How much memory may be used, from now on, as in ``"4GiB"``; None: as much as ``fit`` was told, and
-                for a loaded model what is available.
+            memory: Memory budget of this call, as in ``"4GiB"``; None: what is available.
         """
         return self.method.predict(**self._asked(data, edges, context, ids), memory=memory)
 
@@ -227,8 +226,9 @@ class Model:
         if not len(others):
             raise MethodError("the model has learnt from all labelled nodes that are given: give others")
         nodes = others
-        if not self.method.has_room(graph, memory):
-            nodes = drawn(others, room_for(self.method, budget_of(memory)))
+        budget = budget_of(memory)
+        if not fits(graph, len(self.method.class_names), budget):
+            nodes = drawn(others, room_for(self.method, budget))
         prediction = self.method.predict(graph, nodes, memory=memory)
         false_alarms, coverage = self.rates(prediction, false_alarms, coverage)
         stranger = graph.labels[nodes] >= len(self.class_names)

@@ -14,7 +14,8 @@ from torch import Tensor
 from ..graphs import Graph
 from ..methods import MethodError, Prediction
 from ..methods.calibration import calibration_nodes_for
-from ..report.graph_page import GraphPage, write_graph_page
+from ..methods.large import fits
+from ..report.graph import GraphPage, write_graph_page
 from ..runtime.progress import Stages
 from .folder import PAGE
 from .model import Model
@@ -38,7 +39,7 @@ def report(model: Model, out: Path, data: Any, edges: Any = None, context: Any =
     stages = Stages()
     with stages("read"):
         loaded = model.read(data, edges, context)
-    if not model.method.has_room(loaded.graph):
+    if not fits(loaded.graph, len(model.method.class_names), None):
         raise MethodError(
             f"the page shows a graph of {loaded.graph.num_nodes:,} nodes as a whole, and this one does not fit in "
             "memory: credalgnn predict --out predictions.parquet has all nodes"

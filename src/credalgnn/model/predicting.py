@@ -15,7 +15,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..methods import MethodError, Prediction
-from ..methods.answers import room_for
+from ..methods.base import room_for
 from ..methods.large import budget_of
 from ..methods.prediction_table import share_explained, table_of, write_tables
 from ..runtime.progress import Stages

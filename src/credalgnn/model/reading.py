@@ -24,7 +24,7 @@ from ..graphs import (
 )
 from ..graphs.packed import PackedGraph
 from ..methods import InputWarning
-from ..methods.warn import warn_caller
+from ..runtime.warn import warn_caller
 
 
 class Loaded(NamedTuple):

@@ -21,11 +21,11 @@ from ..conformal import ExchangeabilityTest, p_values
 from ..graphs import Graph
 from ..methods import InputWarning, Method, MethodError
 from ..methods.known_nodes import ids_of
-from ..methods.warn import warn_caller
+from ..report.drawing import evidence_chart
 from ..runtime.files import BLANK, Lock, seal, sealed_with, write
 from ..runtime.reading import parse_json, parse_tensors, read_bytes, texts_about
+from ..runtime.warn import warn_caller
 from .model import NOT_TOLD, Model
-from .picture import svg_of
 
 STATE, PICTURE, LOCK = "watch.safetensors", "watch.svg", ".watch"
 FALSE_ALARMS = 0.01  # over all time
@@ -275,4 +275,4 @@ def picture(history: Sequence[WatchReport]) -> str:
     """
     rate = history[-1].false_alarms
     evidence = [math.log10(max(report.evidence, 1e-300)) for report in history]
-    return svg_of(evidence, [report.small_p for report in history], -math.log10(rate))
+    return evidence_chart(evidence, [report.small_p for report in history], -math.log10(rate))

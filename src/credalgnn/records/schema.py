@@ -9,7 +9,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, get_args
 
-from ..methods.given import EvalProtocol
+from ..methods.training_data import EvalProtocol
 from ..metrics import METRICS
 from ..metrics.evaluation import BINS, REJECTION_STEPS, ROC_GRID
 from ..metrics.registry import ROUNDING

@@ -1,22 +1,19 @@
-"""What a person sees: tables, a page, figures of credal sets. Reads results only, never trains.
+"""Tables, pages and drawings of results, made from records alone."""
 
-``credalgnn.report`` is this package and, called, the function ``report``: whichever is imported first.
-"""
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-import sys
-from types import ModuleType
-from typing import Any
+if TYPE_CHECKING:
+    from .drawing import plot_ternary
+    from .results import Results, load_results, write_report
+    from .standings import Leaderboard, leaderboard
 
-from .results import Results, report
-from .standings import Leaderboard, leaderboard
-from .ternary import plot_ternary
-
-__all__ = ["Leaderboard", "Results", "leaderboard", "plot_ternary", "report"]
+__all__ = ["Leaderboard", "Results", "leaderboard", "load_results", "plot_ternary", "write_report"]
+_MODULES = {"Leaderboard": "standings", "leaderboard": "standings", "plot_ternary": "drawing"}
 
 
-class _CallableModule(ModuleType):
-    def __call__(self, *args: Any, **kwargs: Any) -> Results:
-        return report(*args, **kwargs)
-
-
-sys.modules[__name__].__class__ = _CallableModule
+def __getattr__(name: str) -> Any:
+    """Import public names at first use: pages of models need no records of benchmarks."""
+    if name in __all__:
+        return getattr(import_module(f".{_MODULES.get(name, 'results')}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

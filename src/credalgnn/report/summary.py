@@ -1,4 +1,4 @@
-"""Records of runs made into rows of a table: means over seeds with their uncertainty, and who is really best."""
+"""Rows of tables from the records of runs: means over seeds, intervals, ranks and tests."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from ..records.schema import RecordError, is_published
 Key = TypeVar("Key")
 RESAMPLES = 10_000
 SIGNIFICANT = 0.05
-_SAME = ("config", "fingerprint", "metrics", "scores")  # of a run that two folders hold
+_SAME = ("config", "fingerprint", "metrics", "scores")  # must agree where two folders hold the same run
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Values over seeds: mean, standard deviation, 95 % bootstrap interval of the mean."""
+    """Mean of ``n`` values, standard deviation, and 95 % bootstrap interval of the mean."""
 
     mean: float
     std: float
@@ -35,9 +35,19 @@ class Summary:
     high: float
     n: int
 
+    def text(self, percent: bool = False) -> str:
+        """Mean and standard deviation, as tables show them.
+
+        Args:
+            percent: The values are fractions and shown in per cent.
+        """
+        factor, digits = 100.0 if percent else 1.0, 1 if percent or self.mean >= 10 else 3
+        std = f" ± {factor * self.std:.{digits}f}" if self.n > 1 else ""
+        return f"{factor * self.mean:.{digits}f}{std}"
+
 
 class TaskKey(NamedTuple):
-    """What methods are compared on, and under which conditions."""
+    """Data set, protocol and setting: methods are compared within one of these."""
 
     dataset: str
     protocol: str
@@ -50,12 +60,24 @@ class TaskKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """One score of one method on one data set, over all seeds.
+    """One score of one method on one task, over all seeds.
 
-    ``rank`` compares AUROC: ``best``, ``tied`` (not significantly worse than the best), or nothing; ``tested`` says
-    that there were seeds enough to compare it with the best. Only headline scores compete, which were fixed before
-    the run, and only where no run bears a mark that disqualifies it and more than half of the runs are there
-    (``is_short`` says that some are not).
+    Attributes:
+        dataset: Name of the data set.
+        protocol: ``"sealed"`` or ``"paper"``.
+        setting: ``"transductive"`` or ``"inductive"``.
+        method: Name of the method.
+        score: Name of the score.
+        headline: Is the method's main score, which was fixed before the run.
+        trivial: Needs no model.
+        values: Summary over seeds by metric.
+        marks: Number of runs with each mark.
+        runs: Number of finished runs.
+        failed: Number of failed runs.
+        rank: By AUROC ``"best"``, ``"tied"`` (not significantly worse), or nothing.
+        tested: There were enough seeds for the test against the best.
+        competes: Is ranked: a headline score without disqualifying marks and with more than half of the runs.
+        is_short: Some runs are missing.
     """
 
     dataset: str
@@ -80,31 +102,31 @@ class Row:
 
     @property
     def disqualified(self) -> tuple[str, ...]:
-        """The marks that take this row out of the ranking; the others only inform."""
+        """Marks that take the row out of the ranking; the others only inform."""
         return tuple(mark for mark in self.marks if disqualifies(mark, self.protocol))
 
 
 def read_runs(folders: Sequence[Path]) -> list[dict[str, Any]]:
-    """The records of several folders as one benchmark; a run that two folders hold alike counts once."""
+    """Read the records of several folders as one benchmark; runs in more than one folder count once."""
     merged: dict[tuple[Any, ...], tuple[Path, dict[str, Any]]] = {}
     for folder in folders:
         for record in read_records(folder):
             key = (*TaskKey.of(record), *(record[name] for name in ("method", "seed", "split_seed")))
-            other, known = merged.get(key, (folder, None))
-            if known is None or known["status"] == "failed":
+            other, earlier = merged.get(key, (folder, None))
+            if earlier is None or earlier["status"] == "failed":
                 merged[key] = folder, record
-            elif record["status"] == "done" and any(known[name] != record[name] for name in _SAME):
+            elif record["status"] == "done" and any(earlier[name] != record[name] for name in _SAME):
                 run = f"{record['dataset']} {record['method']} seed {record['seed']}"
                 raise RecordError(
-                    f"{other} and {folder} both hold {run}, but with other hyper-parameters, data or results: report "
-                    "them apart"
+                    f"{other} and {folder} both hold {run}, but with different hyper-parameters, data or results: "
+                    "report them separately"
                 )
     if not merged:
-        raise RecordError(f"{', '.join(map(str, folders))}: no run has ended yet, so there is nothing to report")
+        raise RecordError(f"{', '.join(map(str, folders))}: no run has finished yet, so there is nothing to report")
     if len({is_published(record["method"]) for _, record in merged.values()}) > 1:
         raise RecordError(
-            f"{', '.join(map(str, folders))}: some runs repeat choices of the paper's published ones (as published), "
-            "and some do not: report them apart"
+            f"{', '.join(map(str, folders))}: some runs repeat choices of the paper's published runs (as published), "
+            "others do not: report them separately"
         )
     check_alike([record for _, record in merged.values() if record["status"] == "done"])
     order = {name: number for number, name in enumerate(DATASETS)}
@@ -112,10 +134,13 @@ def read_runs(folders: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def check_alike(records: Sequence[Mapping[str, Any]]) -> None:
-    """Runs that a table puts together must differ in their seeds only; all on one split, or each seed on its own.
+    """Refuse runs that differ in more than their seeds, or that mix splits.
 
     Args:
-        records: Of finished runs.
+        records: Records of finished runs.
+
+    Raises:
+        RecordError: The runs cannot stand in one table.
     """
     configs: dict[tuple[TaskKey, str], Any] = {}
     data: dict[tuple[TaskKey, int], str] = {}
@@ -123,35 +148,37 @@ def check_alike(records: Sequence[Mapping[str, Any]]) -> None:
     for record in records:
         task, dataset, method, split = TaskKey.of(record), record["dataset"], record["method"], record["split_seed"]
         alike = configs.setdefault((task, method), record["config"]) == record["config"]
-        if not alike and not is_published(method):  # whose runs may be the best trials of a search
-            raise RecordError(f"{dataset} {method}: runs with different hyper-parameters; report the folders apart")
+        if not alike and not is_published(method):  # published runs may be the best trials of a search
+            raise RecordError(
+                f"{dataset} {method}: runs with different hyper-parameters; report the folders separately"
+            )
         if data.setdefault((task, split), record["fingerprint"]) != record["fingerprint"]:
-            raise RecordError(f"{dataset}: runs on different data or splits; report the folders apart")
+            raise RecordError(f"{dataset}: runs on different data or splits; report the folders separately")
         splits.setdefault(task, set()).add(split)
-    for task, result in splits.items():
-        own = all(record["seed"] == record["split_seed"] for record in records if TaskKey.of(record) == task)
-        if len(result) > 1 and not own:
-            numbers = ", ".join(map(str, sorted(result)))
-            raise RecordError(f"{task.dataset}: runs on the splits {numbers}; report them apart")
+    for task, seeds in splits.items():
+        varied = all(record["seed"] == record["split_seed"] for record in records if TaskKey.of(record) == task)
+        if len(seeds) > 1 and not varied:
+            numbers = ", ".join(map(str, sorted(seeds)))
+            raise RecordError(f"{task.dataset}: runs on the splits {numbers}; report them separately")
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """Mean, standard deviation over seeds, and a percentile bootstrap of the mean from a generator of its own."""
-    result = np.asarray(values, dtype=float)
-    low, high = np.quantile(_draws(len(result)) @ result / len(result), [0.025, 0.975])
-    std = float(result.std(ddof=1)) if len(result) > 1 else 0.0
-    return Summary(float(result.mean()), std, float(low), float(high), len(result))
+    """Mean, standard deviation and percentile bootstrap of the mean, with a fixed generator."""
+    array = np.asarray(values, dtype=float)
+    low, high = np.quantile(_draws(len(array)) @ array / len(array), [0.025, 0.975])
+    std = float(array.std(ddof=1)) if len(array) > 1 else 0.0
+    return Summary(float(array.mean()), std, float(low), float(high), len(array))
 
 
 @cache
 def _draws(count: int) -> NDArray[np.float64]:
-    """How often each of so many values is drawn in each resample."""
+    """Counts ``[RESAMPLES, count]`` of each value in each bootstrap resample."""
     drawn = np.random.default_rng(0).integers(count, size=(RESAMPLES, count))
     return np.stack([(drawn == k).sum(1).astype(float) for k in range(count)], axis=1)
 
 
 def make_rows(records: Iterable[Mapping[str, Any]]) -> list[Row]:
-    """One row per task, method and score, the best marked; in the order of the records' data sets."""
+    """Rows by task, method and score, with ranks, in the order of the records' data sets."""
     order = {name: number for number, name in enumerate(METHODS)}
     groups: dict[TaskKey, dict[str, list[Mapping[str, Any]]]] = {}
     for record in records:
@@ -159,12 +186,12 @@ def make_rows(records: Iterable[Mapping[str, Any]]) -> list[Row]:
         table.setdefault(record["method"], []).append(record)
     rows: list[Row] = []
     for task, methods in groups.items():
-        made: list[tuple[Row, dict[Any, float]]] = []
+        unranked: list[tuple[Row, dict[Any, float]]] = []
         for method in sorted(methods, key=lambda name: order.get(name, len(order))):
             done = [record for record in methods[method] if record["status"] == "done"]
             failed = len(methods[method]) - len(done)
             if not done:
-                made.append((_row(task, method, "-", True, [], failed), {}))
+                unranked.append((_row(task, method, "-", True, [], failed), {}))
             if any(set(record["scores"]) != set(done[0]["scores"]) for record in done):
                 raise RecordError(
                     f"{task.dataset} {method}: its runs have different scores, so they cannot be averaged"
@@ -172,8 +199,8 @@ def make_rows(records: Iterable[Mapping[str, Any]]) -> list[Row]:
             for score in done[0]["scores"] if done else ():
                 row = _row(task, method, score, score == done[0]["headline"], done, failed)
                 aurocs = {_seed(record): record["scores"][score]["auroc"] for record in done}
-                made.append((row, {seed: value for seed, value in aurocs.items() if value is not None}))
-        rows.extend(_ranked(made))
+                unranked.append((row, {seed: value for seed, value in aurocs.items() if value is not None}))
+        rows.extend(_ranked(unranked))
     return rows
 
 
@@ -189,17 +216,17 @@ def _row(task: TaskKey, method: str, score: str, headline: bool, done: Sequence[
             if value is not None:
                 columns.setdefault(name, []).append(value)
     values = {name: summarise(column) for name, column in columns.items()}
-    result = Counter(itertools.chain.from_iterable(record["marks"] for record in done))
-    marks = {name: result[name] for name in dict.fromkeys([*MARKS, *result]) if result[name]}
+    counts = Counter(itertools.chain.from_iterable(record["marks"] for record in done))
+    marks = {name: counts[name] for name in dict.fromkeys([*MARKS, *counts]) if counts[name]}
     trivial = method in METHODS and METHODS[method].is_baseline
     return Row(*task, method, score, headline, trivial, values, marks, len(done), failed)
 
 
 def _ranked(rows: Sequence[tuple[Row, dict[Any, float]]]) -> list[Row]:
-    """Mark the best of the headline scores that compete, and those that a paired test over seeds cannot tell from it.
+    """Rank the best of the competing headline scores, and those that are not significantly worse.
 
-    Compared are the seeds that all who compete have in common; one lucky run is not better than ten. Nothing is tested
-    where even the clearest difference could not be significant, for want of seeds.
+    Only seeds that all competitors have are compared. Nothing is tested where even the clearest difference could not be
+    significant for lack of seeds.
     """
     most = max(len(values) for _, values in rows)
     fair = [(row, values) for row, values in rows if row.headline and not is_published(row.method)]
@@ -208,9 +235,9 @@ def _ranked(rows: Sequence[tuple[Row, dict[Any, float]]]) -> list[Row]:
     common = sorted(set.intersection(*map(set, contest.values()))) if contest else []
     totals = {key: sum(values[seed] for seed in common) for key, values in contest.items()} if common else {}
     best = max(totals, key=lambda key: totals[key], default=0)
-    pairs = {key: [contest[best][seed] - contest[key][seed] for seed in common] for key in totals if key != best}
-    enough = len(pairs) * 0.5 ** len(common) < SIGNIFICANT
-    corrected = holm({key: p_value(result, "greater") for key, result in pairs.items()}) if enough else {}
+    leads = {key: [contest[best][seed] - contest[key][seed] for seed in common] for key in totals if key != best}
+    enough = len(leads) * 0.5 ** len(common) < SIGNIFICANT
+    corrected = holm({key: p_value(lead, "greater") for key, lead in leads.items()}) if enough else {}
     ranked = []
     for row, values in rows:
         tied = corrected.get(id(row), 0.0) >= SIGNIFICANT
@@ -221,11 +248,11 @@ def _ranked(rows: Sequence[tuple[Row, dict[Any, float]]]) -> list[Row]:
 
 
 def p_value(differences: Sequence[float], alternative: Literal["greater", "two-sided"]) -> float:
-    """Of differences being due to chance: Wilcoxon signed-rank test over seeds.
+    """p-value of the Wilcoxon signed-rank test.
 
     Args:
-        differences: One a seed.
-        alternative: ``"greater"`` asks whether they are above zero, ``"two-sided"`` whether they are not zero.
+        differences: One per seed.
+        alternative: ``"greater"`` than zero, or ``"two-sided"``.
     """
     from scipy.stats import wilcoxon
 
@@ -234,15 +261,15 @@ def p_value(differences: Sequence[float], alternative: Literal["greater", "two-s
     return float(wilcoxon(differences, alternative=alternative, zero_method="zsplit").pvalue)
 
 
-def holm(chances: Mapping[Key, float]) -> dict[Key, float]:
-    """p-values corrected for there being several of them (Holm).
+def holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
+    """Holm's correction for multiple tests.
 
     Args:
-        chances: p-values by whatever they are of.
+        p_values: The p-values by key.
     """
     corrected: dict[Key, float] = {}
     largest = 0.0
-    for number, key in enumerate(sorted(chances, key=lambda one: chances[one])):
-        largest = max(largest, min(1.0, (len(chances) - number) * chances[key]))
+    for number, key in enumerate(sorted(p_values, key=lambda one: p_values[one])):
+        largest = max(largest, min(1.0, (len(p_values) - number) * p_values[key]))
         corrected[key] = largest
     return corrected

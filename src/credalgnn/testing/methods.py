@@ -29,7 +29,8 @@ from ..methods import (
     method_path,
 )
 from ..methods.choices import complete, options, parameters_of
-from ..methods.given import EvalProtocol
+from ..methods.parameters import has_seed
+from ..methods.training_data import EvalProtocol
 from ..metrics import METRICS
 from ..nn.training import Epoch
 from ..records.schema import wrong_field
@@ -94,7 +95,7 @@ def check_prediction(kind: type[Method], prediction: Prediction, task: Task) -> 
     """
     n, c = task.graph.num_nodes, task.num_classes
     if not isinstance(prediction, Prediction):
-        fail(kind, f"_predict returns {type(prediction).__name__}", "return a Prediction")
+        fail(kind, f"its predictor returns {type(prediction).__name__}", "return a Prediction")
     if not torch.equal(prediction.nodes, torch.arange(n)):
         fail(kind, "predict() does not return all nodes in order", "pass the nodes on to the Prediction")
     if prediction.class_names != task.class_names:
@@ -214,12 +215,11 @@ def _check_search(kind: type[Method], task: Task) -> None:
     defaults = options(kind)
     for protocol in PROTOCOLS:
         complete(kind, {}, protocol)
-        if kind.objective(protocol) not in METRICS:
-            fail(kind, f"objective {kind.objective(protocol)!r} is no metric", f"choose from {', '.join(METRICS)}")
-    space = kind.space(len(task.split.train)) if kind.search_space else {}
-    if set(space) - set(kind.search_space):
-        fail(kind, "space() has names that search_space lacks", "declare all tunable hyper-parameters in search_space")
-    for name, values in space.items():
+        if kind.objectives[protocol] not in METRICS:
+            fail(kind, f"objective {kind.objectives[protocol]!r} is no metric", f"choose from {', '.join(METRICS)}")
+    if set(kind.limited_by_training) - set(kind.search_space):
+        fail(kind, "limited_by_training names what search_space lacks", "declare all tunable ones in search_space")
+    for name, values in kind.search_space.items():
         if name not in defaults:
             fail(kind, f"search_space names {name!r}", f"choose from its hyper-parameters {', '.join(defaults)}")
         if isinstance(values, Uniform):
@@ -240,7 +240,7 @@ def _check_unfitted(template: Method) -> None:
         template.clone().predict()
     except MethodError:
         return
-    fail(type(template), "predicts before it was fitted", "override _predict, and leave predict as it is")
+    fail(type(template), "predicts before it was fitted", "override _predictor, and leave predict as it is")
 
 
 def _arrays(prediction: Prediction) -> dict[str, Tensor]:
@@ -281,7 +281,7 @@ def _check_other_features(fitted: Method, task: Task) -> None:
         fitted.predict(wider)
     except MethodError:
         return
-    fail(type(fitted), "predicts a graph with other features", "override _predict, and leave predict as it is")
+    fail(type(fitted), "predicts a graph with other features", "override _predictor, and leave predict as it is")
 
 
 def _check_seed(template: Method, task: Task, prediction: Prediction) -> None:
@@ -289,9 +289,9 @@ def _check_seed(template: Method, task: Task, prediction: Prediction) -> None:
     torch.manual_seed(1)
     np.random.seed(1)  # noqa: NPY002
     if name := _difference(prediction, template.clone().fit(task).predict()):
-        remedy = "draw from a generator with self.seed" if kind.has_seed() else "add a field seed, and draw with it"
+        remedy = "draw from a generator with self.seed" if has_seed(kind) else "add a field seed, and draw with it"
         fail(kind, f"{name} differs when it is fitted again", remedy)
-    if kind.has_seed():
+    if has_seed(kind):
         seed = template.get_params(deep=False)["seed"]
         check_prediction(kind, template.clone().set_params(seed=seed + 1).fit(task).predict(), task)
 
@@ -347,7 +347,7 @@ def _check_graph(template: Method, task: Task) -> None:
 
 
 def _check_files(fitted: Method, task: Task, prediction: Prediction) -> None:
-    kind, remedy = type(fitted), "save all that _fit learns with _tensors, and set it again in _restore"
+    kind, remedy = type(fitted), "save all that _fit learns with _state, and set it again in _load_state"
     backbone = fitted.get_params(deep=False).get("backbone")
     with tempfile.TemporaryDirectory() as folder:
         fitted.save(folder)

@@ -66,7 +66,7 @@ def load_files(dataset: Dataset, mirror: Folder, data_root: Folder) -> Loaded:
             arrays = read_arrays(path, sealed=True)
             arrays.pop("summary", None)
             roles = arrays.pop("roles", None)
-            return Loaded(from_arrays(arrays, path), None if roles is None else _splits(roles))
+            return Loaded(Graph(**from_arrays(arrays, path)), None if roles is None else _splits(roles))
         except GraphError as error:
             print(f"{one_line(str(error))}; it is made anew from the raw files", file=sys.stderr)
     given = mirror_of(mirror)

@@ -10,10 +10,10 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from ...runtime.names import import_object, suggestion
-from .._packed_files import is_packed
-from .._table_files import find_tables
 from ..errors import GraphError
 from ..graph import Graph
+from ..packed import verify_packed
+from ..sources import open_graph, path_kind
 from ..task import Classes, Task
 from .base import Dataset, Folder
 from .changes import shifted, split_changes, with_parameters
@@ -29,6 +29,7 @@ from .years import ARXIV, ARXIV_STRUCTURE, PATENTS
 
 ENTRY_POINTS = "credalgnn.datasets"  # the group in which a package announces its data sets
 
+PATHS = "a saved graph (.npz, .pt, .safetensors), a packed graph (.cg) or a folder with nodes and edges tables"
 DATASETS: dict[str, Dataset] = {
     dataset.name: dataset
     for dataset in (
@@ -61,16 +62,31 @@ DATASETS: dict[str, Dataset] = {
 }
 
 
-def load_graph(name: str | os.PathLike[str], *, mirror: Folder = None, data_root: Folder = None) -> Graph:
-    """A graph by name; of a data set with raw files read from these the first time, from the cache afterwards.
+def load_graph(
+    name: str | os.PathLike[str], *, verify: bool = False, mirror: Folder = None, data_root: Folder = None
+) -> Graph:
+    """Load a graph by name or path.
+
+    A data set with raw files is read from these the first time, and from a cache afterwards. A packed graph is opened,
+    not read.
 
     Args:
-        name: See ``find_dataset``.
-        mirror: A folder with raw files, looked at first. Default: ``CREDALGNN_MIRROR``.
-        data_root: Where graphs are kept once read, and files downloaded to. Default: ``CREDALGNN_DATA``, or the user's
-            cache folder.
+        name: Name of a built-in data set (``"cora"``) or of a plug-in, or one of: the file of a saved graph (``.npz``),
+            of tensors ``x``, ``edge_index``, ... (``.pt``, ``.safetensors``), a packed graph (``.cg``), a folder with
+            the tables ``nodes`` and ``edges``, an import path ``package.module:name``. See ``find_dataset``.
+        verify: Read all of a packed graph and compare its checksums; all other files are always checked.
+        mirror: Folder with raw files of data sets, searched first. Default: ``CREDALGNN_MIRROR``.
+        data_root: Folder of the cache and of downloads. Default: ``CREDALGNN_DATA``, or the user's cache folder.
+
+    Example:
+        >>> import credalgnn as cg
+        >>> cg.load_graph("digits")
+        Graph(nodes=1797, edges=11692, features=64 dense, classes=10)
     """
-    return find_dataset(name).load(mirror=mirror, data_root=data_root).graph
+    graph = find_dataset(name).load(mirror=mirror, data_root=data_root).graph
+    if verify and graph.path is not None:
+        verify_packed(graph.path)
+    return graph
 
 
 def load_task(
@@ -123,22 +139,15 @@ def _plain_dataset(text: str) -> Dataset:
         entry = plugins[text]
         package = f" ({entry.dist.name} {entry.dist.version})" if entry.dist is not None else ""
         return _outside(text, entry.value, f"plug-in: {text}{package}")
-    path = Path(text)
-    if text.lower().endswith(".npz"):
-        return Dataset(dataset_name(text), partial(Graph.load, path), source=f"file: {text}")
-    if is_packed(path) or text.lower().rstrip("/").endswith(".cg"):
-        return Dataset(dataset_name(text), partial(Graph.open, path), source=f"packed: {text}")
-    if path.is_dir():
-        return Dataset(dataset_name(text), partial(_read_folder, path), source=f"folder: {text}")
+    kind = path_kind(text)
+    if kind is not None:
+        return Dataset(dataset_name(text), partial(open_graph, text), source=f"{kind}: {text}")
     if ":" in text:
         return _outside(text, text, f"import: {text}")
-    if path.is_file():
-        raise GraphError(f"{text}: a file of Graph.save (.npz), or a folder with nodes and edges tables, is wanted")
+    if Path(text).is_file():
+        raise GraphError(f"{text}: not a graph; give {PATHS}")
     hint = suggestion(text, dataset_names())
-    raise GraphError(
-        f"there is no data set {text!r}: {hint}; or give a file of Graph.save (.npz), a folder with nodes and edges "
-        "tables, or an import path, package.module:name"
-    )
+    raise GraphError(f"there is no data set {text!r}: {hint}; or give {PATHS}, or an import path, package.module:name")
 
 
 def dataset_names() -> list[str]:
@@ -157,10 +166,9 @@ def dataset_name(name: str | os.PathLike[str]) -> str:
     """
     text, _ = split_changes(os.fspath(name))
     suffix = os.fspath(name).removeprefix(text)
-    if text.lower().rstrip("/").endswith((".npz", ".cg")):
-        text = Path(text).stem
-    elif Path(text).is_dir() and text not in DATASETS and text not in _plugins():
-        text = Path(text).resolve().name
+    kind = None if text in DATASETS or text in _plugins() else path_kind(text)
+    if kind is not None:
+        text = Path(text).resolve().name if kind == "folder" else Path(text).stem
     return re.sub(r"[^\w.-]+", "-", (text or "graph") + suffix).strip("-.") or "graph"
 
 
@@ -201,8 +209,3 @@ def _outside(name: str, path: str, source: str) -> Dataset:
             f"{source}: a Dataset, a Graph, a Task or a function that returns one is wanted, not {type(value).__name__}"
         )
     return Dataset(short, value, source=source)
-
-
-def _read_folder(folder: Path) -> Graph:
-    """The graph of the tables ``nodes`` and ``edges`` in a folder."""
-    return Graph.from_tables(*find_tables(folder))

@@ -11,16 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...graphs import Graph, GraphError, node_numbers
+from ...graphs import Graph
+from ...runtime.context import Context
 from ...sets import widen
 from .. import scores
-from ..answers import CHUNK, Predictor, SplitPredictor, predictor_of
-from ..given import Given
+from ..base import CHUNK, chosen_nodes, open_graph
 from ..known_nodes import KnownNodes
-from ..posthoc import OnModel, check_positive
-from ..prediction import MethodError, Prediction
+from ..parameters import ABOVE_0, SEED
+from ..posthoc import OnModel
+from ..prediction import MethodError, Prediction, Predictor, SplitPredictor
 from ..scratch import rows_at
 from ..temperature import cautious_temperature
+from ..training_data import TrainingData
 from .descriptions import Array, Describer, described
 from .explain import NAMED, SIMILAR, Explanation, Reason, most_similar, nearest, neighbours_of, reasons_for, usual_share
 from .model import FOLDS, Coverage, Diagnosis, SizeRange, StoredModels, estimate
@@ -70,30 +72,25 @@ class CredalCoverage(OnModel):
     uses_unlabelled = True
     is_credal = True
     works_by_chunks = True
+    constraints = {"strength": ABOVE_0, "seed": SEED}
 
-    def _check(self) -> None:
-        super()._check()
-        check_positive("strength", self.strength)
-        if not 0 <= self.seed < 2**32:
-            raise MethodError(f"seed must be between 0 and {2**32 - 1}, not {self.seed}")
-
-    def _prepare(self, given: Given) -> None:
-        view = given.view
+    def _prepare(self, training: TrainingData, context: Context) -> None:
+        view = training.view
         graph = view.val_graph
-        self.class_names = view.class_names
         val = view.val[:: len(view.val) // JUDGED + 1]
-        logits = self._logits(graph)
+        logits = self._logits(graph, context)
         self.temperature_ = cautious_temperature(logits(val), graph.labels[val])
         self.labels_ = len(view.train) / view.num_classes  # a class, on average
-        self.describer_, rows = described(graph, self.seed, self._memory)
+        self.describer_, rows = described(graph, self.seed, context.memory)
         self.extremes_ = SizeRange.of(self.describer_, rows)
         labelled = torch.zeros(graph.num_nodes, dtype=torch.bool)
         labelled[view.train] = True
         self.models_: StoredModels | None = None
         self.coverage_ = self._held_out = Coverage(np.zeros(graph.num_nodes), Diagnosis.of_nothing(labelled))
         if _enough(labelled):
-            found = estimate(rows, labelled, self.seed, graph, given.progress, self._cluster, self._memory)
-            self.coverage_, self.models_, self._held_out = found
+            self.coverage_, self.models_, self._held_out = estimate(
+                rows, labelled, self.seed, graph, context.progress, context.cluster, context.memory
+            )
         kept = view.train[:: len(view.train) // TYPICAL + 1]
         self.rows_ = torch.from_numpy(rows_at(rows, kept.numpy()))
         entropy = self._entropy(graph, logits)
@@ -102,36 +99,38 @@ class CredalCoverage(OnModel):
         )
         self.doubt_ = entropy if self.strangeness_ is None else self.strangeness_(rows, entropy)
         self.train_ = KnownNodes.of(graph, view.train)
-        self._forget((graph.content, rows))  # what says why nodes are uncertain asks for the rows
+        self._cache.get("descriptions", (graph.content, context.memory), lambda: rows)  # `reasons` needs them
         others = (~labelled).nonzero().squeeze(-1)
         some = others[:: len(others) // LOOKED_AT + 1]
         midpoints = logits(some) / self.temperature_
         widest = widen(midpoints, self._bits(some, self.coverage_, self.doubt_)).width.amax(-1)
         self.widths_ = widest.quantile(torch.tensor([0.1, 0.5, 0.9], dtype=widest.dtype))
 
-    def coverage(self, graph: Graph | None = None) -> Tensor:
+    def coverage(self, graph: Graph | None = None, *, memory: str | int | None = None) -> Tensor:
         """Relative coverage q of all nodes of the fitted graph or of another one, float64 ``[N]``.
 
         About 1 where labels are as dense as where they are dense, about 0 where they never were.
 
         Args:
             graph: By default the fitted one.
+            memory: See ``predict``.
         """
-        return torch.from_numpy(self._coverage(self._graph(graph)).log_relative).exp()
+        return torch.from_numpy(self._coverage(*open_graph(self, graph, memory))[0].log_relative).exp()
 
-    def explain(self, node: int, graph: Graph | None = None) -> Explanation:
+    def explain(self, node: int, graph: Graph | None = None, *, memory: str | int | None = None) -> Explanation:
         """Why the credal set of a node is wide or narrow: print it, or read its fields.
 
         Args:
             node: The node's number.
             graph: Its graph; by default the fitted one.
+            memory: See ``predict``.
         """
-        graph = self._graph(graph)
+        graph, context = open_graph(self, graph, memory)
         if not isinstance(node, int | np.integer) or not 0 <= node < graph.num_nodes:
             raise MethodError(f"there is no node {node}: the graph has the nodes 0..{graph.num_nodes - 1}")
-        coverage, rows = self._coverage(graph), self._rows(graph)
-        chosen = torch.tensor([node])
-        prediction = self._predict(graph, chosen)
+        (coverage, _), rows = self._coverage(graph, context), self._rows(graph, context)
+        with torch.no_grad():
+            prediction = self._predictor(graph, context)(torch.tensor([node]))
         assert prediction.credal is not None
         labelled = self._labelled(graph)
         near = neighbours_of(graph, node)
@@ -155,39 +154,37 @@ class CredalCoverage(OnModel):
             similar=len(similar),
         )
 
-    def reasons(self, nodes: Tensor, graph: Graph | None = None) -> list[str]:
+    def reasons(self, nodes: Tensor, graph: Graph | None = None, *, memory: str | int | None = None) -> list[str]:
         """For each of some nodes, in a few words, what makes it unlike labelled ones; "" where nothing does.
 
         Args:
             nodes: A mask or node numbers.
             graph: Their graph; by default the fitted one.
+            memory: See ``predict``.
         """
-        graph = self._graph(graph)
-        try:
-            chosen = node_numbers(nodes, "nodes", graph.num_nodes).numpy()
-        except GraphError as error:
-            raise MethodError(str(error)) from None
+        graph, context = open_graph(self, graph, memory)
+        chosen = chosen_nodes(graph, nodes).numpy()
         return [
             "; ".join([str(reason) for reason in reasons if reason.is_unusual][:NAMED])
-            for reasons in self._reasons(rows_at(self._rows(graph), chosen))
+            for reasons in self._reasons(rows_at(self._rows(graph, context), chosen))
         ]
 
-    def nearest_labelled(self, nodes: Tensor, graph: Graph | None = None) -> Tensor | None:
+    def nearest_labelled(
+        self, nodes: Tensor, graph: Graph | None = None, *, memory: str | int | None = None
+    ) -> Tensor | None:
         """The training nodes that are most like some nodes ``[n, 5]``; None where none is known in the graph.
 
         Args:
             nodes: A mask or node numbers.
             graph: Their graph; by default the fitted one.
+            memory: See ``predict``.
         """
-        graph = self._graph(graph)
-        try:
-            chosen = node_numbers(nodes, "nodes", graph.num_nodes)
-        except GraphError as error:
-            raise MethodError(str(error)) from None
+        graph, context = open_graph(self, graph, memory)
+        chosen = chosen_nodes(graph, nodes)
         labelled = self._labelled(graph).nonzero().squeeze(-1)
         if not len(labelled):
             return None
-        return nearest(self._rows(graph), chosen, labelled)
+        return nearest(self._rows(graph, context), chosen, labelled)
 
     def _reasons(self, rows: Array) -> list[tuple[Reason, ...]]:
         if self.models_ is None:
@@ -222,33 +219,24 @@ class CredalCoverage(OnModel):
         widths = f"widest interval {low:.2f} / {middle:.2f} / {high:.2f} (10, 50, 90 % of unlabelled nodes)"
         return f"{message}: {self.coverage_.diagnosis}; {widths}"
 
-    def _predict_held_out(self, graph: Graph, nodes: Tensor) -> Prediction:
-        return self._by(self._held_out, graph)(nodes)
-
-    def _judges_alike(self, graph: Graph) -> bool:
-        """Not where the models of ``fit`` serve: they were told that calibration nodes are not labelled."""
-        return graph.content == self.train_.content or (self.reestimate and self._can_estimate(self._labelled(graph)))
-
-    def _predictor(self, graph: Graph) -> Predictor:
-        return self._by(self._coverage(graph), graph)
-
-    def _by(self, coverage: Coverage, graph: Graph) -> Predictor:
-        """Predicts nodes of a graph by the coverage that they have."""
-        logits = self._logits(graph)
-        doubt = self._doubt(graph, logits)
+    def _predictor(self, graph: Graph, context: Context) -> Predictor:
+        coverage, alike = (self._held_out, False) if context.held_out else self._coverage(graph, context)
+        logits = self._logits(graph, context)
+        doubt = self._doubt(graph, logits, context)
 
         def read(nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             missing = -torch.from_numpy(coverage.log_relative)[nodes]
             return logits(nodes) / self.temperature_, self._bits(nodes, coverage, doubt), missing
 
-        return SplitPredictor(read, partial(_widened, class_names=self.class_names))
+        return SplitPredictor(read, partial(_widened, class_names=self.class_names), alike)
 
-    def _logits(self, graph: Graph) -> Callable[[Tensor], Tensor]:
+    @torch.no_grad()
+    def _logits(self, graph: Graph, context: Context) -> Callable[[Tensor], Tensor]:
         """The midpoints before temperature, of nodes: logits, or logarithms of probabilities that decide classes."""
         if self.model_.has_outputs and not self.model_.is_credal:
-            known = self.model_.outputs(graph).logits
+            known = self.model_._outputs(graph, context).logits
             return lambda nodes: known[nodes].double()
-        predict = predictor_of(self.model_, self.model_._graph(graph))
+        predict = self.model_._predictor(graph, context)
 
         def logarithms(nodes: Tensor) -> Tensor:
             with torch.no_grad():
@@ -267,18 +255,10 @@ class CredalCoverage(OnModel):
         doubted = (1.0 - coverage.diagnosis.trust) * torch.from_numpy(doubt)[nodes]
         return (1.0 - (1.0 - uncovered) * (1.0 - doubted)).clamp(0.0, MOST) * most
 
-    def _forget(self, described: tuple[str, Array] | None = None) -> None:
-        """Nothing is known of graphs other than the fitted one; of that perhaps its descriptions."""
-        self._anew: tuple[tuple[str, str, bool], Coverage] | None = None
-        self._described = described
-        self._doubted: tuple[str, Array] | None = None
-
-    def _rows(self, graph: Graph) -> Array:
-        """The descriptions of a graph's nodes; those of the last graph are kept."""
-        known = self._described  # read once: other threads may ask for other graphs
-        if known is None or known[0] != graph.content:
-            self._described = known = graph.content, self.describer_(graph, memory=self._memory)
-        return known[1]
+    def _rows(self, graph: Graph, context: Context) -> Array:
+        """The descriptions of a graph's nodes."""
+        key = graph.content, context.memory
+        return self._cache.get("descriptions", key, lambda: self.describer_(graph, memory=context.memory))
 
     def _entropy(self, graph: Graph, logits: Callable[[Tensor], Tensor]) -> Array:
         """Of the point predictions, as a share of log2 C."""
@@ -288,53 +268,48 @@ class CredalCoverage(OnModel):
         share /= math.log2(len(self.class_names))
         return share
 
-    def _doubt(self, graph: Graph, logits: Callable[[Tensor], Tensor]) -> Array:
+    def _doubt(self, graph: Graph, logits: Callable[[Tensor], Tensor], context: Context) -> Array:
         """What widens sets where coverage is not to be trusted: how strange nodes are, or the entropy."""
         if graph.content == self.train_.content:
             return self.doubt_
-        known = self._doubted
-        if known is None or known[0] != graph.content:
-            entropy = self._entropy(graph, logits)
-            strange = self.strangeness_
-            self._doubted = known = graph.content, entropy if strange is None else strange(self._rows(graph), entropy)
-        return known[1]
 
-    def _coverage(self, graph: Graph) -> Coverage:
-        """Coverage of the nodes of a graph: as found in ``fit``, estimated anew, or by the models of ``fit``."""
-        if graph.content == self.train_.content:
-            return self.coverage_
-        key = graph.content, graph.ids_digest, self.reestimate  # the ids tell which nodes are training nodes
-        known = self._anew
-        if known is not None and known[0] == key:
-            return known[1]
-        result = self._estimated_anew(graph) if self.reestimate else None
-        if result is None:
-            rows, result = self._rows(graph), Coverage(np.zeros(graph.num_nodes), self.coverage_.diagnosis)
-            if self.models_ is not None:
-                result = self.models_(rows, self._cluster)
-            result = self.extremes_.clip(result, self.describer_, rows)
-        self._anew = key, result
-        return result
+        def make() -> Array:
+            entropy, strange = self._entropy(graph, logits), self.strangeness_
+            return entropy if strange is None else strange(self._rows(graph, context), entropy)
 
-    def _estimated_anew(self, graph: Graph) -> Coverage | None:
-        """With the training nodes that ids tell in this graph; None: too few of them, or too few others.
+        return self._cache.get("doubt", (graph.content, context.path), make)
 
-        All nodes are described as this graph shows them: by what was learnt from the nodes of ``fit``, or in the
-        smaller graph, training nodes would be told from all others by that alone.
+    def _coverage(self, graph: Graph, context: Context) -> tuple[Coverage, bool]:
+        """Coverage of the nodes of a graph: as found in ``fit``, estimated anew, or by the models of ``fit``.
+
+        With it, whether it was found alike for calibration nodes and others: the models of ``fit`` were told that
+        calibration nodes are not labelled.
         """
-        labelled = self._labelled(graph)
-        if not self._can_estimate(labelled):
-            return None
-        describer, rows = described(graph, self.seed, self._memory)
-        found = estimate(rows, labelled, self.seed, graph, jobs=self._cluster, memory=self._memory).coverage
-        return self.extremes_.clip(found, describer, rows)
+        if graph.content == self.train_.content:
+            return self.coverage_, True
+
+        def make() -> tuple[Coverage, bool]:
+            labelled = self._labelled(graph)
+            if self.reestimate and self._can_estimate(labelled):
+                # Described as this graph shows its nodes: by what was learnt from the nodes of `fit`, or in the smaller
+                # graph, training nodes would be told from all others by that alone.
+                describer, rows = described(graph, self.seed, context.memory)
+                new = estimate(rows, labelled, self.seed, graph, jobs=context.cluster, memory=context.memory)
+                return self.extremes_.clip(new.coverage, describer, rows), True
+            rows, result = self._rows(graph, context), Coverage(np.zeros(graph.num_nodes), self.coverage_.diagnosis)
+            if self.models_ is not None:
+                result = self.models_(rows, context.cluster)
+            return self.extremes_.clip(result, self.describer_, rows), False
+
+        key = graph.content, graph.ids_digest, self.reestimate, context.path  # the ids tell which are training nodes
+        return self._cache.get("coverage", key, make)
 
     def _can_estimate(self, labelled: Tensor) -> bool:
         """Whether a graph has enough training nodes, and enough others."""
         count = int(labelled.sum())
         return len(labelled) - count >= FEW and 2 * count >= len(self.train_.nodes) and _enough(labelled)
 
-    def _tensors(self) -> dict[str, Tensor]:
+    def _state(self) -> dict[str, Tensor]:
         tensors = {f"describer.{name}": getattr(self.describer_, name) for name in Describer.FIELDS}
         if self.models_ is not None:
             arrays = self.models_.state()
@@ -347,26 +322,22 @@ class CredalCoverage(OnModel):
         tensors["coverage"] = torch.from_numpy(self.coverage_.log_relative)
         tensors["diagnosis"] = torch.tensor(list(asdict(self.coverage_.diagnosis).values()), dtype=torch.float64)
         tensors["numbers"] = torch.tensor([self.temperature_, self.labels_], dtype=torch.float64)
-        tensors["content"] = torch.tensor(list(bytes.fromhex(self.train_.content)), dtype=torch.uint8)
-        tensors.update({"train": self.train_.nodes, "ids": self.train_.codes})
-        return {**tensors, "rows": self.rows_, "widths": self.widths_}
+        return {**tensors, **self.train_.state(), "rows": self.rows_, "widths": self.widths_}
 
-    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        self.describer_ = Describer(**{name: tensors[f"describer.{name}"] for name in Describer.FIELDS})
-        models = {name.removeprefix("models."): t.numpy() for name, t in tensors.items() if name.startswith("models.")}
+    def _load_state(self, state: Mapping[str, Tensor]) -> None:
+        self.describer_ = Describer(**{name: state[f"describer.{name}"] for name in Describer.FIELDS})
+        models = {name.removeprefix("models."): t.numpy() for name, t in state.items() if name.startswith("models.")}
         self.models_ = StoredModels.from_state(models) if models else None
-        diagnosis = Diagnosis(*tensors["diagnosis"].tolist())
-        self.coverage_ = Coverage(tensors["coverage"].numpy(), diagnosis)
-        self.temperature_, self.labels_ = tensors["numbers"].tolist()
-        content = bytes(tensors["content"].tolist()).hex()
-        self.train_ = KnownNodes(content, tensors["train"], tensors["ids"])
-        self.rows_, self.widths_, self.doubt_ = tensors["rows"], tensors["widths"], tensors["doubt"].numpy()
-        self.extremes_ = SizeRange(*tensors["extremes"].numpy())
+        diagnosis = Diagnosis(*state["diagnosis"].tolist())
+        self.coverage_ = Coverage(state["coverage"].numpy(), diagnosis)
+        self.temperature_, self.labels_ = state["numbers"].tolist()
+        self.train_ = KnownNodes.from_state(state)
+        self.rows_, self.widths_, self.doubt_ = state["rows"], state["widths"], state["doubt"].numpy()
+        self.extremes_ = SizeRange(*state["extremes"].numpy())
         self.strangeness_ = None
-        if any(name.startswith("strangeness.") for name in tensors):
-            fitted = (tensors[f"strangeness.{name}"].numpy() for name in OODScore.FITTED)
+        if any(name.startswith("strangeness.") for name in state):
+            fitted = (state[f"strangeness.{name}"].numpy() for name in OODScore.FITTED)
             self.strangeness_ = OODScore(self.rows_.numpy(), *fitted)
-        self._forget()
 
 
 def _widened(

@@ -1,29 +1,29 @@
-/* Drawing in SVG: axes, and figures in a grid. */
+/* Charts in SVG, and figures in a grid. */
 
-const LEAST = 0.01; // of an axis of widths or bits: intervals that are closed shall look closed
+const LEAST = 0.01; // range of an axis of widths or bits: closed intervals must look closed
 const BITS = ["EU", "AU", "TU"];
 
-function ticks(lo, hi, wanted) {
-  const raw = (hi - lo) / wanted, power = 10 ** Math.floor(Math.log10(raw));
+function ticks(lo, hi, number) {
+  const raw = (hi - lo) / number, power = 10 ** Math.floor(Math.log10(raw));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= raw * 0.999);
-  const found = [];
-  for (let k = Math.ceil(lo / step - 1e-9); k * step <= hi + step * 1e-6; k += 1) found.push(Number((k * step).toPrecision(12)));
-  return found;
+  const values = [];
+  for (let k = Math.ceil(lo / step - 1e-9); k * step <= hi + step * 1e-6; k += 1) values.push(Number((k * step).toPrecision(12)));
+  return values;
 }
 
-/* Ticks with as many digits as tell them apart. */
+/* Formatter for ticks, with as many digits as tell them apart. */
 function tickText(values) {
   const step = values.length > 1 ? values[1] - values[0] : 1, digits = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
   return step >= 1 || digits > 6 ? num : (value) => fixed(value, digits);
 }
 
-/* An empty chart. An axis is {lo, hi, title, format, log}; log axes show log(1 + value), so that 0 has a place. */
+/* An empty chart. An axis is {lo, hi, title, format, log}; log axes show log(1 + value), so that 0 can be shown. */
 function chart(width, height, x, y, label) {
   const bend = (axis, value) => (axis.log ? Math.log10(1 + value) : value);
   const place = (axis, value) => (bend(axis, value) - bend(axis, axis.lo)) / (bend(axis, axis.hi) - bend(axis, axis.lo) || 1);
-  const marksOf = (axis, wanted) => (axis.log ? [0, 1, 3, 10, 30, 100, 300, 1e3, 3e3, 1e4, 1e5] : ticks(axis.lo, axis.hi, wanted))
+  const marksOf = (axis, number) => (axis.log ? [0, 1, 3, 10, 30, 100, 300, 1e3, 3e3, 1e4, 1e5] : ticks(axis.lo, axis.hi, number))
     .filter((value) => value >= axis.lo && value <= axis.hi);
-  const textOf = (axis, wanted) => axis.format || (axis.log ? num : tickText(marksOf(axis, wanted)));
+  const textOf = (axis, number) => axis.format || (axis.log ? num : tickText(marksOf(axis, number)));
   const across = Math.min(6, (width - 60) / 60), textX = textOf(x, across), textY = textOf(y, 5);
   const longest = Math.max(...marksOf(y, 5).map((value) => textY(value).length));
   const left = 27 + 7 * Math.max(longest, 3), right = 8, top = 8, bottom = 40;
@@ -48,14 +48,14 @@ function chart(width, height, x, y, label) {
 
 const points = (xs, ys, X, Y) => xs.map((x, k) => (known(ys[k]) ? `${X(x).toFixed(2)},${Y(ys[k]).toFixed(2)}` : null)).filter(Boolean);
 
-/* Figures in a grid: ``draw(width, caption)`` returns an SVG, or a sentence that says why there is none. */
-function figures(box, wanted) {
-  const shells = wanted.map(([title]) => el("figure", {}, el("h3", {}, title)));
+/* Figures in a grid from pairs of title and draw(width, caption), which returns an SVG or a sentence why there is none. */
+function figures(box, drawings) {
+  const shells = drawings.map(([title]) => el("figure", {}, el("h3", {}, title)));
   box.replaceChildren(...shells);
   const widths = shells.map((shell) => shell.clientWidth || 340);
-  wanted.forEach(([, draw], k) => {
+  drawings.forEach(([, draw], k) => {
     const caption = el("figcaption", {});
-    const made = draw(widths[k], caption);
-    shells[k].append(...(typeof made === "string" ? [el("p", { class: "empty" }, made)] : [made, caption]));
+    const drawing = draw(widths[k], caption);
+    shells[k].append(...(typeof drawing === "string" ? [el("p", { class: "empty" }, drawing)] : [drawing, caption]));
   });
 }

@@ -1,13 +1,13 @@
-/* What both pages share. Text from the data reaches the page as text only (text nodes and attributes). */
+/* Shared by all pages. Text from the data reaches the page as text only (text nodes and attributes). */
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
 const PAGE = 25; // rows of the node table
 const BARS = 12; // classes in a node's panel
-const CLASSES = 10; // and in a card
+const CLASSES = 10; // classes in a card
 const SCORES = {
   EU: "epistemic uncertainty (bits)", AU: "aleatoric uncertainty (bits)", TU: "total uncertainty (bits)",
-  msp: "1 − largest probability", entropy: "entropy (bits)", coverage: "how far labels are from reaching nodes like it (−log coverage)",
+  msp: "1 − largest probability", entropy: "entropy (bits)", coverage: "how little labels reach similar nodes (−log coverage)",
 };
 
 /* ---------- small helpers ---------- */
@@ -36,7 +36,7 @@ function num(x) {
   if (x !== 0 && (Math.abs(x) < 1e-3 || Math.abs(x) >= 1e6)) return minus(Number(x.toPrecision(2)).toExponential());
   return minus(Math.abs(x) >= 1000 ? count(Math.round(x)) : String(Number(x.toPrecision(3))));
 }
-function aligned(values) { // one number of digits for a whole column, enough to tell its values apart
+function aligned(values) { // formatter for a column: the same digits for all, enough to tell values apart
   const [low, high] = range(values), size = Math.max(Math.abs(low), Math.abs(high));
   if (size > 0 && size < 1e-4) return num;
   const usual = size >= 1000 ? 0 : size >= 100 ? 1 : size >= 10 ? 2 : 3;
@@ -69,21 +69,21 @@ function sortable(box, caption, columns, sort, changed) {
       columns.forEach((column, k) => heads[k].setAttribute("aria-sort", sort.key === column.key ? sort.order : "none"));
       body.replaceChildren(...rows);
     },
-    sorted(items) {
+    sorted(items) { // missing values come last in either order
       const column = columns.find((one) => one.key === sort.key);
       if (!column) return items;
       const sign = sort.order === "descending" ? -1 : 1;
       return items.map((item) => [column.value(item), item]).sort(([a], [b]) => {
-        if (!known(a) || !known(b)) return known(b) - known(a); // what is not there comes last, whatever the order
+        if (!known(a) || !known(b)) return known(b) - known(a);
         return sign * (typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b);
       }).map(([, item]) => item);
     },
   };
 }
 
-/* The items of one page, or of the last one there is; the pager says which they are. */
-function onPage(items, wanted, size, { where, previous, next }) {
-  const last = Math.max(0, Math.ceil(items.length / size) - 1), page = Math.min(wanted, last), from = page * size;
+/* Items of a page, or of the last page; the pager shows which they are. */
+function onPage(items, number, size, { where, previous, next }) {
+  const last = Math.max(0, Math.ceil(items.length / size) - 1), page = Math.min(number, last), from = page * size;
   const visible = items.slice(from, from + size);
   where.textContent = items.length ? `${count(from + 1)}–${count(from + visible.length)} of ${count(items.length)}` : "no nodes";
   previous.disabled = page === 0;
@@ -95,16 +95,16 @@ const plainTable = (heads, rows) => el("table", {},
   el("thead", {}, el("tr", {}, heads.map(([name, number]) => el("th", { scope: "col", class: number ? "number" : null }, name)))),
   el("tbody", {}, rows));
 
-/* ---------- a node's classes, and what a model says of itself ---------- */
+/* ---------- classes of a node, diagnosis of a model ---------- */
 
-/* A bar for each class, the most probable ones if there are many: a table, and how many classes are not in it. */
+/* Table with a bar for each class, the most probable ones if there are many; and the number of classes left out. */
 function intervalBars(classes, { lower, upper, p, prediction, truth, word = "true" }, most) {
   const high = upper || p;
-  const kept = classes.map((_, k) => k).sort((a, b) => high[b] - high[a]).slice(0, most);
-  if (truth >= 0 && !kept.includes(truth)) kept.push(truth);
-  kept.sort((a, b) => a - b);
+  const shown = classes.map((_, k) => k).sort((a, b) => high[b] - high[a]).slice(0, most);
+  if (truth >= 0 && !shown.includes(truth)) shown.push(truth);
+  shown.sort((a, b) => a - b);
   const X = (value) => (100 * value).toFixed(2) + "%";
-  const lines = kept.map((k) => {
+  const lines = shown.map((k) => {
     const from = lower ? lower[k] : 0, to = high[k];
     const text = `${lower && pct(from) !== pct(to) ? `${pct(from)}–` : ""}${pct(to)} %`;
     const roles = [k === truth ? word : null, k === prediction ? "predicted" : null].filter(Boolean);
@@ -117,26 +117,28 @@ function intervalBars(classes, { lower, upper, p, prediction, truth, word = "tru
       el("td", { class: "number" }, text));
   });
   const table = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Classes" }, el("table", { class: "intervals" }, el("tbody", {}, lines)));
-  return { table, rest: classes.length - kept.length };
+  return { table, rest: classes.length - shown.length };
 }
 
-/* What a method found out about itself, in words as far as this page knows them. */
+/* Diagnosis of a method in words; numbers unknown to this page by their name. */
 function diagnosisWords(diagnosis) {
   const rest = { ...diagnosis }, words = [];
-  const say = (names, text) => {
+  const add = (names, text) => {
     if (!names.every((name) => name in rest)) return;
     words.push(text(...names.map((name) => rest[name])));
     for (const name of names) delete rest[name];
   };
-  say(["auroc"], (x) => `labelled or not, asked of nodes it was not told about: AUROC ${fixed(x, 2)} (0.5 is guessing: labels are everywhere alike)`);
-  say(["log_loss", "base_log_loss"], (x, base) => `log-loss ${fixed(x, 3)} nats instead of ${fixed(base, 3)} for knowing nothing`);
-  say(["trust"], (x) => `trust ${fixed(x, 2)}, the share of a width that coverage decides`);
-  say(["uncovered"], (x) => `about ${fixed(100 * x, 0)} % of the unlabelled nodes are uncovered: labels never reached nodes like them`);
-  say(["width_10", "width_50", "width_90"], (a, b, c) => `widest interval of unlabelled nodes ${fixed(a, 2)}, ${fixed(b, 2)} and ${fixed(c, 2)} at 10, 50 and 90 % of them`);
+  add(["auroc"], (x) => `labelled and unlabelled nodes are told apart with AUROC ${fixed(x, 2)} (0.5 is chance: labels are spread evenly)`);
+  add(["log_loss", "base_log_loss"], (x, base) => `log loss ${fixed(x, 3)} nats, ${fixed(base, 3)} without any features`);
+  add(["trust"], (x) => `trust ${fixed(x, 2)}, the share of the interval width that coverage decides`);
+  add(["uncovered"], (x) => `about ${fixed(100 * x, 0)} % of the unlabelled nodes are uncovered: no label is near similar nodes`);
+  add(["width_10", "width_50", "width_90"], (a, b, c) => `widest interval of unlabelled nodes: ${fixed(a, 2)}, ${fixed(b, 2)} and ${fixed(c, 2)} at the 10, 50 and 90 % quantiles`);
   words.push(...Object.entries(rest).map(([name, x]) => `${name.replaceAll("_", " ")} ${num(x)}`));
   return words;
 }
 
+const coverageWords = (x) => (x < 0.25 ? "similar nodes are hardly ever labelled" : x < 0.75 ? "similar nodes are labelled less often than others"
+  : "similar nodes are labelled as often as any");
 const sizeOf = (width) => (width >= 0.5 ? "wide" : width < 0.1 ? "narrow" : "of medium width");
 
 /* ---------- the window ---------- */

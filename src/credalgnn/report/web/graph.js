@@ -1,17 +1,17 @@
-/* A person's own graph: what was predicted, in words and numbers. */
+/* Page of a person's own graph: header, example nodes, facts. */
 
 const { nodes, summary, facts } = data;
 const PARTS = {
   train: ["training", "the model has learnt from its label"],
-  val: ["early stopping", "its label decided when training ended"],
-  calibration: ["calibration", "its label set the thresholds; training never saw it"],
-  test: ["test", "its label took no part in making the model"],
+  val: ["early stopping", "its label helped to decide when training ended"],
+  calibration: ["calibration", "its label set the thresholds and took no part in training"],
+  test: ["test", "its label took no part in training or calibration"],
 };
 const KINDS = { ood: "flagged", doubt: "in doubt", id: "known" };
 const CALIBRATE = "The model is not calibrated, so there are no p-values and nothing is flagged. Keep some labelled nodes out of training "
-  + "for calibration, fit the model again, and make this page anew.";
+  + "for calibration, fit the model again, and write this page again.";
 const method = summary.method || "The model";
-const held = Array.from({ length: nodes.held }, (_, i) => i); // the nodes in this page; others are only mentioned
+const held = Array.from({ length: nodes.held }, (_, i) => i); // nodes in this page; others are only mentioned
 const partNames = Object.keys(data.parts);
 
 const nodeName = (i) => nodes.id[i];
@@ -27,82 +27,76 @@ const partName = (i) => (nodes.part[i] >= 0 ? (PARTS[partNames[nodes.part[i]]] |
 const link = (i) => `#node=${encodeURIComponent(nodeName(i))}`;
 const nodeLink = (i, ...content) => el("a", { class: "node-link", href: link(i) }, ...content);
 const share = (x) => `${Number((100 * x).toPrecision(3))} %`;
-const coverageWords = (x) => (x < 0.25 ? "labels hardly ever reach nodes like it" : x < 0.75 ? "labels reach nodes like it less often than others"
-  : "nodes like it are labelled as often as any");
 
-/* ---------- at the top ---------- */
+/* ---------- header ---------- */
 
 function showHeader() {
-  const { total, flagged } = data.new, some = total < data.total, rate = summary.false_alarms;
-  const learnt = some ? `; it has not learnt from ${count(total)} of them` : "";
-  const found = flagged ? plural(flagged, "node") : "none";
-  const those = some ? "those" : "all nodes";
-  $("lead").textContent = `${method} has given each of ${plural(data.total, "node")} one of ${data.classes.length === 1 ? "1 class" : `${count(data.classes.length)} classes`}${learnt}. `
-    + (!data.calibrated ? "Which of them look like nothing that was labelled cannot be said: the model is not calibrated."
-      : `Of ${those}, ${found} ${flagged === 1 ? "looks" : "look"} like nothing that was labelled`
-        + (known(rate) ? `, flagged at ${share(rate)} false alarms: if all were of the known classes, about ${count(Math.round(rate * total))} would be flagged by mistake.` : "."));
+  const { total, flagged } = data.new, rate = summary.false_alarms;
+  const learnt = total < data.total ? `; ${count(total)} of them took no part in training` : "";
+  $("lead").textContent = `${method} has classified ${plural(data.total, "node")} into ${data.classes.length === 1 ? "1 class" : `${count(data.classes.length)} classes`}${learnt}. `
+    + (!data.calibrated ? "The model is not calibrated, so no node can be flagged as unfamiliar."
+      : `${count(flagged)} of ${total < data.total ? "these " : ""}${plural(total, "node")} ${flagged === 1 ? "is" : "are"} flagged as unfamiliar`
+        + (known(rate) ? `; about ${count(Math.round(rate * total))} false alarms were expected: ${signOf(flagged, rate * total, total)}.` : "."));
   if ((summary.warnings || []).length) {
-    $("warnings").append(el("section", { class: "failed", "aria-label": "Warnings" },
-      el("h2", {}, "Before you rely on this"), el("ul", {}, summary.warnings.map((text) => el("li", {}, text)))));
+    $("warnings").append(el("section", { class: "warning", "aria-label": "Warnings" },
+      el("h2", {}, "Warnings"), el("ul", {}, summary.warnings.map((text) => el("li", {}, text)))));
   }
-  $("footer").append(el("p", {}, summary.predictions ? `The predictions of all nodes, with all digits, are in ${summary.predictions}. ` : "",
-    "This file holds all its data and asks the network for nothing."));
+  $("footer").append(el("p", {}, summary.predictions ? `The predictions of all nodes with all digits are in ${summary.predictions}. ` : "",
+    "This file contains all its data and needs no network."));
 }
 
-/* ---------- a stranger and a known node ---------- */
+/* ---------- example nodes ---------- */
 
 const bars = (i, most) => intervalBars(data.classes, { lower: nodes.lower && nodes.lower[i], upper: nodes.upper && nodes.upper[i],
   p: data.credal ? { [nodes.class[i]]: nodes.probability[i] } : nodes.p[i], prediction: nodes.class[i],
   truth: nodes.label[i] < data.classes.length ? nodes.label[i] : -1, word: "label" }, most);
 
-function showMeeting() {
+function showExamples() {
   const { flagged, uncertain, known: usual } = data.typical;
-  const stranger = known(flagged) ? flagged : uncertain;
-  const titles = data.calibrated ? ["Flagged: ", "Known: "] : ["Less sure: ", "Typical: "];
-  $("meet").append(
-    el("h2", { id: "meet-title" }, known(flagged) ? "A stranger, and a node it knows" : known(uncertain) ? "A node it is less sure of, and a typical one" : "A typical node"),
-    el("p", {}, data.credal ? ["Every class gets a ", el("em", {}, "lower"), " and an ", el("em", {}, "upper"), " probability. Narrow bars say “I know”. Wide bars say ",
-      "“I have been shown little or nothing like this”. The stroke is the probability of the predicted class."]
-      : "Every class gets a probability; one long bar says that the model has made up its mind."),
-    el("div", { class: "cards" }, known(stranger) ? card(stranger, titles[0], "ood") : null, known(usual) ? card(usual, titles[1], "id") : null),
+  const unfamiliar = known(flagged) ? flagged : uncertain;
+  const titles = data.calibrated ? ["Unfamiliar: ", "Known: "] : ["Less certain: ", "Typical: "];
+  $("examples").append(
+    el("h2", { id: "examples-title" }, known(flagged) ? "An unfamiliar node and a known one" : known(uncertain) ? "A less certain node and a typical one" : "A typical node"),
+    el("p", {}, data.credal ? ["Every class gets a ", el("em", {}, "lower"), " and an ", el("em", {}, "upper"), " probability. Narrow bars mean that the model knows such nodes, wide bars that training had ",
+      "little or nothing similar. The stroke is the probability of the predicted class."]
+      : "Every class gets a probability."),
+    el("div", { class: "cards" }, known(unfamiliar) ? card(unfamiliar, titles[0], "ood") : null, known(usual) ? card(usual, titles[1], "id") : null),
     el("p", { class: "note" }, data.calibrated
-      ? "Nobody picked them: each is in the middle of its kind when nodes are put in the order of how uncertain they are."
-      : "Nobody picked them: put in the order of how uncertain they are, one is at 95 % of all nodes, the other in the middle."));
+      ? "Chosen by a rule: each has the median uncertainty of its kind."
+      : "Chosen by a rule: the nodes at the 95 % quantile and at the median of the uncertainty."));
 }
 
 function card(i, title, kind) {
   const { table, rest } = bars(i, CLASSES), width = nodes.measure[i], size = sizeOf(width);
   const verdict = !data.credal ? `The most probable class has ${pct(nodes.probability[i])} %.`
-    : `The intervals are ${size} (widest ${fixed(width, 2)})${kind === "id" ? (size === "narrow" ? ": “I know such nodes.”" : ".") : size === "wide" ? ": “I have not been shown such nodes.”" : "."}`;
+    : `The intervals are ${size} (widest ${fixed(width, 2)}).`;
   return el("article", { class: `card ${kind}`, "data-node": nodeName(i) },
     el("h3", {}, el("span", { class: `tag ${kind}` }, title), `node ${short(nodeName(i), 40)}`),
     el("p", { class: "note" }, isFlagged(i)
-      ? `If it had to be one of the known classes, it would be ${className(i)}; but of nodes of known classes only about ${share(nodes.p_value[i])} look as strange.`
+      ? `The most probable of the known classes is ${className(i)}, but only about ${share(nodes.p_value[i])} of the nodes of known classes are this unfamiliar.`
       : `Predicted: ${className(i)}${labelName(i) ? `; its label is ${labelName(i)}` : ""}.`),
     el("div", {}, table, rest ? el("p", { class: "note" }, `${rest} less probable classes are left out.`) : null),
     el("p", {}, verdict),
-    el("p", { class: "note why" }, nodes.reasons && nodes.reasons[i] ? `Why: ${nodes.reasons[i]}` : ""),
-    nodeLink(i, "Look at this node"));
+    el("p", { class: "note reasons" }, nodes.reasons && nodes.reasons[i] ? `Reasons: ${nodes.reasons[i]}` : ""),
+    nodeLink(i, "Show this node"));
 }
 
 /* ---------- false alarms ---------- */
 
-function meaningOf({ flagged, expected, of }) {
-  if (flagged > expected + 2 * Math.sqrt(Math.max(expected, 1))) {
-    return `More than false alarms explain: at least about ${count(Math.round(flagged - expected))} of the ${count(of)} are strangers.`;
-  }
-  return "No more than false alarms alone would be: no sign of strangers at this rate.";
+function signOf(flagged, expected, total) {
+  return flagged > expected + 2 * Math.sqrt(Math.max(expected, 1))
+    ? `at least about ${count(Math.round(flagged - expected))} of the ${count(total)} are of unknown classes` : "no sign of unknown classes";
 }
 
 function showAlarms() {
   if (!data.alarms.length) return;
   const rows = data.alarms.map((row) => el("tr", {}, el("th", { scope: "row" }, share(row.false_alarms)),
-    el("td", { class: "number" }, `${count(row.flagged)} of ${count(row.of)}`), el("td", { class: "number" }, count(Math.round(row.expected))), el("td", {}, meaningOf(row))));
-  $("alarms").append(el("h3", { id: "alarms-title" }, "How many would be flagged at other false-alarm rates"),
+    el("td", { class: "number" }, `${count(row.flagged)} of ${count(row.of)}`), el("td", { class: "number" }, count(Math.round(row.expected))), el("td", {}, signOf(row.flagged, row.expected, row.of))));
+  $("alarms").append(el("h3", { id: "alarms-title" }, "False-alarm rates"),
     el("div", { class: "scroll", role: "region", tabindex: "0", "aria-labelledby": "alarms-title" },
-      plainTable([["False alarms allowed"], ["Flagged", true], ["By mistake, if all were known", true], ["What this means"]], rows)),
-    el("p", { class: "note" }, "A node of a known class is flagged with at most this probability, whatever the strangers look like, as long as it comes from where the ",
-      known(summary.calibration) ? `${count(summary.calibration)} ` : "", "calibration nodes come from."));
+      plainTable([["False alarms allowed"], ["Flagged", true], ["Expected false alarms", true], ["Meaning"]], rows)),
+    el("p", { class: "note" }, "A node of a known class is flagged with at most this probability, provided that it is exchangeable with the ",
+      known(summary.calibration) ? `${count(summary.calibration)} ` : "", "calibration nodes."));
 }
 
 /* ---------- the graph and the model ---------- */
@@ -115,24 +109,24 @@ function showFacts() {
       + (facts.self_loops ? `, ${plural(facts.self_loops, "self-loop")}` : "") + (facts.duplicate_edges ? `, ${plural(facts.duplicate_edges, "duplicate")}` : "")
       + (facts.weights ? `, weights ${num(facts.weights[0])} to ${num(facts.weights[1])}` : "")],
     ["Features", `${count(facts.features)}${facts.empty_features ? `; ${plural(facts.empty_features, "node")} without any but 0` : ""}`],
-    ["Homophily", known(facts.homophily) ? `${pct(facts.homophily)} % of the edges between labelled nodes join two of one class` : "unknown: no edge joins two labelled nodes"],
+    ["Homophily", known(facts.homophily) ? `${pct(facts.homophily)} % of the edges between labelled nodes join nodes of the same class` : "unknown: no edge joins two labelled nodes"],
     partNames.length ? ["Labelled nodes used", partNames.map((name) => `${(PARTS[name] || [name])[0]} ${count(data.parts[name])}`).join(", ")] : null,
     ["Method", method],
     known(summary.accuracy) ? ["Accuracy", `${pct(summary.accuracy)} % on ${known(summary.judged) ? `${count(summary.judged)} ` : ""}nodes that took no part in training`] : null,
-    known(summary.ece) ? ["Calibration error", `${pct(summary.ece)} %: so far, on average, a stated probability is from how often it is right`] : null,
+    known(summary.ece) ? ["Calibration error", `${pct(summary.ece)} %: mean difference between predicted probabilities and observed frequencies`] : null,
     sizes.length ? ["Prediction sets", `${sizes.map(([coverage, size]) => `${fixed(size, 2)} classes for ${share(Number(coverage))}`).join(", ")}: `
-      + "so many stay in question on average, if the right one shall be among them for so many of the known nodes"] : null,
+      + "mean number of classes in question, for sets that contain the true class of at least that share of the known nodes"] : null,
     data.calibrated ? ["In doubt", `${plural(data.doubtful, "node")} not flagged, with more than one class in question`] : null,
   ].filter(Boolean);
   $("facts-list").append(...list.flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, text)]));
   const rows = data.names.map((name, k) => {
-    const ours = k < data.classes.length;
-    return !ours && !facts.class_counts[name] ? null : el("tr", {}, el("th", { scope: "row", title: name }, short(name, 40), ours ? null : el("span", { class: "std" }, " (the model does not know it)")),
-      el("td", { class: "number" }, count(facts.class_counts[name] || 0)), el("td", { class: "number" }, ours ? count(data.predicted[k]) : "–"),
-      data.calibrated ? el("td", { class: "number" }, ours ? count(data.strange[k]) : "–") : null);
+    const learnt = k < data.classes.length;
+    return !learnt && !facts.class_counts[name] ? null : el("tr", {}, el("th", { scope: "row", title: name }, short(name, 40), learnt ? null : el("span", { class: "std" }, " (unknown to the model)")),
+      el("td", { class: "number" }, count(facts.class_counts[name] || 0)), el("td", { class: "number" }, learnt ? count(data.predicted[k]) : "–"),
+      data.calibrated ? el("td", { class: "number" }, learnt ? count(data.unfamiliar[k]) : "–") : null);
   });
-  $("classes").append(plainTable([["Class"], ["Labels given", true], ["Predicted", true], ...(data.calibrated ? [["of these flagged", true]] : [])], rows.filter(Boolean)));
-  $("classes-note").textContent = data.new.total < data.total ? `Predicted: of the ${count(data.new.total)} nodes that it has not learnt from.` : "";
+  $("classes").append(plainTable([["Class"], ["Labels given", true], ["Predicted", true], ...(data.calibrated ? [["Flagged", true]] : [])], rows.filter(Boolean)));
+  $("classes-note").textContent = data.new.total < data.total ? `Predicted: of the ${count(data.new.total)} nodes that took no part in training.` : "";
   const words = summary.diagnosis ? diagnosisWords(summary.diagnosis) : [];
   $("diagnosis").hidden = !words.length;
   $("diagnosis").querySelector("ul").append(...words.map((text) => el("li", {}, `${text[0].toUpperCase()}${text.slice(1)}.`)));

@@ -1,4 +1,4 @@
-/* How sure the model is of which nodes, over all nodes of the graph; and the p-values. */
+/* Uncertainty over all nodes of the graph, and p-values. */
 
 const SPREADS = "Dot: median; box: the middle half; line: 80 % of the nodes.";
 
@@ -11,12 +11,12 @@ function drawFigures() {
     measure: { title: data.credal ? "Widest interval" : "Probability of the class", hi: () => 1 },
     EU: { title: "EU (epistemic, bits)", hi: (bins) => Math.max(range(bins.flatMap((bin) => bin.EU))[1] * 1.05, LEAST) },
   };
-  const wanted = Object.keys(by).filter((fact) => data.figures[fact]).flatMap((fact) => Object.keys(what).filter((value) => data.figures[fact][0][value])
+  const drawings = Object.keys(by).filter((fact) => data.figures[fact]).flatMap((fact) => Object.keys(what).filter((value) => data.figures[fact][0][value])
     .map((value) => [`${what[value].title.split(" (")[0]} and ${by[fact].title}`, (width, caption) => drawSpread(width, caption, data.figures[fact], value, by[fact], what[value])]));
   $("doubt-note").textContent = `Over all ${plural(data.total, "node")}. `
-    + (data.credal ? "Wide intervals and a large EU mean that the model was shown too little, not that classes look alike. " : "")
-    + (data.figures.coverage ? "Coverage says how often nodes like this one are labelled: 1 is as often as any." : "");
-  figures($("figures"), [["p-values", drawPValues], ...wanted]);
+    + (data.credal ? "Wide intervals and a large EU mean that training had too little similar data, not that classes look alike. " : "")
+    + (data.figures.coverage ? "Coverage is how often similar nodes are labelled: 1 is as often as any." : "");
+  figures($("figures"), [["p-values", drawPValues], ...drawings]);
 }
 
 function drawSpread(width, caption, bins, value, fact, what) {
@@ -52,6 +52,6 @@ function drawPValues(width, caption) {
   plot.node.append(svg("line", { class: "chance", x1: plot.X(0), x2: plot.X(1), y1: plot.Y(level), y2: plot.Y(level) }));
   const key = (name, words) => el("span", { class: "key" }, svg("svg", { viewBox: "0 0 14 10", "aria-hidden": "true" }, svg("rect", { class: name, x: 1, y: 1, width: 11, height: 8 })), words);
   caption.append(key("flagged", "flagged"), key("others", "not flagged"),
-    "Nodes that it has not learnt from. Dotted: how high all bars would be if every node were of a known class. A pile at 0: strangers.");
+    "Nodes that took no part in training. Dotted: expected height if every node were of a known class. A peak at 0 means unfamiliar nodes.");
   return plot.node;
 }

@@ -1,4 +1,4 @@
-/* Tables of nodes: the strangers, and all nodes of the page. */
+/* Tables of nodes: the unfamiliar ones, and all nodes of the page. */
 
 const state = { filter: "all", sort: {} };
 
@@ -8,21 +8,21 @@ function columnsOf(names) {
     { key: "node", label: "Node", value: (i) => (nodes.numeric ? Number(nodeName(i)) : nodeName(i)) },
     data.calibrated && { key: "kind", label: "Status", value: (i) => KINDS[kindOf(i)] },
     { key: "class", label: "Class", title: "the most probable one", value: className },
-    nodes.classes && { key: "classes", label: "In question", title: "the classes that stay in question", value: classesText },
-    nodes.p_value && { key: "p_value", label: "p-value", title: "share of nodes of known classes that look at least as strange", number: true, value: (i) => nodes.p_value[i], text: (x) => (x < 0.001 ? num(x) : fixed(x, 3)) },
+    nodes.classes && { key: "classes", label: "In question", title: "classes in the prediction set", value: classesText },
+    nodes.p_value && { key: "p_value", label: "p-value", title: "share of nodes of known classes that are at least as unfamiliar", number: true, value: (i) => nodes.p_value[i], text: (x) => (x < 0.001 ? num(x) : fixed(x, 3)) },
     { key: "probability", label: "Probability %", title: "of the class", number: true, large: true, value: (i) => nodes.probability[i], text: pct },
     data.credal && { key: "widest", label: "Widest %", title: "width of the widest interval", number: true, large: true, value: (i) => nodes.measure[i], text: pct },
     ...Object.entries(scores).map(([name, values]) => ({ key: `score ${name}`, label: name, number: true, large: name !== "coverage",
-      title: name === "coverage" ? "how often nodes like it are labelled; 1 is as often as any" : SCORES[name], value: (i) => values[i], text: aligned(values) })),
+      title: name === "coverage" ? "how often similar nodes are labelled; 1 is as often as any" : SCORES[name], value: (i) => values[i], text: aligned(values) })),
     { key: "degree", label: "Neighbours", number: true, large: true, value: (i) => nodes.degree[i], text: count },
-    { key: "label", label: "Label", title: "as given", value: labelName },
-    { key: "part", label: "Part", title: "what its label was used for", value: partName },
-    nodes.reasons && { key: "reasons", label: "Why", value: (i) => nodes.reasons[i] || null },
+    { key: "label", label: "Label", title: "the known label", value: labelName },
+    { key: "part", label: "Part", title: "use of its label", value: partName },
+    nodes.reasons && { key: "reasons", label: "Reasons", value: (i) => nodes.reasons[i] || null },
   ].filter(Boolean);
   return names ? columns.filter((column) => names.some((name) => column.key === name || column.key === `score ${name}`)) : columns;
 }
 
-/* A table with pages in a box; ``show`` is given the nodes. */
+/* Table with pages in a box; show(places) fills it. */
 function nodeTable(box, caption, columns, size, sort) {
   const region = el("div", { class: "scroll nodes", role: "region", "aria-label": caption, tabindex: "0" });
   const turn = (step) => () => { page += step; draw(); };
@@ -34,13 +34,13 @@ function nodeTable(box, caption, columns, size, sort) {
     const shown = onPage(table.sorted(places), page, size, pager);
     page = shown.page;
     table.show(shown.visible.map((i) => el("tr", { "data-node": nodeName(i), onclick: (event) => {
-      const own = event.currentTarget.querySelector("a");
+      const anchor = event.currentTarget.querySelector("a");
       if (event.target.closest("a")) return;
-      own.focus();
-      own.click();
+      anchor.focus();
+      anchor.click();
     } }, columns.map((column) => cell(column, i)))));
   }
-  return { show(found) { places = found; page = 0; draw(); }, sorted: () => table.sorted(places) };
+  return { show(items) { places = items; page = 0; draw(); }, sorted: () => table.sorted(places) };
 }
 
 function cell(column, i) {
@@ -53,21 +53,21 @@ function cell(column, i) {
   return el("td", { title: value }, column.key === "label" && isWrong(i) ? el("span", { class: "tag wrong" }, text) : text);
 }
 
-/* ---------- the strangers ---------- */
+/* ---------- unfamiliar nodes ---------- */
 
-function showStrangers() {
-  const found = held.filter(isFlagged);
-  const more = data.flagged - found.length, old = data.flagged - data.new.flagged;
-  $("strangers-note").textContent = !data.calibrated ? CALIBRATE
-    : !found.length ? "No node is flagged at the chosen rate of false alarms."
-      : `${plural(data.flagged, "node")} flagged${known(summary.false_alarms) ? ` at ${share(summary.false_alarms)} false alarms` : ""}, the strangest first`
-        + (old ? `; ${count(old)} of them among the labelled nodes: their labels or features may be worth a look` : "") + "."
-        + (more ? ` ${count(found.length)} of them are in this page, those with the smallest p-values first.` : "");
-  $("strangers-table").hidden = !found.length;
-  if (!found.length) return;
-  const table = nodeTable($("strangers-table"), "Strangers found", columnsOf(["node", "p_value", "class", "widest", "probability", "EU", "coverage", "degree", "label", "reasons"]),
+function showUnfamiliar() {
+  const flagged = held.filter(isFlagged);
+  const more = data.flagged - flagged.length, old = data.flagged - data.new.flagged;
+  $("unfamiliar-note").textContent = !data.calibrated ? CALIBRATE
+    : !flagged.length ? "No node is flagged at this rate of false alarms."
+      : `${plural(data.flagged, "node")} flagged${known(summary.false_alarms) ? ` at ${share(summary.false_alarms)} false alarms` : ""}, the smallest p-values first`
+        + (old ? `; ${count(old)} of them took part in training: check their labels and features` : "") + "."
+        + (more ? ` ${count(flagged.length)} of them are in this page.` : "");
+  $("unfamiliar-table").hidden = !flagged.length;
+  if (!flagged.length) return;
+  const table = nodeTable($("unfamiliar-table"), "Unfamiliar nodes", columnsOf(["node", "p_value", "class", "widest", "probability", "EU", "coverage", "degree", "label", "reasons"]),
     10, { key: "p_value", order: "ascending" });
-  table.show(found);
+  table.show(flagged);
 }
 
 /* ---------- all nodes ---------- */
@@ -80,19 +80,19 @@ const FILTERS = [
   ["wrong", "Wrong", isWrong],
 ].filter(([name]) => name === "all" || (name === "wrong" ? held.some((i) => nodes.label[i] >= 0) : data.calibrated));
 const MEANINGS = {
-  flagged: "Nodes that look like nothing that was labelled.",
+  flagged: "Unfamiliar nodes: unlike all that are labelled.",
   doubt: "Nodes with more than one class in question.",
   known: "Nodes that are not flagged, with one class in question.",
-  wrong: "Nodes whose label is given and is another one.",
+  wrong: "Nodes whose label differs from the prediction.",
 };
 let allNodes = null;
 
 function showNodes() {
   const whole = nodes.held === data.total;
   $("nodes-note").textContent = (whole ? `All ${plural(data.total, "node")}.` : `${count(nodes.held)} of ${plural(data.total, "node")}: `
-    + `${data.calibrated ? "the flagged ones with the smallest p-values" : "the least certain ones"}, labelled nodes that are nearest to them, and a random sample of the rest. `
+    + `${data.calibrated ? "the flagged ones with the smallest p-values" : "the least certain ones"}, the labelled nodes nearest to them, and a random sample. `
     + (summary.predictions ? `All are in ${summary.predictions}.` : ""))
-    + ` Open a node to see its ${data.credal ? "intervals" : "probabilities"}, reasons and neighbours.`;
+    + ` Open a node for its ${data.credal ? "intervals" : "probabilities"}, reasons and neighbours.`;
   allNodes = nodeTable($("nodes-table"), "Nodes", columnsOf(), PAGE, state.sort);
   $("filters").replaceChildren(...FILTERS.map(([name, label, fits]) => el("button", { type: "button", "data-filter": name, onclick: () => {
     state.filter = name;
@@ -105,23 +105,23 @@ function showNodes() {
 
 function refresh() {
   const typed = $("find").value.trim(), words = typed.toLowerCase();
-  const [, , kept] = FILTERS.find(([name]) => name === state.filter);
+  const [, , fits] = FILTERS.find(([name]) => name === state.filter);
   const byName = (i) => (nodes.numeric ? nodeName(i).startsWith(words) : nodeName(i).toLowerCase().includes(words));
   const byClass = (i) => className(i).toLowerCase().includes(words) || (labelName(i) || "").toLowerCase().includes(words);
-  const found = held.filter((i) => kept(i) && (!words || byName(i) || byClass(i)));
-  const exact = words ? found.filter((i) => nodeName(i).toLowerCase() === words) : []; // first, whatever else contains it
-  const places = [...exact, ...found.filter((i) => !exact.includes(i))];
+  const matches = held.filter((i) => fits(i) && (!words || byName(i) || byClass(i)));
+  const exact = words ? matches.filter((i) => nodeName(i).toLowerCase() === words) : []; // these come first
+  const places = [...exact, ...matches.filter((i) => !exact.includes(i))];
   allNodes.show(places);
   for (const button of $("filters").children) button.setAttribute("aria-pressed", String(button.dataset.filter === state.filter));
   $("found").textContent = [MEANINGS[state.filter], words ? `${plural(places.length, "node")} with “${typed}” in the id, the class or the label.` : null,
-    words && !places.length && nodes.held < data.total ? "It may be among the nodes that are not in this page." : null].filter(Boolean).join(" ");
+    words && !places.length && nodes.held < data.total ? "The node may be missing in this page." : null].filter(Boolean).join(" ");
   $("download").textContent = `Download ${places.length === 1 ? "this row" : `these ${count(places.length)} rows`} as CSV`;
   $("download").disabled = !places.length;
 }
 
 /* ---------- download ---------- */
 
-/* The columns of the table of predictions, in its order, and behind them the label and the part. */
+/* Columns of the table of predictions in its order, then label and part. */
 function csv(places) {
   const each = (prefix, values) => data.classes.map((name, k) => [`${prefix}_${name}`, (i) => values[i][k]]);
   const columns = [

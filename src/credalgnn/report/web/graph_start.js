@@ -1,8 +1,8 @@
-/* Runs last. */
+/* Fills the page; runs last. */
 
 showHeader();
-showMeeting();
-showStrangers();
+showExamples();
+showUnfamiliar();
 showAlarms();
 showFacts();
 drawFigures();

@@ -1,6 +1,6 @@
-/* The probe: what AU and EU answer to known changes, on one graph or on average. */
+/* Probe page: responses of AU and EU to known changes, on one graph or on average. */
 
-const ALL = ""; // instead of a graph: the mean over all
+const ALL = ""; // the mean over all graphs
 const COLOURS = 6;
 const state = { graph: ALL, sort: { key: "method", order: "ascending" }, drawn: [] };
 const isShare = (question) => question.lowest === 0;
@@ -8,12 +8,12 @@ const format = (question, value) => (isShare(question) ? `${fixed(100 * value, 0
 const answerOf = (method, question) => state.graph === ALL
   ? (known((data.overall[method] || {})[question.name]) ? [data.overall[method][question.name]] : null)
   : ((data.answers[state.graph] || {})[method] || {})[question.name] || null;
-const asked = () => data.questions.filter((question) => data.methods.some((method) => answerOf(method, question)));
-const wanted = (method) => method.toLowerCase().includes($("find").value.trim().toLowerCase());
+const questionsShown = () => data.questions.filter((question) => data.methods.some((method) => answerOf(method, question)));
+const matches = (method) => method.toLowerCase().includes($("find").value.trim().toLowerCase());
 
 function shade(question, value) {
   if (isShare(question) || Math.abs(value) < 0.1) return "";
-  return `${value > 0 ? "right" : "wrong"}${Math.abs(value) >= 0.5 ? 2 : 1}`;
+  return `${value > 0 ? "high" : "low"}${Math.abs(value) >= 0.5 ? 2 : 1}`;
 }
 
 function titleOf(question, [mean, std, epistemic, aleatoric, runs]) {
@@ -24,16 +24,16 @@ function titleOf(question, [mean, std, epistemic, aleatoric, runs]) {
 }
 
 function showAnswers() {
-  const questions = asked();
+  const questions = questionsShown();
   const columns = [
     { key: "method", label: "Method", value: (method) => data.methods.indexOf(method) },
     ...questions.map((question) => ({ key: question.name, label: question.label, number: true, large: true, title: question.meaning,
       value: (method) => (answerOf(method, question) || [null])[0] })),
   ];
   if (!columns.some((column) => column.key === state.sort.key)) state.sort = { key: "method", order: "ascending" };
-  const table = sortable($("answers-box"), "Answers, a row a method", columns, state.sort, refresh);
+  const table = sortable($("answers-box"), "Results, one row per method", columns, state.sort, refresh);
   function refresh() {
-    table.show(table.sorted(data.methods.filter(wanted)).map((method) => el("tr", { "data-method": method }, el("th", { scope: "row" }, method),
+    table.show(table.sorted(data.methods.filter(matches)).map((method) => el("tr", { "data-method": method }, el("th", { scope: "row" }, method),
       questions.map((question) => {
         const answer = answerOf(method, question);
         if (!answer) return el("td", { class: "number" }, "–");
@@ -48,19 +48,19 @@ function showAnswers() {
 
 /* ---------- curves ---------- */
 
-const colourOf = (method) => `c${data.methods.indexOf(method) % COLOURS}`; // its own, whoever else is drawn
+const colourOf = (method) => `var(--s${data.methods.indexOf(method) % COLOURS})`; // the same whichever others are shown
 
 function lines(width, curves, x, yTitle, series, label) {
   const shown = state.drawn.filter((method) => curves[method] && series.some((name) => (curves[method][name] || []).some(known)));
-  if (!shown.length) return "Nothing of this was measured for the methods that are ticked.";
+  if (!shown.length) return "This was not measured for the selected methods.";
   const values = shown.flatMap((method) => series.flatMap((name) => curves[method][name] || []));
   const [low, high] = range(values), margin = 0.05 * (high - low || 1);
   const { node, X, Y } = chart(width, 260, x, { lo: Math.min(low, 0) < 0 ? low - margin : 0, hi: Math.max(high + margin, LEAST), title: yTitle }, label);
   for (const method of shown) {
     const colour = colourOf(method);
-    series.forEach((name, k) => node.append(svg("polyline", { class: `series ${colour}${k ? " other" : ""}`, "data-method": method, "data-series": name,
+    series.forEach((name, k) => node.append(svg("polyline", { class: `series${k ? " other" : ""}`, stroke: colour, "data-method": method, "data-series": name,
       points: points(x.places, curves[method][name] || [], X, Y).join(" ") }),
-    ...points(x.places, curves[method][name] || [], X, Y).map((place) => svg("circle", { class: `dot ${colour}`, cx: place.split(",")[0], cy: place.split(",")[1], r: 2.5 }))));
+    ...points(x.places, curves[method][name] || [], X, Y).map((place) => svg("circle", { class: "dot", fill: colour, cx: place.split(",")[0], cy: place.split(",")[1], r: 2.5 }))));
   }
   return node;
 }
@@ -70,7 +70,7 @@ const axisOf = (levels, title, text) => ({ lo: 0, hi: levels.length - 1, title, 
 
 function drawLevels() {
   const graph = state.graph || data.graphs[0];
-  $("levels-note").textContent = `${graph}: mean EU (solid) and AU (dashed) of known test nodes. Where labels become few, EU must rise and AU stay; where labels become wrong, AU must rise and EU stay.`;
+  $("levels-note").textContent = `${graph}: mean EU (solid) and AU (dashed) of ID test nodes. With fewer labels EU must rise and AU stay; with noisy labels AU must rise and EU stay.`;
   figures($("levels-figures"), data.rises.map((test) => [test.label, (width, caption) => {
     const curves = data.curves[test.name][graph] || {}, first = Object.values(curves)[0];
     if (!first) return "Only one level was measured.";
@@ -85,12 +85,12 @@ function drawHomophily() {
   const names = data.bins.slice(1).map((edge, k) => `${num(100 * data.bins[k])}–${num(100 * edge)}`);
   const axis = { lo: 0, hi: names.length - 1, title: "share of neighbours of the same class (%)", places: names.map((_, k) => k), format: (k) => names[k] || "" };
   const swept = Object.entries(data.curves.homophily).find(([, curves]) => Object.keys(curves).length);
-  $("homophily-note").textContent = `AUROC with which EU tells strangers, and accuracy of known nodes: test nodes of ${graph} by their own neighbours`
-    + (swept ? `; and whole graphs of ${swept[0]}, drawn with other shares of edges within a class.` : ".");
+  $("homophily-note").textContent = `AUROC of EU for OOD nodes, and accuracy of ID nodes: test nodes of ${graph} by their local homophily`
+    + (swept ? `; and graphs of ${swept[0]} with other shares of edges within a class.` : ".");
   figures($("homophily-figures"), [
-    [`Strangers told, ${graph}`, (width) => lines(width, local, axis, "AUROC of EU", ["auroc"], `AUROC by local homophily on ${graph}`)],
+    [`OOD detection, ${graph}`, (width) => lines(width, local, axis, "AUROC of EU", ["auroc"], `AUROC by local homophily on ${graph}`)],
     [`Accuracy, ${graph}`, (width) => lines(width, local, axis, "accuracy", ["accuracy"], `accuracy by local homophily on ${graph}`)],
-    ...(swept ? [[`Strangers told, ${swept[0]} by homophily`, (width) => lines(width, swept[1],
+    ...(swept ? [[`OOD detection, ${swept[0]} by homophily`, (width) => lines(width, swept[1],
       axisOf(Object.values(swept[1])[0].levels, "share of edges within a class", num), "AUROC of EU", ["auroc"], `AUROC by homophily of ${swept[0]}`)],
     [`Accuracy, ${swept[0]} by homophily`, (width) => lines(width, swept[1],
       axisOf(Object.values(swept[1])[0].levels, "share of edges within a class", num), "accuracy", ["accuracy"], `accuracy by homophily of ${swept[0]}`)]] : []),
@@ -101,38 +101,38 @@ function showTruth() {
   const [graph, rows] = Object.entries(data.truth)[0] || [];
   if (!graph) { $("truth").hidden = true; return; }
   const methods = data.methods.filter((method) => rows[method]);
-  $("truth-note").textContent = `${graph} is drawn from a known model, so the true probability of every class is known. Means over its homophilies that leave anything open (true entropy ${fixed(rows[methods[0]].entropy, 2)} bits). `
-    + "How far AU (or the entropy) is from the true entropy, how far the point prediction is from the true distribution (total variation), how wide credal sets are (mean widest interval), whether they are wider where the error is larger (Spearman), and how often they contain the truth.";
+  $("truth-note").textContent = `${graph} is sampled from a known model, so the true probability of every class is known. Means over its homophilies with an uncertain posterior (true entropy ${fixed(rows[methods[0]].entropy, 2)} bits): `
+    + "distance of AU (or the entropy) from the true entropy, distance of the point prediction from the true distribution (total variation), mean widest interval, its rank correlation with the error (Spearman), and share of credal sets that contain the truth.";
   const heads = [["method"], ["|AU − truth| (bits)", 1], ["error of the prediction", 1], ["width", 1], ["width ~ error", 1], ["truth inside", 1]];
   $("truth-box").replaceChildren(plainTable(heads, methods.map((method) => el("tr", { "data-method": method }, el("th", { scope: "row" }, method),
     ["bits", "error", "width", "width_spearman"].map((name) => el("td", { class: "number" }, fixed(rows[method][name], 3))),
     el("td", { class: "number" }, known(rows[method].inside) ? `${fixed(100 * rows[method].inside, 0)} %` : "–")))));
 }
 
-/* ---------- the page ---------- */
+/* ---------- selection ---------- */
 
 function showKeys() {
   $("keys").replaceChildren(...data.methods.map((method) => el("label", { class: "tick" },
     el("input", { type: "checkbox", value: method, checked: state.drawn.includes(method), onchange: (event) => {
       state.drawn = event.target.checked ? [...state.drawn, method] : state.drawn.filter((other) => other !== method);
       showKeys();
-      $("keys").querySelector(`input[value="${CSS.escape(method)}"]`).focus(); // the keys were made anew
+      $("keys").querySelector(`input[value="${CSS.escape(method)}"]`).focus(); // the keys were replaced
       draw();
     } }),
     state.drawn.includes(method) ? svg("svg", { width: 18, height: 10, "aria-hidden": "true" },
-      svg("line", { class: `series ${colourOf(method)}`, x1: 0, x2: 16, y1: 5, y2: 5 })) : null, ` ${method}`)));
+      svg("line", { class: "series", stroke: colourOf(method), x1: 0, x2: 16, y1: 5, y2: 5 })) : null, ` ${method}`)));
 }
 
 function draw() { drawLevels(); drawHomophily(); }
 
 function show() {
-  $("answers-note").textContent = `${state.graph || `Means over ${plural(data.graphs.length, "graph")}`}. ${data.scale} A click on a head sorts; a cell says more when pointed at.`;
+  $("answers-note").textContent = `${state.graph || `Means over ${plural(data.graphs.length, "graph")}`}. ${data.scale} Click a head to sort; hover over a cell for details.`;
   showAnswers();
   draw();
 }
 
 function start() {
-  $("lead").textContent = ["AU should answer to noise and EU to missing knowledge.", ...data.words].join(" ");
+  $("lead").textContent = ["AU should respond to noise and EU to missing knowledge.", ...data.words].join(" ");
   const options = [[ALL, "all, on average"], ...data.graphs.map((graph) => [graph, graph])];
   $("graph").replaceChildren(...options.map(([value, text]) => el("option", { value }, text)));
   $("graph").addEventListener("change", (event) => { state.graph = event.target.value; show(); });
@@ -141,8 +141,8 @@ function start() {
   if (!state.drawn.length) state.drawn = data.methods.slice(0, COLOURS);
   showKeys();
   showTruth();
-  const rest = [data.left ? `${plural(data.left, "run")} still to be done` : null, data.failed ? `${plural(data.failed, "run")} failed` : null].filter(Boolean);
-  $("footer").append(el("p", {}, `${plural(data.runs, "run")}${rest.length ? ` (${rest.join(", ")})` : ""}, the last of ${(data.finished || "").slice(0, 10)}. This file holds all its data and asks the network for nothing.`));
+  const rest = [data.left ? `${plural(data.left, "run")} still to do` : null, data.failed ? `${plural(data.failed, "run")} failed` : null].filter(Boolean);
+  $("footer").append(el("p", {}, `${plural(data.runs, "run")}${rest.length ? ` (${rest.join(", ")})` : ""}, the last of ${(data.finished || "").slice(0, 10)}. This file contains all its data and needs no network.`));
   whenResized(draw);
   show();
 }

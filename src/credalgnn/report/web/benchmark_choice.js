@@ -1,6 +1,6 @@
-/* The benchmark: what is compared, and what a reader has chosen of it. */
+/* Benchmark page: the selected task, method and score. */
 
-const DRAWN = ["credal-coverage", "credal-lj", "credal-ensemble", "classical-ensemble", "energy", "feature-sum"]; // at first, if there
+const DRAWN = ["credal-coverage", "credal-lj", "credal-ensemble", "classical-ensemble", "energy", "feature-sum"]; // shown at first, where available
 const COLOURS = 7;
 
 const PROTOCOLS = {
@@ -9,25 +9,23 @@ const PROTOCOLS = {
 };
 const SETTINGS = {
   transductive: "the whole graph takes part in training, with the labels of some nodes",
-  inductive: "training saw the training nodes and the edges among them; all others came afterwards",
+  inductive: "training saw the training nodes and the edges among them, and no others",
 };
-// Columns of results: key, label, better (1 larger, -1 smaller), format, meaning; the metrics say all of it themselves.
+// Columns of results: key, label, better (1 larger, -1 smaller), format, meaning.
 const METRICS = data.metrics.map(({ key, label, better, percent, meaning }) =>
   [key, percent ? `${label} %` : label, better, percent ? pct : (x) => fixed(x, 3), meaning]);
 
-/* ---------- what is chosen ---------- */
-
 const state = { task: null, method: null, score: null, filter: "all", page: 0, open: null, nodeSort: {}, rowSort: {} };
-const drawn = new Map(); // task -> set of methods with curves
+const drawn = new Map(); // task -> set of methods whose curves are shown
 const method = () => state.task.methods[state.method];
 const predicted = () => (state.task.nodes.methods || {})[state.method];
 const rowOf = (name, score) => state.task.rows.find((row) => row.method === name && row.score === score);
 const auroc = (name, score) => ((rowOf(name, score) || { values: {} }).values.auroc || [null])[0];
-const meaning = (mark) => (data.marks[mark] || { meaning: "a mark this page does not know" }).meaning;
-const advice = (mark) => (data.marks[mark] || { advice: "the version that made these records knows it" }).advice;
-const takesOut = (row, mark) => row.disqualified.includes(mark); // the others only inform
+const meaning = (mark) => (data.marks[mark] || { meaning: "a mark of another version" }).meaning;
+const advice = (mark) => (data.marks[mark] || { advice: "see the version that made these records" }).advice;
+const takesOut = (row, mark) => row.disqualified.includes(mark); // other marks only inform
 const badgeClass = (out) => (out ? "badge" : "badge informs");
-function taskName(task) { // what tells it from others on the same data set stands in brackets
+function taskName(task) { // with protocol and setting where the data set has several
   const others = data.tasks.filter((other) => other.dataset === task.dataset);
   const parts = ["protocol", "setting"].filter((key) => others.some((other) => other[key] !== task[key]));
   return parts.length ? `${task.dataset} (${parts.map((key) => task[key]).join(", ")})` : task.dataset;
@@ -49,9 +47,9 @@ const widestOf = (one, i) => Math.max(...one.upper[i].map((up, k) => up - one.lo
 const widest = (i) => widestOf(predicted(), i);
 function missing() {
   if (state.task.nodes.missing) return state.task.nodes.missing;
-  return predicted() ? null : `There are no predictions per node of ${state.method} for the run that is shown (seed ${state.task.nodes.seed}).`;
+  return predicted() ? null : `There are no predictions per node of ${state.method} for seed ${state.task.nodes.seed}.`;
 }
-const styleOf = (name) => { // a colour and a dash of its own, the same in every figure
+const styleOf = (name) => { // colour and dash of a method, the same in every figure
   const names = Object.keys(state.task.methods);
   const at = [...DRAWN.filter((one) => names.includes(one)), ...names.filter((one) => !DRAWN.includes(one))].indexOf(name);
   return { stroke: `var(--s${at % COLOURS})`, "stroke-dasharray": [null, "7 3", "2 3"][Math.floor(at / COLOURS) % 3] };

@@ -1,4 +1,4 @@
-/* The drawings of the benchmark: methods side by side, one method in depth, credal sets in the triangle. */
+/* Figures of the benchmark: methods side by side, one method in depth, credal sets in the triangle. */
 
 function mark(kind, x, y, attributes, ...children) {
   const at = (dx, dy) => `${(x + dx).toFixed(1)} ${(y + dy).toFixed(1)}`;
@@ -50,39 +50,39 @@ function drawCurves() {
       svg("polyline", { points: points(xs, mean, plot.X, plot.Y).join(" "), ...styleOf(name) }));
   });
   const drawROC = (width, caption) => {
-    const found = shown.filter((name) => state.task.methods[name].roc);
-    if (!found.length) return shown.length ? "The chosen methods have no ROC curves." : "No method is chosen.";
-    const words = found.map((name) => `${name} ${state.task.methods[name].headline} ${pct(auroc(name, state.task.methods[name].headline))} %`);
-    const plot = chart(width, Math.min(380, width * 0.85), { lo: 0, hi: 1, title: "ID nodes raised (FPR, %)", format: (x) => fixed(100 * x, 0) },
-      { lo: 0, hi: 1, title: "OOD nodes caught (TPR, %)", format: (x) => fixed(100 * x, 0) }, `ROC curves ${on}, AUROC: ${words.join("; ")}`);
+    const curves = shown.filter((name) => state.task.methods[name].roc);
+    if (!curves.length) return shown.length ? "The selected methods have no ROC curves." : "No method is selected.";
+    const words = curves.map((name) => `${name} ${state.task.methods[name].headline} ${pct(auroc(name, state.task.methods[name].headline))} %`);
+    const plot = chart(width, Math.min(380, width * 0.85), { lo: 0, hi: 1, title: "ID nodes flagged (FPR, %)", format: (x) => fixed(100 * x, 0) },
+      { lo: 0, hi: 1, title: "OOD nodes flagged (TPR, %)", format: (x) => fixed(100 * x, 0) }, `ROC curves ${on}, AUROC: ${words.join("; ")}`);
     plot.node.append(svg("line", { class: "chance", x1: plot.X(0), y1: plot.Y(0), x2: plot.X(1), y2: plot.Y(1) }),
       ...lines("roc", plot, Array.from({ length: 101 }, (_, k) => k / 100)));
-    caption.append("Numbers beside the names above are mean AUROCs in per cent. Dotted: guessing.");
+    caption.append("Numbers after the names above are mean AUROCs in per cent. Dotted: chance.");
     return plot.node;
   };
   const drawRejection = (width, caption) => {
-    const found = shown.filter((name) => state.task.methods[name].rejection);
-    if (!found.length) return shown.length ? "The chosen methods do not classify." : "No method is chosen.";
-    const [least] = range(found.flatMap((name) => state.task.methods[name].rejection.low));
-    const words = found.map((name) => {
+    const curves = shown.filter((name) => state.task.methods[name].rejection);
+    if (!curves.length) return shown.length ? "The selected methods do not classify." : "No method is selected.";
+    const [least] = range(curves.flatMap((name) => state.task.methods[name].rejection.low));
+    const words = curves.map((name) => {
       const { mean } = state.task.methods[name].rejection;
-      return `${name} ${pct(mean[0])} % of all and ${pct(mean[25])} % of the surer half`;
+      return `${name} ${pct(mean[0])} % of all and ${pct(mean[25])} % of the more certain half`;
     });
     const plot = chart(width, Math.min(380, width * 0.85), { lo: 0, hi: 1, title: "ID nodes rejected (%)", format: (x) => fixed(100 * x, 0) },
       { lo: Math.max(0, Math.floor(least * 20) / 20), hi: 1, title: "accuracy of the rest (%)", format: (x) => fixed(100 * x, 0) },
-      `Accuracy-rejection curves ${on}, right: ${words.join("; ")}`);
+      `Accuracy-rejection curves ${on}, accuracy: ${words.join("; ")}`);
     plot.node.append(...lines("rejection", plot, Array.from({ length: 50 }, (_, k) => k / 50)));
     const silent = shown.filter((name) => !state.task.methods[name].rejection);
-    caption.append("ID nodes only. A score that knows where its classifier errs rises to the right.",
+    caption.append("ID nodes only. The curve rises where the score is higher for misclassified nodes.",
       silent.length ? ` Not drawn, because they do not classify: ${silent.join(", ")}.` : "");
     return plot.node;
   };
-  figures($("curve-figures"), [["ROC: finding OOD nodes", drawROC], ["Accuracy when the least certain are rejected", drawRejection]]);
+  figures($("curve-figures"), [["ROC: OOD detection", drawROC], ["Accuracy when the least certain are rejected", drawRejection]]);
 }
 
 /* ---------- one method in depth ---------- */
 
-let whenOpened = []; // figures that show the opened node
+let whenOpened = []; // updates of the figures that show the open node
 
 function drawDepth() {
   const one = method(), row = rowOf(state.method, state.score);
@@ -98,7 +98,7 @@ function drawDepth() {
   }
   $("diagnosis").hidden = !one.diagnosis;
   $("diagnosis").textContent = one.diagnosis
-    ? `What ${state.method} found out about itself (seed ${one.seed}): ${diagnosisWords(one.diagnosis).join("; ")}.` : "";
+    ? `Diagnosis of ${state.method} (seed ${one.seed}): ${diagnosisWords(one.diagnosis).join("; ")}.` : "";
   const credal = predicted() && predicted().lower;
   const what = credal ? { name: "widest interval", value: widest, lo: 0 }
     : { name: state.score, value: (i) => predicted().scores[state.score][i], lo: BITS.includes(state.score) ? 0 : null };
@@ -110,18 +110,18 @@ function drawDepth() {
     [`${upper} and degree`, (width, caption) => drawAgainst(width, caption, what, "degree")],
     [`${upper} and local homophily`, (width, caption) => drawAgainst(width, caption, what, "homophily")],
     one.training.length ? ["Training loss", (width, caption) => drawTraining(width, caption, "loss", one)] : null,
-    one.training.length ? ["What early stopping watched", (width, caption) => drawTraining(width, caption, "monitor", one)] : null,
+    one.training.length ? ["Monitor of early stopping", (width, caption) => drawTraining(width, caption, "monitor", one)] : null,
     state.task.classes.length === 3 && (credal || missing()) ? ["Credal sets of single nodes", drawTernary] : null,
   ].filter(Boolean));
   showNumbers(one, row);
 }
 
-function drawHistogram(width, caption, found) {
-  if (!found) return `The records hold no histogram of ${state.score}.`;
+function drawHistogram(width, caption, histogram) {
+  if (!histogram) return `The records have no histogram of ${state.score}.`;
   const sum = (counts) => counts.reduce((a, b) => a + b, 0);
-  let { edges, id, ood } = found;
+  let { edges, id, ood } = histogram;
   let [lo, hi] = [edges[0], edges[edges.length - 1]];
-  if (BITS.includes(state.score) && hi - lo < LEAST) { // all but the same: one bar of the usual breadth
+  if (BITS.includes(state.score) && hi - lo < LEAST) { // all values nearly equal: one bar of the usual width
     const bin = LEAST / id.length;
     [lo, hi] = [Math.max(0, lo - bin), Math.max(0, lo - bin) + LEAST];
     const last = lo + bin * Math.max(1, Math.ceil((edges[edges.length - 1] - lo) / bin));
@@ -130,7 +130,7 @@ function drawHistogram(width, caption, found) {
   const share = { id: id.map((n) => n / (sum(id) || 1)), ood: ood.map((n) => n / (sum(ood) || 1)) };
   const plot = chart(width, 250, { lo, hi, title: state.score },
     { lo: 0, hi: range([...share.id, ...share.ood])[1] * 1.05 || 1, title: "share of nodes (%)", format: (y) => num(100 * y) },
-    `Histogram of ${state.score} of ${state.method}: ${count(sum(found.id))} ID against ${count(sum(found.ood))} OOD nodes, `
+    `Histogram of ${state.score} of ${state.method}: ${count(sum(histogram.id))} ID and ${count(sum(histogram.ood))} OOD nodes, `
       + `AUROC ${pct(auroc(state.method, state.score))} %`);
   for (const side of ["id", "ood"]) {
     const steps = share[side].map((y, k) => `V${plot.Y(y).toFixed(1)}H${plot.X(edges[k + 1]).toFixed(1)}`).join("");
@@ -140,7 +140,7 @@ function drawHistogram(width, caption, found) {
   return plot.node;
 }
 
-/* Nodes of the random sample as marks, ID below OOD; the opened node gets a ring. */
+/* Nodes of the random sample as marks, ID below OOD, with a ring around the open node. */
 function scatter(plot, x, y) {
   const shown = state.task.nodes.node.map((_, i) => i).filter((i) => state.task.nodes.sample[i] && known(x(i)) && known(y(i)));
   const order = { id: 0, ood: 1, wrong: 2 };
@@ -170,7 +170,7 @@ const keys = () => [key("id"), predicted().prediction ? key("wrong") : null, key
 function drawUncertainties(width, caption) {
   if (missing()) return missing();
   const { AU, EU } = predicted().scores;
-  if (!AU || !EU) return `${state.method} gives one score: it does not tell aleatoric from epistemic uncertainty.`;
+  if (!AU || !EU) return `${state.method} has one score: it does not separate aleatoric and epistemic uncertainty.`;
   const mid = (ood) => num(median(EU.filter((_, i) => isOOD(i) === ood && state.task.nodes.sample[i])));
   const plot = chart(width, 250, { lo: 0, hi: Math.max(range(AU)[1] * 1.05, LEAST), title: "AU (bits)" }, { lo: 0, hi: Math.max(range(EU)[1] * 1.05, LEAST), title: "EU (bits)" },
     `Scatter of aleatoric against epistemic uncertainty of ${state.method}: median EU ${mid(false)} bits of ID and ${mid(true)} bits of OOD nodes`);
@@ -182,9 +182,9 @@ function drawUncertainties(width, caption) {
 function drawAgainst(width, caption, what, fact) {
   if (missing()) return missing();
   const facts = state.task.nodes.graph && state.task.nodes.graph[fact];
-  if (!facts) return "The facts about the graph (graph.parquet) are not there: run the benchmark with --predictions first.";
+  if (!facts) return "graph.parquet is missing: run the benchmark with --predictions first.";
   const at = (i) => facts[i];
-  const there = facts.map((_, i) => i).filter((i) => known(at(i))); // all can be opened, and get a ring
+  const there = facts.map((_, i) => i).filter((i) => known(at(i))); // any of these may be open
   const all = there.filter((i) => state.task.nodes.sample[i]);
   if (!all.length) return "None of these nodes has incoming edges.";
   const [low, high] = range(there.map(what.value));
@@ -240,21 +240,21 @@ function showNumbers(one, row) {
 
 /* Corners of {p : lower <= p <= upper, sum p = 1} around their middle: on an edge two of the three are at a bound. */
 function corners(lower, upper) {
-  const found = [];
+  const list = [];
   for (let free = 0; free < 3; free += 1) {
     const a = (free + 1) % 3, b = (free + 2) % 3;
     for (const x of [lower[a], upper[a]]) {
       for (const y of [lower[b], upper[b]]) {
         const rest = 1 - x - y, p = [];
         p[a] = x; p[b] = y; p[free] = rest;
-        if (rest >= lower[free] - 1e-3 && rest <= upper[free] + 1e-3) found.push(p); // bounds are rounded
+        if (rest >= lower[free] - 1e-3 && rest <= upper[free] + 1e-3) list.push(p); // bounds are rounded
       }
     }
   }
   const flat = (p) => [p[0] * 0.5 + p[2], p[0] * Math.sqrt(0.75)];
-  const middle = [0, 1].map((k) => found.reduce((sum, p) => sum + flat(p)[k], 0) / found.length);
+  const middle = [0, 1].map((k) => list.reduce((sum, p) => sum + flat(p)[k], 0) / list.length);
   const angle = (p) => Math.atan2(flat(p)[1] - middle[1], flat(p)[0] - middle[0]);
-  return found.map(flat).map((point, k) => [angle(found[k]), point]).sort(([a], [b]) => a - b).map(([, point]) => point);
+  return list.map(flat).map((point, k) => [angle(list[k]), point]).sort(([a], [b]) => a - b).map(([, point]) => point);
 }
 
 function ternaryNodes() {
@@ -262,7 +262,7 @@ function ternaryNodes() {
   const least = (places, value) => places.reduce((best, i) => (best === null || value(i) < value(best) ? i : best), null);
   const ood = all.filter((i) => isOOD(i) && nodes.sample[i]);
   const middle = ood.length ? median(ood.map((i) => scores.EU[i])) : 0;
-  return [["surest shown", least(all, (i) => scores.TU[i])], ["most aleatoric", picks.aleatoric[0]], ["most epistemic", picks.epistemic[0]],
+  return [["most certain", least(all, (i) => scores.TU[i])], ["most aleatoric", picks.aleatoric[0]], ["most epistemic", picks.epistemic[0]],
     ["OOD of median EU", least(ood, (i) => Math.abs(scores.EU[i] - middle))]].filter(([, i]) => known(i));
 }
 
@@ -290,12 +290,12 @@ function drawTernary(width, caption) {
   const layer = svg("g", {}), list = el("ul", {});
   node.append(layer);
   const update = () => {
-    const shown = known(state.open) ? [...chosen, ["opened", state.open]] : chosen;
+    const shown = known(state.open) ? [...chosen, ["open", state.open]] : chosen;
     const drawSet = ([, i], k) => {
-      const found = corners(predicted().lower[i], predicted().upper[i]), colour = `var(--s${k})`;
-      const [cx, cy] = at([0, 1].map((axis) => found.reduce((sum, point) => sum + point[axis], 0) / found.length)).split(",");
-      return [svg("polygon", { class: "set", "data-node": nodeName(i), points: found.map(at).join(" "), fill: colour, stroke: colour }),
-        svg("circle", { cx, cy, r: 3, fill: colour })]; // the smallest sets are seen, too
+      const list = corners(predicted().lower[i], predicted().upper[i]), colour = `var(--s${k})`;
+      const [cx, cy] = at([0, 1].map((axis) => list.reduce((sum, point) => sum + point[axis], 0) / list.length)).split(",");
+      return [svg("polygon", { class: "set", "data-node": nodeName(i), points: list.map(at).join(" "), fill: colour, stroke: colour }),
+        svg("circle", { cx, cy, r: 3, fill: colour })]; // keeps the smallest sets visible
     };
     const entry = ([role, i], k) => el("li", {}, svg("svg", { viewBox: "0 0 14 12", "aria-hidden": "true" },
       svg("rect", { class: "set", x: 2, y: 2, width: 10, height: 8, fill: `var(--s${k})`, stroke: `var(--s${k})` })),
@@ -306,6 +306,6 @@ function drawTernary(width, caption) {
   };
   update();
   whenOpened.push(update);
-  caption.append(list, "A polygon holds all distributions between the bounds; the hull of an ensemble lies within it.");
+  caption.append(list, "A polygon contains all distributions within the bounds; the convex hull of an ensemble lies within it.");
   return node;
 }

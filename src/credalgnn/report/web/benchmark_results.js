@@ -1,4 +1,4 @@
-/* What was compared, and the table of results. */
+/* Header and table of results. */
 
 /* ---------- header ---------- */
 
@@ -9,25 +9,25 @@ function showHeader() {
   const seeds = [...new Set(data.tasks.flatMap((task) => task.seeds))].sort((a, b) => a - b);
   const [protocols, settings] = ["protocol", "setting"].map((key) => [...new Set(data.tasks.map((task) => task[key]))]);
   $("lead").textContent = data.tasks.length
-    ? "Which method notices nodes of classes it has never seen? "
+    ? "Detection of OOD nodes, whose classes were left out of training: "
       + `${plural(methods.length, "method")} on ${plural(new Set(data.tasks.map((task) => task.dataset)).size, "data set")}, ${plural(runs, "run")}.`
-    : "No run has ended well, so there is nothing to compare.";
+    : "No run was successful, so there is nothing to compare.";
   $("compared").append(
-    ...(data.tasks.length > 1 ? data.tasks.flatMap((task) => fact(taskName(task), factsOf(task))) : []), // one is told of below
-    ...protocols.flatMap((name) => fact("Protocol", `${name}: ${PROTOCOLS[name] || "not known to this page"}`)),
-    ...settings.flatMap((name) => fact("Setting", `${name}: ${SETTINGS[name] || "not known to this page"}`)),
+    ...(data.tasks.length > 1 ? data.tasks.flatMap((task) => fact(taskName(task), factsOf(task))) : []),
+    ...protocols.flatMap((name) => fact("Protocol", `${name}: ${PROTOCOLS[name] || "unknown to this page"}`)),
+    ...settings.flatMap((name) => fact("Setting", `${name}: ${SETTINGS[name] || "unknown to this page"}`)),
     ...fact("Methods", methods.join(", ") || "none"),
     ...fact(seeds.length === 1 ? "Seed" : "Seeds", some(seeds.map(String), 12) || "none"),
-    ...fact("Made with", Object.entries(data.versions).map(([name, found]) => `${name} ${found.join(" and ")}`).join(", ") || "unknown"));
+    ...fact("Made with", Object.entries(data.versions).map(([name, versions]) => `${name} ${versions.join(" and ")}`).join(", ") || "unknown"));
   if (data.failed.length) {
-    $("failed").append(el("section", { class: "failed", "aria-label": "Failed runs" },
+    $("warnings").append(el("section", { class: "warning", "aria-label": "Failed runs" },
       el("h2", {}, `${plural(data.failed.length, "run")} failed`),
       el("ul", {}, data.failed.map((run) => el("li", {},
         el("strong", {}, `${run.dataset}, ${run.method}, seed ${run.seed} `), `(${run.protocol}, ${run.setting})`,
         el("pre", {}, run.error || "no message"))))));
   }
-  $("footer").append(el("p", {}, (data.finished ? `Last run ended ${data.finished.slice(0, 16).replace("T", " ")} UTC. ` : "")
-    + "This file holds all its data and asks the network for nothing."));
+  $("footer").append(el("p", {}, (data.finished ? `Last run finished ${data.finished.slice(0, 16).replace("T", " ")} UTC. ` : "")
+    + "This file contains all its data and needs no network."));
   $("glossary").append(...METRICS.flatMap(([, label, , , meaning]) => [el("dt", {}, label), el("dd", {}, meaning)]));
 }
 
@@ -93,15 +93,15 @@ function intervalBar(row, [mean, , low, high], [from, to]) {
 }
 
 function badges(row) {
-  const found = Object.entries(row.marks).map(([name, runs]) =>
+  const badges = Object.entries(row.marks).map(([name, runs]) =>
     el("span", { class: badgeClass(takesOut(row, name)), title: `${meaning(name)}; ${advice(name)} (${runs} of ${plural(row.runs, "run")})` },
       runs === row.runs ? name : `${name} ${runs}/${row.runs}`));
   const most = Math.max(...state.task.rows.map((other) => other.runs));
   if (row.runs && row.runs < most) {
-    found.push(el("span", { class: "badge plain", title: "runs are missing; ranks compare common seeds, of rows with more than half of the runs" }, `${row.runs} of ${most} runs`));
+    badges.push(el("span", { class: "badge plain", title: "runs are missing; ranks compare common seeds, of rows with more than half of the runs" }, `${row.runs} of ${most} runs`));
   }
-  if (row.failed) found.push(el("span", { class: "badge plain", title: "runs that ended with an error" }, `${row.failed} failed`));
-  return found;
+  if (row.failed) badges.push(el("span", { class: "badge plain", title: "runs that ended with an error" }, `${row.failed} failed`));
+  return badges;
 }
 
 function showResultsLegend(task) {
@@ -111,16 +111,16 @@ function showResultsLegend(task) {
   $("results-legend").replaceChildren(...[
     has((row) => row.runs > 1)
       ? line("AUROC: mean ± standard deviation over the runs; the bar is the 95 % bootstrap interval of the mean on one scale for all rows",
-        aurocScale(task)[0] <= 0.5 ? ", a dotted line is at 50 %, guessing." : ".") : null,
-    has((row) => row.rank === "best") ? line(el("strong", {}, "Bold"), ": the best AUROC of the headline scores that no mark takes out of the ranking.") : null,
+        aurocScale(task)[0] <= 0.5 ? ", a dotted line is at 50 %, chance." : ".") : null,
+    has((row) => row.rank === "best") ? line(el("strong", {}, "Bold"), ": best AUROC of the ranked headline scores.") : null,
     has((row) => row.tested) ? line("† not significantly worse than the best (one-sided Wilcoxon signed-rank test over the seeds,",
       " Holm-corrected, 5 %).") : null,
     !has((row) => row.tested) && task.rows.filter((row) => row.competes).length > 1 ? line("There are too few seeds to test differences.") : null,
-    has((row) => row.trivial) ? line(el("em", {}, "Italic"), ": needs no model; whatever is trained should beat it.") : null,
+    has((row) => row.trivial) ? line(el("em", {}, "Italic"), ": needs no model; trained methods should be better.") : null,
     ...marks.map((name) => {
       const out = has((row) => takesOut(row, name));
       return line(el("span", { class: badgeClass(out) }, name),
-        ` ${meaning(name)}. ${out ? "Such rows are shown, and not ranked" : "This only informs"}: ${advice(name)}.`);
+        ` ${meaning(name)}. ${out ? "Such rows are not ranked" : "This only informs"}: ${advice(name)}.`);
     }),
   ].filter(Boolean));
 }

@@ -1,4 +1,4 @@
-/* Choosing a data set, a method and a score; runs last. */
+/* Selection of a data set, a method and a score; runs last. */
 
 const fill = (select, names, value) => {
   select.replaceChildren(...names.map(([key, label]) => el("option", { value: key }, label)));
@@ -10,12 +10,12 @@ function chooseTask(k) {
   Object.assign(state, { open: null, page: 0, filter: "all", nodeSort: {}, rowSort: {} });
   $("find").value = "";
   const names = Object.keys(state.task.methods);
-  const [kept] = [state.method, ...DRAWN, ...names].filter((name) => names.includes(name));
-  fill($("method"), names.map((name) => [name, name]), kept);
+  const [name] = [state.method, ...DRAWN, ...names].filter((one) => names.includes(one));
+  fill($("method"), names.map((one) => [one, one]), name);
   showResults();
   showChoice();
   drawCurves();
-  chooseMethod(kept);
+  chooseMethod(name);
 }
 
 function chooseMethod(name) {
@@ -24,7 +24,7 @@ function chooseMethod(name) {
   state.score = scores.includes(state.score) ? state.score : headline;
   state.nodeSort = {};
   fill($("score"), scores.map((one) => [one, one]), state.score);
-  showMeeting();
+  showExamples();
   drawDepth();
   showNodes();
 }

@@ -1,6 +1,4 @@
-/* The table of nodes, and the panel of one. */
-
-/* ---------- the table of nodes ---------- */
+/* Table of nodes, and the panel of one node. */
 
 let nodeTable = null;
 
@@ -13,8 +11,8 @@ function filters() {
     ["epistemic", "Most epistemic", () => `The ${n("epistemic")} with the largest EU ${of}.`],
     ["aleatoric", "Most aleatoric", () => `The ${n("aleatoric")} with the largest AU ${of}.`],
     ["uncertain", "Most uncertain", () => `The ${n("uncertain")} with the largest ${method().headline} ${of}.`],
-    ["wrong", "Wrong and sure", () => `The ${n("wrong")} of known classes with the least ${sure} among those classified wrongly.`],
-    ["ood", "OOD and sure", () => `The ${n("ood")} of classes never seen with the least ${sure}.`],
+    ["wrong", "Wrong and certain", () => `The ${n("wrong")} of ID classes with the smallest ${sure} among the misclassified ones.`],
+    ["ood", "OOD and certain", () => `The ${n("ood")} of left-out classes with the smallest ${sure}.`],
   ].filter(([name]) => name === "all" || picks[name]);
 }
 
@@ -25,7 +23,7 @@ function showNodes() {
   const shown = nodes.node.length;
   const whole = shown === nodes.total;
   $("nodes-note").textContent = `${whole ? "All " : `${count(shown)} of `}${count(nodes.total)} test nodes of seed ${nodes.seed}, `
-    + `as ${state.method} sees them${whole ? "" : ": the most extreme ones for each method and a random sample"}. Open a node to see why.`;
+    + `with the predictions of ${state.method}${whole ? "" : ": the most extreme ones for each method and a random sample"}. Open a node for its reasons.`;
   const { scores, prediction, lower } = predicted(), graph = nodes.graph;
   const columns = [
     { key: "node", label: "Node", value: nodeName },
@@ -35,8 +33,8 @@ function showNodes() {
     ...Object.entries(scores).map(([name, values]) => (
       { key: `score ${name}`, label: name, title: SCORES[name], number: true, large: true, value: (i) => values[i], text: aligned(values) })),
     lower && { key: "widest", label: "Widest %", title: "width of the widest interval", number: true, large: true, value: widest, text: pct },
-    graph && { key: "degree", label: "Degree", title: "edges that come in: what a network hears of a node's neighbours", number: true, large: true, value: (i) => graph.degree[i], text: num },
-    graph && { key: "homophily", label: "Homophily %", title: "share of the neighbours that have the node's own class",
+    graph && { key: "degree", label: "Degree", title: "number of incoming edges", number: true, large: true, value: (i) => graph.degree[i], text: num },
+    graph && { key: "homophily", label: "Homophily %", title: "share of the neighbours of the node's class",
       number: true, large: true, value: (i) => graph.homophily[i], text: pct },
   ].filter(Boolean);
   nodeTable = { columns, ...sortable($("node-box"), "Test nodes", columns, state.nodeSort, () => { state.page = 0; refreshNodes(); }) };
@@ -55,8 +53,8 @@ function refreshNodes() {
   const words = $("find").value.trim().toLowerCase();
   const fits = (i) => !words || String(nodeName(i)).startsWith(words) || className(i).toLowerCase().includes(words);
   const places = state.filter === "all" ? nodes.node.map((_, i) => i) : predicted().picks[state.filter];
-  const found = nodeTable.sorted(places.filter(fits));
-  const { page, visible } = onPage(found, state.page, PAGE, { where: $("where"), previous: $("previous"), next: $("next") });
+  const matches = nodeTable.sorted(places.filter(fits));
+  const { page, visible } = onPage(matches, state.page, PAGE, { where: $("where"), previous: $("previous"), next: $("next") });
   state.page = page;
   nodeTable.show(visible.map((i) => el("tr", { "data-node": nodeName(i), onclick: (event) => {
     event.currentTarget.querySelector("button").focus();
@@ -65,7 +63,7 @@ function refreshNodes() {
   for (const button of $("filters").children) button.setAttribute("aria-pressed", String(button.dataset.filter === state.filter));
   const [, , note] = filters().find(([name]) => name === state.filter);
   $("filter-note").textContent = (note ? note() : "") + (words
-    ? ` ${plural(found.length, "node")} with a number that begins with, or a class that contains, “${$("find").value.trim()}”.` : "");
+    ? ` ${plural(matches.length, "node")} with a number that begins with, or a class that contains, “${$("find").value.trim()}”.` : "");
 }
 
 function nodeCell(column, i) {
@@ -78,12 +76,12 @@ function nodeCell(column, i) {
 
 /* ---------- the panel of one node ---------- */
 
-const trail = []; // nodes that were open before a neighbour was
+const trail = []; // nodes that were open before
 
-function openNode(i, kept) {
+function openNode(i, isBack) {
   const panel = $("panel");
   if (!panel.open) trail.length = 0;
-  else if (!kept) trail.push(state.open);
+  else if (!isBack) trail.push(state.open);
   state.open = i;
   for (const update of whenOpened) update();
   const back = trail.length ? el("button", { type: "button", onclick: () => openNode(trail.pop(), true) },
@@ -99,20 +97,18 @@ function openNode(i, kept) {
 
 function nodeFacts(i) {
   const { graph, label } = state.task.nodes, { prediction, scores } = predicted();
-  const verdict = () => (isOOD(i) ? "" : prediction[i] === label[i] ? ", rightly" : ", wrongly");
-  const facts = [["True class", `${className(i)}${isOOD(i) ? " (out of distribution: never seen in training)" : ""}`]];
+  const verdict = () => (isOOD(i) ? "" : prediction[i] === label[i] ? ", right" : ", wrong");
+  const facts = [["True class", `${className(i)}${isOOD(i) ? " (out of distribution)" : ""}`]];
   if (prediction) facts.push(["Predicted", `${state.task.classes[prediction[i]]}${verdict()}`]);
   facts.push([`Scores of ${state.method}`, Object.entries(scores).map(([name, values]) => `${name} ${aligned(values)(values[i])}`).join(", ")]);
   if (scores.coverage) {
     const covered = Math.min(1, Math.exp(-scores.coverage[i]));
-    const words = covered < 0.25 ? "labels hardly ever reach nodes like it" : covered < 0.75 ? "labels reach nodes like it less often than others"
-      : "nodes like it are labelled as often as any";
-    facts.push(["Coverage", `${fixed(covered, 2)} of full: ${words}`]);
+    facts.push(["Coverage", `${fixed(covered, 2)} of full: ${coverageWords(covered)}`]);
   }
   if (graph && known(graph.degree[i])) {
     const alike = graph.homophily[i];
     facts.push(["Degree", num(graph.degree[i])],
-      ["Homophily", known(alike) ? `${pct(alike)} % of the neighbours have its class` : "no edge comes in"]);
+      ["Homophily", known(alike) ? `${pct(alike)} % of the neighbours are of its class` : "no incoming edges"]);
   }
   return el("dl", { class: "facts" }, facts.flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, text)]));
 }
@@ -122,7 +118,7 @@ function classBars(i) {
   const { lower } = predicted(), { table, rest } = barsOf(state.method, i, BARS);
   return [el("h3", {}, lower ? `Probability intervals of ${state.method}` : `Probabilities of ${state.method}`), table,
     el("p", { class: "note" },
-      lower ? "Bars reach from the lower to the upper probability; the stroke is the one distribution a decision is made by. " : "",
+      lower ? "Bars reach from the lower to the upper probability; the stroke is the point prediction. " : "",
       isOOD(i) ? `None of these classes is right: the node is of class ${className(i)}. ` : "",
       rest ? `${rest} less probable classes are left out.` : "")];
 }
@@ -133,11 +129,11 @@ const barsOf = (name, i, most) => {
     prediction: prediction[i], truth: state.task.nodes.label[i] }, most);
 };
 
-const because = (text) => (text ? `Unlike labelled nodes: ${text}.` : "Nothing about it is unlike labelled nodes.");
+const reasonText = (text) => (text ? `Unlike labelled nodes: ${text}.` : "Similar to labelled nodes.");
 
 function reasonsOf(i) {
-  const { reasons: why } = predicted();
-  return why ? [el("h3", {}, "Why"), el("p", { class: "why" }, because(why[i]))] : [];
+  const { reasons } = predicted();
+  return reasons ? [el("h3", {}, "Reasons"), el("p", { class: "reasons" }, reasonText(reasons[i]))] : [];
 }
 
 function otherMethods(i) {
@@ -155,20 +151,20 @@ function otherMethods(i) {
       el("td", {}, one.prediction ? short(state.task.classes[one.prediction[i]], 24) : "–"));
   });
   const heads = [["Method"], ["Score"], ["Value", true], ["Less certain than", true], ["Predicted"]];
-  return [el("h3", {}, "What every method says"),
-    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "What every method says" }, plainTable(heads, lines)),
+  return [el("h3", {}, "All methods"),
+    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "All methods" }, plainTable(heads, lines)),
     el("p", { class: "note" }, `“Less certain than” is the share of all ${count(state.task.nodes.total)} test nodes with a lower score; equal ones count half.`)];
 }
 
 function neighboursOf(i) {
   const { graph, node, names } = state.task.nodes;
-  if (!graph) return [el("h3", {}, "Neighbours"), el("p", { class: "note" }, "The facts about the graph (graph.parquet) are not there.")];
-  const found = graph.neighbours[i], more = graph.degree[i] - found.length;
-  const entries = found.map((other, k) => {
+  if (!graph) return [el("h3", {}, "Neighbours"), el("p", { class: "note" }, "graph.parquet is missing.")];
+  const listed = graph.neighbours[i], more = graph.degree[i] - listed.length;
+  const entries = listed.map((other, k) => {
     const place = node.indexOf(other), text = `${other}: ${names[graph.neighbour_classes[i][k]]}`;
     return el("li", {}, place >= 0 ? el("button", { type: "button", onclick: () => openNode(place) }, text)
       : el("span", { title: "not among the test nodes in this page" }, text));
   });
-  const note = more > 0 ? `${count(more)} more are left out.` : found.length ? "" : "No edge comes in.";
+  const note = more > 0 ? `${count(more)} more are left out.` : listed.length ? "" : "No incoming edges.";
   return [el("h3", {}, "Neighbours"), el("ul", { class: "neighbours" }, entries), note ? el("p", { class: "note" }, note) : null].filter(Boolean);
 }

@@ -1,54 +1,28 @@
-"""What a method learns from, checked: a task, or one's own graph with nodes to train on and to stop by."""
+"""Training data of a method, checked: of a task, or of a graph with training and validation nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
 from ..graphs import Graph, GraphError, Part, Task, TrainingView, node_numbers, stratified_split
-from ..nn.rounds import Group
-from ..nn.training import CheckpointStore, Epoch
-from .jobs import Cluster
 from .prediction import MethodError
 
 EvalProtocol: TypeAlias = Literal["sealed", "paper"]
 
 
-class WorkerContext(NamedTuple):
-    """What a process that trains knows of the others, and what is to outlive it.
-
-    Attributes:
-        group: All processes that train together; None: there is this one alone.
-        keeper: Where the state of the training is kept; None: nowhere.
-    """
-
-    group: Group | None
-    keeper: CheckpointStore | None
-
-
-class Given(NamedTuple):
-    """What a method learns from.
+class TrainingData(NamedTuple):
+    """Data that a method learns from.
 
     Attributes:
         view: The graph to train on, with the labels of training and ID validation nodes and no others.
-        graph: What it will predict on: nothing is learnt from that.
+        graph: The graph that will be predicted; nothing is learnt from it.
         validation: The validation part with its OOD nodes, under the paper's protocol only.
         train_nodes: The training nodes as ``graph`` numbers them.
         calibration: The calibration nodes likewise; nothing is learnt from them. None: there are none.
         calibration_labels: Their classes.
-        progress: Show a bar; None: on a terminal, when it takes more than a few seconds.
-        on_epoch: To be shown every line of the training curve.
-        memory: Bytes that may be used; None: what is available.
-        checkpoints: A folder for the states of what is trained, to go on from; None: they are not kept.
-        workers: How many processes of a Ray cluster are to train a network; None: this one alone.
-        cluster: Whose machines do chunks of work that know nothing of each other; None: this process.
-        share: In a process that trains with others, these.
-        networks: How many networks are yet to be trained, this one among them, whose outputs are then held together.
-        logits: Whether somebody will ask for the logits of all nodes.
     """
 
     view: TrainingView
@@ -57,27 +31,12 @@ class Given(NamedTuple):
     train_nodes: Tensor
     calibration: Tensor | None = None
     calibration_labels: Tensor | None = None
-    progress: bool | None = None
-    on_epoch: Callable[[Epoch], None] | None = None
-    memory: int | None = None
-    checkpoints: Path | None = None
-    workers: int | None = None
-    cluster: Cluster | None = None
-    share: WorkerContext | None = None
-    networks: int = 1
-    logits: bool = False
 
 
-def given_of(data: Any, train: Tensor | None, val: Tensor | None, calibration: Tensor | None, protocol: str) -> Given:
-    """What ``Method.fit`` is called with, as a method learns from it; refuses what nothing can be learnt from.
-
-    Args:
-        data: A task, or a graph.
-        train: With a graph, the nodes to train on.
-        val: With a graph, the nodes that decide when to stop.
-        calibration: With a graph, the nodes that nothing is learnt from.
-        protocol: ``"sealed"`` or ``"paper"``.
-    """
+def training_data(
+    data: Any, train: Tensor | None, val: Tensor | None, calibration: Tensor | None, protocol: str
+) -> TrainingData:
+    """Check the arguments of ``Method.fit``, and return them as a method learns from them."""
     if protocol not in ("sealed", "paper"):
         raise MethodError(f"unknown protocol {protocol!r}: choose 'sealed' or 'paper'")
     labels = None
@@ -119,13 +78,13 @@ def given_of(data: Any, train: Tensor | None, val: Tensor | None, calibration: T
         raise MethodError(
             "the validation part has no node of a known class: early stopping needs some; change the split"
         )
-    return Given(view, graph, validation, train_nodes, calibration, labels)
+    return TrainingData(view, graph, validation, train_nodes, calibration, labels)
 
 
 def _parts(graph: Graph, train: Tensor | None, val: Tensor | None, calibration: Tensor | None) -> dict[str, Tensor]:
-    """Node numbers of train, val and, where there are any, calibration; what is left out is dealt.
+    """Return node numbers of train, val and, where there are any, calibration; what is left out is split.
 
-    Who gives train and val keeps the other labelled nodes for something else: calibration is then left out, too.
+    Where train and val are given, the other labelled nodes are for something else: there is no calibration then.
     """
     given = {"train": train, "val": val, "calibration": calibration}
     parts = {
