@@ -325,7 +325,7 @@ class Passes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        for where, name in ((GRASP, "_spread"), (density, "diffused"), (scores, "propagate")):
+        for where, name in ((GRASP, "_propagate"), (density, "diffused"), (scores, "propagate")):
             monkeypatch.setattr(where, name, self.counted(getattr(where, name)))
         self.hook = register_module_forward_hook(self.seen)
 

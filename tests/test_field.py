@@ -12,13 +12,12 @@ import references
 import references_field as naive
 from credalgnn.graphs import Graph, Task, csbm
 from credalgnn.methods import GEBM, GPN, GRASP, JLDE, Evidential, Method, MethodError, RandomSet, Vanilla, load_method
+from credalgnn.methods.density import fit_projection
 from credalgnn.methods.evidential import dissonance
-from credalgnn.methods.inputs import inputs
+from credalgnn.methods.inputs import inputs, undirected
 from credalgnn.methods.jobs import Threads
 from credalgnn.methods.large import held_bytes
-from credalgnn.methods.principal import fit_projection
 from credalgnn.methods.random_set import budgeted, class_distances, moebius
-from credalgnn.methods.undirected import undirected
 from credalgnn.nn import SparseMatrix
 from credalgnn.nn.evidence import dirichlet_divergence, kernel_evidence, squared_risk
 from credalgnn.nn.posterior import RadialFlows
@@ -69,7 +68,7 @@ def test_jlde_equals_the_definition(task: Task, vanilla: Vanilla, dimensions: in
 def test_principal_components_are_those_of_a_full_svd(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the covariance, and by Lanczos for what is sparse or wide; distances do not depend on signs."""
     if "wide" in layout:
-        monkeypatch.setattr("credalgnn.methods.principal.EXACT", 10)
+        monkeypatch.setattr("credalgnn.methods.density.EXACT", 10)
     x = torch.randn(60, 30, generator=torch.Generator().manual_seed(0)) * torch.linspace(3, 0.1, 30) + 1.0
     x = torch.where(x.abs() > 0.5, x, 0.0)
     given = SparseMatrix.from_torch(x.to_sparse_csr()) if "sparse" in layout else x

@@ -36,11 +36,13 @@ from credalgnn.methods import (
     MethodError,
     Odin,
     Vanilla,
+    density,
     load_method,
     neighbours,
     scores,
 )
 from credalgnn.methods.inputs import inputs
+from credalgnn.methods.neighbours import NeighbourBank
 from credalgnn.methods.network import Network
 from credalgnn.nn import SAGE, Adjacency, EdgeRows, SparseMatrix, TrainingError
 from credalgnn.nn.sampling import Sampler
@@ -194,6 +196,10 @@ def test_decomposition_of_ensembles_equals_the_reference(shape: tuple[int, int, 
     assert float(scores.ensemble_uncertainty(draw((1, 50, 4), 0).softmax(-1)).epistemic.min()) >= 0.0
 
 
+def knn(train: Any, queries: Any, k: int, kth: bool = False, normalize: bool = False) -> Tensor:
+    return NeighbourBank(train, normalize).distance(queries, k, kth)
+
+
 @pytest.mark.parametrize(("nodes", "width", "classes"), [(60, 3, 2), (200, 8, 4), (30, 16, 3)])
 def test_mahalanobis_equals_the_reference(nodes: int, width: int, classes: int) -> None:
     for seed in range(5):
@@ -203,11 +209,11 @@ def test_mahalanobis_equals_the_reference(nodes: int, width: int, classes: int) 
         queries = rng.normal(size=(25, width)) * 4
         for dtype in (torch.float32, torch.float64):
             z, q = torch.from_numpy(points).to(dtype), torch.from_numpy(queries).to(dtype)
-            fitted = scores.fit_gaussians(z, torch.from_numpy(labels), classes)
+            fitted = density.fit_gaussians(z, torch.from_numpy(labels), classes)
             expected = ref.fit_gaussians(z.double().numpy(), labels, classes)
             close(fitted.means, expected.means)
             np.testing.assert_allclose(fitted.precision.numpy(), expected.precision, rtol=1e-6, atol=1e-6)
-            close(scores.gaussian_distance(fitted, q), ref.nearest_gaussian(expected, q.double().numpy())[0])
+            close(density.gaussian_distance(fitted, q), ref.nearest_gaussian(expected, q.double().numpy())[0])
 
 
 def test_mahalanobis_with_a_singular_covariance_uses_the_pseudo_inverse() -> None:
@@ -216,26 +222,26 @@ def test_mahalanobis_with_a_singular_covariance_uses_the_pseudo_inverse() -> Non
     labels = np.arange(40) % 3
     points = rng.normal(size=(40, 5)) + labels[:, None]
     points = np.column_stack([points, np.zeros(40), points[:, 0] + points[:, 1]])
-    fitted = scores.fit_gaussians(torch.from_numpy(points), torch.from_numpy(labels), 3)
+    fitted = density.fit_gaussians(torch.from_numpy(points), torch.from_numpy(labels), 3)
     expected = ref.fit_gaussians(points, labels, 3)
     assert np.linalg.matrix_rank(fitted.precision.numpy()) == 5
     close(fitted.precision, expected.precision)
-    close(scores.gaussian_distance(fitted, torch.from_numpy(points)), ref.nearest_gaussian(expected, points)[0])
+    close(density.gaussian_distance(fitted, torch.from_numpy(points)), ref.nearest_gaussian(expected, points)[0])
     moved = torch.from_numpy(points).clone()
     moved[:, 5] = 100.0  # the dead unit counts for nothing
-    close(scores.gaussian_distance(fitted, moved), ref.nearest_gaussian(expected, points)[0])
+    close(density.gaussian_distance(fitted, moved), ref.nearest_gaussian(expected, points)[0])
     few = rng.normal(size=(9, 20))
-    fitted = scores.fit_gaussians(torch.from_numpy(few), torch.from_numpy(labels[:9]), 3)
+    fitted = density.fit_gaussians(torch.from_numpy(few), torch.from_numpy(labels[:9]), 3)
     expected = ref.fit_gaussians(few, labels[:9], 3)
-    close(scores.gaussian_distance(fitted, torch.from_numpy(few)), ref.nearest_gaussian(expected, few)[0])
+    close(density.gaussian_distance(fitted, torch.from_numpy(few)), ref.nearest_gaussian(expected, few)[0])
 
 
 def test_gaussians_need_nodes_and_variance() -> None:
     labels = torch.arange(12) % 3
     with pytest.raises(ValueError, match="class"):
-        scores.fit_gaussians(draw((12, 4), 0), labels, 4)
+        density.fit_gaussians(draw((12, 4), 0), labels, 4)
     with pytest.raises(ValueError, match=r"covariance|varia|constant|zero"):
-        scores.fit_gaussians(torch.ones(12, 4), labels, 3)
+        density.fit_gaussians(torch.ones(12, 4), labels, 3)
 
 
 @pytest.mark.parametrize("normalize", [False, True])
@@ -251,11 +257,11 @@ def test_nearest_neighbours_equal_the_reference(kth: bool, normalize: bool) -> N
             for dtype in (torch.float32, torch.float64):
                 one, other = train.to(dtype), queries.to(dtype)
                 expected = ref.knn(one.double().numpy(), other.double().numpy(), k, kth, normalize)
-                close(scores.knn(one.clone(), other.clone(), k, kth=kth, normalize=normalize), expected)
+                close(knn(one.clone(), other.clone(), k, kth=kth, normalize=normalize), expected)
     options = {"kth": kth, "normalize": normalize}
     far = draw((30, 3), 0) + 1e4  # distances are small beside the coordinates
     expected = ref.knn(far.numpy(), far[:10].numpy() + 0.01, 3, **options)
-    close(scores.knn(far.clone(), far[:10] + 0.01, 3, **options), expected)
+    close(knn(far.clone(), far[:10] + 0.01, 3, **options), expected)
 
 
 @pytest.mark.parametrize("normalize", [False, True])
@@ -272,7 +278,7 @@ def test_nearest_neighbours_in_the_joint_space(sparse: bool, normalize: bool) ->
         train[0], queries[0] = (SparseMatrix.from_torch(z[0].to_sparse_csr()) for z in (train, queries))
     for k, kth in ((1, False), (6, False), (6, True)):
         fresh = [z.clone() if isinstance(z, Tensor) else z for z in train]
-        found = scores.knn(fresh, queries, k, kth=kth, normalize=normalize)
+        found = knn(fresh, queries, k, kth=kth, normalize=normalize)
         close(found, ref.knn(joint[:35], joint[35:], k, kth, normalize))
 
 
@@ -280,8 +286,8 @@ def test_nearest_neighbours_in_the_joint_space(sparse: bool, normalize: bool) ->
 def test_approximate_neighbours_say_how_many_they_find(normalize: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Above a stated size neighbours are approximate: never nearer than the true ones, and mostly the same."""
     train, queries = draw((4000, 6), 0).float(), draw((300, 6), 1).float()
-    exact = scores.knn(train, queries, 5, normalize=normalize)
-    ref_nearest = scores.knn(train, queries, 1, normalize=normalize)
+    exact = knn(train, queries, 5, normalize=normalize)
+    ref_nearest = knn(train, queries, 1, normalize=normalize)
     bank = neighbours.NeighbourBank(train, normalize)
     assert bank.recall is None
     assert torch.equal(bank.distance(queries, 5), exact)
@@ -308,9 +314,9 @@ def test_scores_leave_what_they_are_given_alone() -> None:
         given = [train, queries, logits, values, edges, members, labels]
         before = [tensor.clone() for tensor in given]
         for normalize in (False, True):
-            scores.knn(train, queries, 3, normalize=normalize)
-            scores.knn([train, train], [queries, queries], 3, normalize=normalize)
-        scores.gaussian_distance(scores.fit_gaussians(train, labels, 3), queries)
+            knn(train, queries, 3, normalize=normalize)
+            knn([train, train], [queries, queries], 3, normalize=normalize)
+        density.gaussian_distance(density.fit_gaussians(train, labels, 3), queries)
         scores.propagate(values, bare(edges, 9))
         scores.ensemble_uncertainty(members)
         for score in (scores.msp, scores.entropy, scores.energy, scores.odin):
@@ -322,7 +328,7 @@ def test_scores_leave_what_they_are_given_alone() -> None:
 @pytest.mark.parametrize("k", [0, -1, 31])
 def test_nearest_neighbours_refuse_an_impossible_k(k: int) -> None:
     with pytest.raises(ValueError, match="k"):
-        scores.knn(draw((30, 2), 0), draw((5, 2), 1), k)
+        knn(draw((30, 2), 0), draw((5, 2), 1), k)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -372,16 +378,16 @@ def test_far_latents_are_more_uncertain_than_near_ones() -> None:
     labels = torch.arange(60) % 2
     train = draw((60, 3), 0, 0.1) + labels[:, None] * 4.0
     queries = torch.tensor([[4.0, 4.0, 4.0], [0.0, 0.0, 0.0], [2.0, 2.0, 2.0], [40.0, 40.0, 40.0]]).double()
-    fitted = scores.fit_gaussians(train, labels, 2)
+    fitted = density.fit_gaussians(train, labels, 2)
     for found in (
-        scores.gaussian_distance(fitted, queries),
-        scores.knn(train, queries, 5),
-        scores.knn(train, queries, 5, kth=True),
-        scores.knn([train[:, :1], train[:, 1:]], [queries[:, :1], queries[:, 1:]], 5),
+        density.gaussian_distance(fitted, queries),
+        knn(train, queries, 5),
+        knn(train, queries, 5, kth=True),
+        knn([train[:, :1], train[:, 1:]], [queries[:, :1], queries[:, 1:]], 5),
     ):
         near, also_near, between, far = found.tolist()
         assert max(near, also_near) < between < far
-    turned = scores.knn(train, torch.tensor([[9.0, 9.0, 9.0], [-9.0, 9.0, 0.0]]).double(), 5, normalize=True)
+    turned = knn(train, torch.tensor([[9.0, 9.0, 9.0], [-9.0, 9.0, 0.0]]).double(), 5, normalize=True)
     assert turned[0] < turned[1]  # direction alone counts
 
 
@@ -1235,7 +1241,7 @@ def test_a_member_fitted_on_another_task_is_refused(method: type) -> None:
 
 
 def test_a_model_without_what_is_needed_of_it_is_refused() -> None:
-    with pytest.raises(MethodError, match="logits and latents, which ClassicalEnsemble has not"):
+    with pytest.raises(MethodError, match="logits and latents; ClassicalEnsemble has none"):
         Energy(model=ClassicalEnsemble())
     with pytest.raises(MethodError, match="a method, fitted or not, not str"):
         Energy(model="vanilla")  # type: ignore[arg-type]

@@ -477,7 +477,7 @@ def test_approximate_neighbours_are_said_to_be(monkeypatch: pytest.MonkeyPatch, 
     assert not quick(graph_of(), method="knn").summary["notes"]
     monkeypatch.setattr("credalgnn.methods.neighbours.EXACT_UP_TO", 50)
     model = quick(graph_of(), method="knn", out=tmp_path / "model")
-    found = f"Neighbours are approximate: about {100 * model.method.recall:.0f} % of the true ones are found."
+    found = f"Neighbours are approximate: recall about {100 * model.method.recall:.0f} %."
     assert model.summary["notes"] == [found]
     assert found in str(model)
     assert found in (tmp_path / "model" / "README.md").read_text()

@@ -130,7 +130,7 @@ def test_passes_that_memory_has_no_room_for_lie_in_a_file(memory: str, monkeypat
         made.append(scratch(*asked, **options))
         return made[-1]
 
-    monkeypatch.setattr("credalgnn.methods.sampling.scratch", seen)
+    monkeypatch.setattr("credalgnn.methods.ensembles.scratch", seen)
     method = MCDropout(**SHORT).fit(small_task())
     method.predict(memory=memory)
     assert made[0].nbytes == 5 * 160 * 3 * 4

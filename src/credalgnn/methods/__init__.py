@@ -4,23 +4,18 @@ from ..nn import TrainingError
 from .base import Components, Method, Outputs
 from .baselines import Baseline, Degree, FeatureSum
 from .coverage import CredalCoverage
-from .credal import CredalDual, CredalFinal, CredalLJ
-from .credal_frozen import CredalFrozen
-from .density import GEBM, JLDE
+from .credal import CredalDual, CredalFinal, CredalFrozen, CredalLJ
+from .density import GEBM, JLDE, KNN, KNNLJ, Mahalanobis
 from .diagnostics import CredalWarning, InputWarning
-from .ensembles import ClassicalEnsemble, CredalEnsemble
-from .evidential import Evidential
-from .grasp import GRASP
-from .knn import KNN, KNNLJ
+from .ensembles import ClassicalEnsemble, CredalEnsemble, DropEdge, MCDropout
+from .evidential import GPN, Evidential
 from .large import MemoryWarning
 from .network import Network, Vanilla
 from .parameters import Interval, Options, Uniform
-from .posterior import GPN
-from .posthoc import Energy, GNNSafe, Mahalanobis, Odin, PostHoc
+from .posthoc import GRASP, Energy, GNNSafe, Odin, PostHoc
 from .prediction import MethodError, NotFittedError, Prediction, SplitPredictor
 from .random_set import RandomSet
 from .registry import METHODS, check_declared, find_method, method_path
-from .sampling import DropEdge, MCDropout
 from .storage import load_method
 from .temperature import CaGCN, Temperature
 from .training_data import TrainingData

@@ -1,4 +1,4 @@
-"""Scores that need no model: what a user would try first, and not always weak."""
+"""Baseline scores that need no model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .training_data import TrainingData
 
 @dataclass(kw_only=True, eq=False)
 class Baseline(Method):
-    """A score of the graph alone; it learns nothing and predicts no classes."""
+    """Base of scores of the graph alone, which learn nothing and predict no classes."""
 
     score_names = ("score",)
     is_baseline = True
@@ -33,12 +33,16 @@ class Baseline(Method):
 
     @abstractmethod
     def _score(self, graph: Graph) -> Tensor:
-        """The scores of all nodes of a graph."""
+        """Return the scores of all nodes of a graph."""
 
 
 @dataclass(kw_only=True, eq=False)
 class FeatureSum(Baseline):
-    """Minus the sum of absolute features: the fewer are active, the less is known."""
+    """Minus the sum of absolute features: nodes with few active features are uncertain.
+
+    Example:
+        >>> FeatureSum().fit(task).predict().score
+    """
 
     name = "feature-sum"
     works_by_chunks = True
@@ -49,7 +53,11 @@ class FeatureSum(Baseline):
 
 @dataclass(kw_only=True, eq=False)
 class Degree(Baseline):
-    """Minus the number of edges that end at a node."""
+    """Minus the in-degree: nodes with few in-edges are uncertain.
+
+    Example:
+        >>> Degree().fit(task).predict().score
+    """
 
     name = "degree"
     works_by_chunks = True

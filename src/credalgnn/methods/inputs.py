@@ -47,3 +47,16 @@ def _features(graph: Graph) -> Features:
     """As they lie in memory or in a file."""
     x = graph.features
     return SparseMatrix.from_torch(x) if x.layout == torch.sparse_csr else x
+
+
+def undirected(graph: Graph) -> SparseMatrix:
+    """Matrix of ones, float64, of all edges in both directions, each once and without weights; cached."""
+    return graph.cached(_undirected)
+
+
+def _undirected(graph: Graph) -> SparseMatrix:
+    source, target = graph.edge_index
+    ends, starts = torch.cat([source, target]), torch.cat([target, source])
+    ones = torch.ones(len(ends), dtype=torch.float64)
+    matrix = SparseMatrix.from_coo(ends, starts, ones, (graph.num_nodes, graph.num_nodes))
+    return matrix.map(torch.ones_like)

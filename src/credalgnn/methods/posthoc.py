@@ -1,36 +1,39 @@
-"""Post-hoc methods: scores of a fitted model's outputs. Ten of them on one seed train one model."""
+"""Post-hoc methods: scores of a fitted model's outputs. Several of them with one seed share one model."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..graphs import Graph
-from ..nn import SparseMatrix
+from ..nn import Classifier, Monitor, RngScope, Schedule, SparseMatrix, Supervision, TrainingError, train
 from ..nn.backbones import Features
-from ..nn.layers import rows_of
+from ..nn.training import Epoch, Output
 from ..runtime.context import Context
 from . import scores
 from .base import CHUNK, Components, Method, Outputs, fitted_on
-from .inputs import inputs
+from .inputs import inputs, undirected
+from .known_nodes import KnownNodes
 from .network import Vanilla
-from .parameters import ABOVE_0, AT_LEAST_0, FRACTION
+from .parameters import ABOVE_0, AT_LEAST_0, FRACTION, Interval
 from .prediction import MethodError, Prediction, Predictor
 from .training_data import TrainingData
 
 
 @dataclass(kw_only=True, eq=False)
 class OnModel(Method):
-    """A method that is made of one fitted model and leaves its classes unchanged.
+    """Base of methods made of one fitted model whose classes they leave unchanged.
 
     Args:
         model: A fitted method, shared with its other holders; or a template, of which ``fit`` fits a clone
-            (``model_``). By default a vanilla GNN with ``seed``.
-        seed: Of the model, if none is given.
+            (``model_``). Default None: a vanilla GNN with ``seed``.
+        seed: Seed of the default model, default 0.
     """
 
     model: Method | None = None
@@ -53,14 +56,19 @@ class OnModel(Method):
 
 @dataclass(kw_only=True, eq=False)
 class PostHoc(OnModel):
-    """A score of the outputs (logits and latents) of a fitted model, which also gives the classes.
+    """Base of scores of the outputs (logits and latents) of a fitted model, which also gives the classes.
 
     Subclasses implement ``_scorer``, and ``_prepare`` if they learn anything from the training nodes.
 
     Args:
-        model: A fitted method that has outputs, shared with its other holders; or a template, of which ``fit``
-            fits a clone (``model_``). By default a vanilla GNN with ``seed``.
-        seed: Of the model, if none is given.
+        model: A fitted method with outputs, shared with its other holders; or a template, of which ``fit`` fits a
+            clone (``model_``). Default None: a vanilla GNN with ``seed``.
+
+    Example:
+        >>> class MaxLogit(PostHoc):
+        ...     name, score_names = "max-logit", ("score",)
+        ...     def _scorer(self, graph, outputs, context):
+        ...         return lambda nodes: -outputs.logits[nodes].double().amax(-1)
     """
 
     def _check(self) -> None:
@@ -81,18 +89,18 @@ class PostHoc(OnModel):
         return predict
 
     def _scored(self, graph: Graph, context: Context) -> Outputs:
-        """What is scored: the outputs of the model, whose logits give the probabilities."""
+        """Return the outputs to score; their logits also give the probabilities."""
         return self.model_._outputs(graph, context)
 
     @abstractmethod
     def _scorer(self, graph: Graph, outputs: Outputs, context: Context) -> Callable[[Tensor], Tensor]:
-        """Return a function of node numbers that scores them; what is needed of all nodes is computed here, once."""
+        """Return a function from node numbers to scores; compute here, once, what is needed of all nodes."""
 
     def _nudged(self, graph: Graph, epsilon: float, confidence: Callable[[Outputs], Tensor]) -> Outputs:
         """Outputs after a step of ``epsilon`` along the sign of the confidence's gradient in the features.
 
-        The confidences of all nodes are summed and all features moved at once: on a graph a node's features speak for
-        its neighbours too.
+        The confidences of all nodes are summed and all features moved at once, since on a graph a node's features also
+        influence its neighbours.
         """
         forward: Callable[[Features, Graph], Outputs] | None = getattr(self.model_, "forward_features", None)
         if forward is None:
@@ -106,16 +114,40 @@ class PostHoc(OnModel):
 
 
 def check_outputs(model: Method | None) -> None:
+    """Refuse a model without outputs."""
     if model is not None and not model.has_outputs:
-        raise MethodError(f"model must have logits and latents, which {type(model).__name__} has not")
+        raise MethodError(f"model must have logits and latents; {type(model).__name__} has none")
+
+
+def train_module(
+    method: Any,
+    module: Classifier,
+    data: Supervision,
+    loss: Callable[[Output, Tensor], Tensor],
+    monitor: Monitor,
+    draws: RngScope,
+    context: Context,
+) -> list[Epoch]:
+    """Train a module on a fitted model's outputs with the method's hyper-parameters."""
+    schedule = Schedule(method.lr, method.weight_decay, method.epochs, method.patience)
+    try:
+        return train(
+            module, data, loss, monitor, schedule, draws,
+            progress=context.progress, description=f"{method.name} seed {method.seed}", on_epoch=context.on_epoch,
+        )  # fmt: skip
+    except TrainingError as error:
+        raise TrainingError(f"{method.name}, seed {method.seed}: {error}") from None
 
 
 @dataclass(kw_only=True, eq=False)
 class Energy(PostHoc):
-    """``-T logsumexp(logits / T)`` (Liu et al. 2020).
+    """Energy ``-T logsumexp(logits / T)`` (Liu et al. 2020).
 
     Args:
-        temperature: T.
+        temperature: T, above 0, default 1.
+
+    Example:
+        >>> Energy(model=fitted).fit(task).predict().score
     """
 
     temperature: float = 1.0
@@ -132,11 +164,14 @@ class Energy(PostHoc):
 
 @dataclass(kw_only=True, eq=False)
 class GNNSafe(Energy):
-    """Energy after some steps of belief propagation (Wu et al. 2023).
+    """Energy after belief propagation along edges (Wu et al. 2023).
 
     Args:
-        alpha: The share of its own energy that a node keeps in a step.
-        steps: How often energies are spread along edges.
+        alpha: Share of its own energy that a node keeps in a step, default 0.5.
+        steps: Number of propagation steps, default 2.
+
+    Example:
+        >>> GNNSafe(steps=4).fit(task).predict().score
     """
 
     alpha: float = 0.5
@@ -147,9 +182,9 @@ class GNNSafe(Energy):
     constraints = {"alpha": FRACTION, "steps": AT_LEAST_0}
 
     def _scorer(self, graph: Graph, outputs: Outputs, context: Context) -> Callable[[Tensor], Tensor]:
-        own = [scores.energy(part, self.temperature) for part in torch.split(outputs.logits, CHUNK)]
-        spread = scores.propagate(torch.cat(own), graph, self.alpha, self.steps)
-        return lambda nodes: spread[nodes]
+        energies = [scores.energy(chunk, self.temperature) for chunk in torch.split(outputs.logits, CHUNK)]
+        propagated = scores.propagate(torch.cat(energies), graph, self.alpha, self.steps)
+        return lambda nodes: propagated[nodes]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -157,8 +192,11 @@ class Odin(PostHoc):
     """Tempered softmax after a small step of the features towards the predicted class (Liang et al. 2018).
 
     Args:
-        temperature: Of the softmax.
-        epsilon: Size of the step; 0: none.
+        temperature: Temperature of the softmax, above 0, default 1000.
+        epsilon: Size of the step, default 0.0014; 0 for none.
+
+    Example:
+        >>> Odin(epsilon=0.0).fit(task).predict().score
     """
 
     temperature: float = 1000.0
@@ -182,58 +220,92 @@ class Odin(PostHoc):
 
 
 @dataclass(kw_only=True, eq=False)
-class Mahalanobis(PostHoc):
-    """Distance to the nearest class mean under one covariance for all classes (Lee et al. 2018).
+class GRASP(PostHoc):
+    """Graph-augmented score propagation (Ma et al. 2024): scores propagated along edges and within a node set.
 
-    The original's ensemble over layers, which needs OOD nodes to be weighted, is left out.
+    Propagation helps where edges connect known nodes, or OOD nodes, among themselves. So edges are added between all
+    pairs of a set G of training nodes, which are known. G is the ``share`` of them with the highest ratio of probably
+    known to probably OOD neighbours, by the model's largest probability::
+
+        S_id, S_ood = the nodes outside training whose largest probability is above, below the ``percentile``
+        h(i) = |neighbours of i in S_id| / (|neighbours of i in S_ood| + 1)
+        e <- alpha e + (1 - alpha) D'^-1 A' e,   A' = A + 1_G 1_G^T, D' its row sums,   ``steps`` times
+
+    for e = 1 - the largest probability (``msp``). Edges count in both directions and once. ``1_G 1_G^T`` is never
+    materialised: G adds one number, the sum of its scores.
+
+    Differences from the original: it chooses the trained model's epoch by the score of test nodes, takes training and
+    validation nodes for G, and multiplies the contribution of G by a number between 1 and 1.2 that depends on the
+    graph; here the epoch is that of the model, G consists of training nodes alone, and the number is 1. A node without
+    edges keeps its score, which the original sets to zero. Of nodes with equal h the first ones are taken. In a graph
+    whose node ids do not identify the training nodes, no edges are added.
 
     Args:
-        layer: Which latent: 0 the features, -1 the last.
-        epsilon: Size of the original's input step towards that class; 0: none.
+        percentile: Percentile of the largest probabilities, from below for S_ood and from above for S_id; default 5.
+        share: Share of the training nodes in G, default 0.5.
+        alpha: Share of its own score that a node keeps in a step, default 0.
+        steps: Number of propagation steps, default 8.
+
+    Example:
+        >>> GRASP(share=0.25).fit(task).predict().score
     """
 
-    layer: int = -1
-    epsilon: float = 0.0
+    percentile: float = 5.0
+    share: float = 0.5
+    alpha: float = 0.0
+    steps: int = 8
 
-    name = "mahalanobis"
-    works_by_chunks = True
-    score_names = ("distance",)
-    search_space = {"epsilon": (0.0, 0.0005, 0.001, 0.0014, 0.002, 0.005, 0.01)}
-    constraints = {"epsilon": AT_LEAST_0}
+    name = "grasp"
+    score_names = ("msp",)
+    uses_unlabelled = True
+    search_space = {
+        "percentile": (5.0, 10.0, 25.0, 50.0),
+        "share": (0.1, 0.25, 0.5, 0.75, 1.0),
+        "alpha": (0.0, 0.2, 0.5),
+        "steps": (1, 2, 4, 8),
+    }
+    constraints = {"percentile": Interval(0, 50, above=True), "share": FRACTION, "alpha": FRACTION, "steps": AT_LEAST_0}
 
     def _prepare(self, training: TrainingData, context: Context) -> None:
-        view = training.view
-        outputs = self.model_._outputs(view.graph, context)
-        count = len(outputs.latents)
-        if not -count <= self.layer < count:
-            raise MethodError(f"layer {self.layer} does not exist: the latents are 0 (features) to {count - 1}")
-        try:
-            self.gaussians_ = scores.fit_gaussians(
-                self._latent(outputs, view.train), view.graph.labels[view.train], view.num_classes
-            )
-        except ValueError as error:
-            raise MethodError(f"mahalanobis: {error}") from None
-
-    def _latent(self, outputs: Outputs, nodes: Tensor) -> Tensor:
-        """What distances are measured in, at some nodes."""
-        z = rows_of(outputs.latents[self.layer], nodes)
-        return z.to_dense() if isinstance(z, SparseMatrix) else z
+        self.known_ = KnownNodes.of(training.view.graph, training.view.train)
 
     def _scorer(self, graph: Graph, outputs: Outputs, context: Context) -> Callable[[Tensor], Tensor]:
-        if self.epsilon:
-            outputs = self._nudged(graph, self.epsilon, lambda outputs: -self._distance(outputs))
+        edges = undirected(graph)
+        group = self._group(edges, self._training_nodes(graph), outputs.logits)
+        propagated = self._propagate(scores.msp(outputs.logits), edges, group)
+        return lambda nodes: propagated[nodes]
 
-        def score(nodes: Tensor) -> Tensor:
-            parts = (self._latent(outputs, part) for part in torch.split(nodes, scores.ROWS))
-            return torch.cat([scores.gaussian_distance(self.gaussians_, part) for part in parts])
+    def _training_nodes(self, graph: Graph) -> Tensor:
+        """Training nodes of the graph: all of the fitted one, in another one those identified by ids."""
+        if self.train_nodes_ is not None and self.graph_ is not None and graph.content == self.graph_.content:
+            return self.train_nodes_
+        numbers = self.known_.numbers_in(graph)
+        return numbers[numbers >= 0]
 
-        return score
+    def _group(self, edges: SparseMatrix, train: Tensor, logits: Tensor) -> Tensor:
+        """Nodes of G."""
+        confidence = 1.0 - scores.msp(logits)
+        others = torch.ones(len(logits), dtype=torch.bool)
+        others[train] = False
+        count = int(self.share * len(train))
+        if not count or not bool(others.any()):
+            return train[:count]
+        low, high = np.percentile(confidence[others].numpy(), (self.percentile, 100.0 - self.percentile))
+        pseudo = torch.stack([others & (confidence > high), others & (confidence < low)], 1).double()
+        near = (edges @ pseudo)[train]
+        return train[(near[:, 0] / (near[:, 1] + 1.0)).argsort(descending=True, stable=True)[:count]]
 
-    def _distance(self, outputs: Outputs) -> Tensor:
-        return scores.gaussian_distance(self.gaussians_, self._latent(outputs, torch.arange(len(outputs.logits))))
+    def _propagate(self, values: Tensor, edges: SparseMatrix, group: Tensor) -> Tensor:
+        inside = torch.zeros_like(values)
+        inside[group] = 1.0
+        degree = edges.starts.diff().double() + len(group) * inside
+        for _ in range(self.steps):
+            sums = (edges @ values[:, None]).squeeze(1) + inside * (inside @ values)
+            values = torch.where(degree > 0, self.alpha * values + (1.0 - self.alpha) * sums / degree, values)
+        return values
 
     def _state(self) -> dict[str, Tensor]:
-        return self.gaussians_._asdict()
+        return self.known_.state()
 
     def _load_state(self, state: Mapping[str, Tensor]) -> None:
-        self.gaussians_ = scores.Gaussians(**state)
+        self.known_ = KnownNodes.from_state(state)

@@ -1,4 +1,4 @@
-"""The random-set network: beliefs in sets of classes, and the credal set between belief and plausibility."""
+"""Random-set network: beliefs in sets of classes, and the credal set between belief and plausibility."""
 
 from __future__ import annotations
 
@@ -24,39 +24,31 @@ from .training_data import TrainingData
 class RandomSet(Network):
     """Random-set GNN (Woodley et al. 2026, after the random-set networks of Manchingal et al. 2025).
 
-    An output for each of a family of sets of classes is the belief that the class is among them::
+    For each of a family of sets of classes, an output is the belief that the class is among them::
 
         Bel(A) = sigmoid(w_A z + b_A)                           trained by BCE to be 1 if the label is in A, else 0
         m(A)   = Bel(A) - sum over B inside A of m(B)           masses, which should be positive, and of sum 1:
         loss   = BCE + mass_weight (mean over nodes and sets of max(0, -m(A)) + mean of |sum_A m(A) - 1|)
         p_c    = sum over A with c of m(A) / |A|                the pignistic probability, by which it classifies
 
-    In prediction negative masses count as 0, what is missing to 1 goes to the set of all classes, and what is too much
-    is divided away. The credal set lies between belief m({c}) and plausibility, the mass of all sets with c. Scores:
+    In prediction negative masses count as 0, mass missing to 1 goes to the set of all classes, and excess mass is
+    normalised. The credal set lies between belief m({c}) and plausibility, the mass of all sets with c. Scores:
     EU, AU and TU from the exact entropies of these intervals, and ``width``, plausibility less belief of the predicted
     class.
 
-    The family are all single classes, ``budget`` larger sets, and the set of all classes, in which belief is to be 1.
-    The authors' code takes all sets of fewer than ten classes, and else those that overlap most in a t-SNE picture of
-    an untrained network's latents; here a set comes the earlier, the nearer its two most distant classes are, by the
-    class means of features and of in-neighbours' features. That code reports the entropy of p, not EU. The intervals
-    hold all distributions that the belief function allows, and more, so that its EU is at most the EU here.
+    The family consists of all single classes, ``budget`` larger sets, and the set of all classes, whose belief is to be
+    1. The authors' code takes all sets for fewer than ten classes, and else those that overlap most in a t-SNE
+    embedding of an untrained network's latents; here sets are ordered by the distance of their two most distant
+    classes, nearest first, between class means of features and of in-neighbours' features. That code reports the
+    entropy of p, not EU. The intervals hold all distributions that the belief function allows, and more, so that its EU
+    is at most the EU here.
 
     Args:
-        budget: Sets of two classes or more at the most, that of all classes aside.
-        mass_weight: Of the penalty of masses that are no masses.
-        backbone: ``"sage"``, ``"gcn"``, or another, see ``Network``.
-        hidden: Units of a hidden layer.
-        layers: Message-passing layers.
-        dropout: Probability of dropping a unit between layers, in training.
-        lr: Learning rate of Adam.
-        weight_decay: L2 penalty of all weights.
-        epochs: Epochs at the most.
-        patience: Epochs without a better monitor after which training stops.
-        monitor: What early stopping looks at, see ``Network``.
-        batch_size: Training nodes of a mini-batch with its sampled neighbourhood; None: all nodes at once.
-        seed: Of weights, dropout and batches.
-        device: Where to train and predict, as torch names it.
+        budget: Sets of two classes or more, at most, without that of all classes; default 20.
+        mass_weight: Weight of the penalty of invalid masses, default 1e-3.
+
+    Example:
+        >>> RandomSet(budget=10).fit(task).predict().credal
     """
 
     budget: int = 20
@@ -86,14 +78,14 @@ class RandomSet(Network):
 
     def _loss(self, output: Output, labels: Tensor) -> Tensor:
         assert isinstance(output, Tensor)
-        wanted = self.family_.t().to(output)[labels]
+        beliefs = self.family_.t().to(output)[labels]
         masses = output.sigmoid() @ self._to_masses.to(output.dtype).t()
-        broken = (-masses).clamp_min(0.0).mean() + (masses.sum(1) - 1.0).abs().mean()
-        fit = nn.functional.binary_cross_entropy_with_logits(output, wanted)
-        return fit + self.mass_weight * broken
+        penalty = (-masses).clamp_min(0.0).mean() + (masses.sum(1) - 1.0).abs().mean()
+        fit = nn.functional.binary_cross_entropy_with_logits(output, beliefs)
+        return fit + self.mass_weight * penalty
 
     def _masses(self, output: Output) -> tuple[Tensor, Tensor]:
-        """Masses of the family ``[N, B]``, and what more the set of all classes has ``[N, 1]``."""
+        """Masses of the family ``[N, B]``, and additional mass of the set of all classes ``[N, 1]``."""
         assert isinstance(output, Tensor)
         masses = (output.double().sigmoid() @ self._to_masses.to(output.device).t()).clamp_min(0.0)
         total = masses.sum(1, keepdim=True)
@@ -119,9 +111,9 @@ class RandomSet(Network):
 
     def _prediction(self, nodes: Tensor, output: Output) -> Prediction:
         credal, p = self._credal(output), self._probabilities(output)
-        found = Prediction.of_credal(nodes, credal, self.class_names)
+        prediction = Prediction.of_credal(nodes, credal, self.class_names)
         width = (credal.upper - credal.lower).gather(1, p.argmax(1, keepdim=True)).squeeze(1)
-        return replace(found, probabilities=p, scores={**found.scores, "width": width})
+        return replace(prediction, probabilities=p, scores={**prediction.scores, "width": width})
 
     def _state(self) -> dict[str, Tensor]:
         return {"family": self.family_, **super()._state()}
@@ -133,15 +125,7 @@ class RandomSet(Network):
 
 
 def class_distances(x: Features, edges: Adjacency, nodes: Tensor, labels: Tensor, num_classes: int) -> Tensor:
-    """Distances between the class means of ``[features | mean features of in-neighbours]``, of labelled nodes.
-
-    Args:
-        x: Features ``[N, F]``; sparse ones stay so.
-        edges: The edges.
-        nodes: Labelled nodes.
-        labels: Their classes.
-        num_classes: C.
-    """
+    """Distances between class means of ``[features | mean features of in-neighbours]`` over labelled nodes."""
     share = torch.zeros(len(x), num_classes)
     share[nodes, labels] = 1.0 / torch.bincount(labels, minlength=num_classes)[labels]
     columns = x.t()
@@ -150,25 +134,21 @@ def class_distances(x: Features, edges: Adjacency, nodes: Tensor, labels: Tensor
 
 
 def budgeted(distances: Tensor, budget: int) -> Tensor:
-    """All single classes, then the sets whose two most distant classes are nearest, boolean ``[C + budget, C]``.
+    """All single classes, then ``budget`` sets ordered by their two most distant classes, boolean ``[C + budget, C]``.
 
-    The set of all classes is left out. Of sets with the same two most distant classes the smaller ones come first, so
-    that each subset of a set stands before it.
-
-    Args:
-        distances: Between classes ``[C, C]``.
-        budget: How many sets of two classes or more, at the most.
+    The set of all classes is left out. Of sets with the same two most distant classes smaller ones come first, so that
+    each subset of a set precedes it.
     """
     count = len(distances)
     family: list[frozenset[int]] = [frozenset([c]) for c in range(count)]
-    known: set[frozenset[int]] = {*family, frozenset()}
+    seen: set[frozenset[int]] = {*family, frozenset()}
     pairs = sorted(combinations(range(count), 2), key=lambda pair: (float(distances[pair]), pair))
     for one, other in pairs:
-        new = [s | {one, other} for s in known if not s & {one, other} and s | {one} in known and s | {other} in known]
-        for found in sorted(new, key=lambda s: (len(s), sorted(s))):
-            if len(family) < count + budget and len(found) < count:
-                family.append(found)
-                known.add(found)
+        new = [s | {one, other} for s in seen if not s & {one, other} and s | {one} in seen and s | {other} in seen]
+        for candidate in sorted(new, key=lambda s: (len(s), sorted(s))):
+            if len(family) < count + budget and len(candidate) < count:
+                family.append(candidate)
+                seen.add(candidate)
     rows = torch.zeros(len(family), count, dtype=torch.bool)
     for row, members in zip(rows, family, strict=True):
         row[list(members)] = True
@@ -176,12 +156,8 @@ def budgeted(distances: Tensor, budget: int) -> Tensor:
 
 
 def moebius(family: Tensor) -> Tensor:
-    """The matrix that makes masses of beliefs, float64 ``[B, B]``: the belief in a set is the mass of all inside it.
-
-    Args:
-        family: Sets as boolean rows ``[B, C]``.
-    """
+    """Moebius transform from beliefs to masses, float64 ``[B, B]``, for sets as boolean rows ``[B, C]``."""
     sets = family.double()
     inside = sets @ sets.t() == sets.sum(1)  # [A, B]: B is in A
-    found: Tensor = torch.linalg.inv(inside.double())
-    return found.round()  # whole numbers, since the matrix is triangular with ones
+    inverse: Tensor = torch.linalg.inv(inside.double())
+    return inverse.round()  # integers, since the matrix is triangular with ones

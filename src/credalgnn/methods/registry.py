@@ -11,19 +11,14 @@ from ..runtime.names import import_object, suggestion
 from .base import Method
 from .baselines import Degree, FeatureSum
 from .coverage import CredalCoverage
-from .credal import CredalDual, CredalFinal, CredalLJ
-from .credal_frozen import CredalFrozen
-from .density import GEBM, JLDE
-from .ensembles import ClassicalEnsemble, CredalEnsemble
-from .evidential import Evidential
-from .grasp import GRASP
-from .knn import KNN, KNNLJ
+from .credal import CredalDual, CredalFinal, CredalFrozen, CredalLJ
+from .density import GEBM, JLDE, KNN, KNNLJ, Mahalanobis
+from .ensembles import ClassicalEnsemble, CredalEnsemble, DropEdge, MCDropout
+from .evidential import GPN, Evidential
 from .network import Vanilla
-from .posterior import GPN
-from .posthoc import Energy, GNNSafe, Mahalanobis, Odin
+from .posthoc import GRASP, Energy, GNNSafe, Odin
 from .prediction import MethodError
 from .random_set import RandomSet
-from .sampling import DropEdge, MCDropout
 from .temperature import CaGCN, Temperature
 
 ENTRY_POINTS = "credalgnn.methods"  # the group in which a package announces its methods

@@ -1,4 +1,4 @@
-"""Calibrated GNNs: the logits of a fitted model are divided by temperatures that validation nodes have chosen."""
+"""Calibration of a fitted model on validation nodes: temperature scaling and CaGCN."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ import torch
 from torch import Tensor, nn
 
 from ..graphs import Graph
-from ..nn import GCN, Classifier, Monitor, RngScope, Schedule, Supervision, TrainingError, train
+from ..nn import GCN, Classifier, Monitor, RngScope, Supervision
 from ..nn.training import Output
 from ..runtime.context import Context
 from . import scores
 from .base import Outputs
 from .inputs import inputs
 from .parameters import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SEED, Interval, Uniform
-from .posthoc import PostHoc
+from .posthoc import PostHoc, train_module
 from .training_data import TrainingData
 
-RANGE = (0.05, 20.0)  # of the one temperature: where every validation node is classified right, it would go to 0
-CAUTION = 2.0  # penalty that keeps a cautious temperature near 1 where the nodes say little
-OFFSET = 1.1  # in log(exp(t) + 1.1), which makes a node's factor of what CaGCN's last layer says
+RANGE = (0.05, 20.0)  # bounds of the temperature, which goes to 0 if all validation nodes are classified correctly
+CAUTION = 2.0  # penalty that keeps a cautious temperature near 1 where there are few nodes
+OFFSET = 1.1  # in CaGCN's factor log(exp(t) + 1.1) of the logits
 
 
 @dataclass(kw_only=True, eq=False)
 class Calibrated(PostHoc):
-    """The entropy of a fitted model's softmax, once its logits are calibrated; classes stay as they are.
+    """Base of methods that score the entropy of a fitted model's calibrated softmax.
 
-    What calibrates is learnt from the ID validation nodes, and from no others. They have also decided when the training
-    of the model stopped, so that it looks a little better calibrated on them than it is on new nodes.
+    Calibration is learnt from the ID validation nodes alone. They have also stopped the training of the model, so it
+    looks slightly better calibrated on them than on new nodes.
     """
 
     score_names = ("entropy",)
@@ -43,7 +43,7 @@ class Calibrated(PostHoc):
 
     @abstractmethod
     def _calibrated_logits(self, graph: Graph, logits: Tensor) -> Tensor:
-        """The logits of all nodes, each divided by its temperature."""
+        """Return the logits of all nodes, each divided by its temperature."""
 
     def _scorer(self, graph: Graph, outputs: Outputs, context: Context) -> Callable[[Tensor], Tensor]:
         return lambda nodes: scores.entropy(outputs.logits[nodes])
@@ -51,13 +51,15 @@ class Calibrated(PostHoc):
 
 @dataclass(kw_only=True, eq=False)
 class Temperature(Calibrated):
-    """Temperature scaling (Guo et al. 2017): the logits of all nodes are divided by one number T (``temperature_``).
+    """Temperature scaling (Guo et al. 2017): logits divided by one temperature T (``temperature_``).
 
-    T minimises the NLL of the ID validation nodes; the score is the entropy of ``softmax(logits / T)`` in bits. These
-    nodes have also stopped the training of the model below.
+    T minimises the NLL of the ID validation nodes; the score is the entropy of ``softmax(logits / T)`` in bits.
 
-    Differences from the original: T is found by a search along a line and not by L-BFGS, and it stays between 0.05 and
-    20, since it would go to 0 where every validation node is classified right.
+    Differences from the original: T comes from a line search instead of L-BFGS, and stays between 0.05 and 20, since it
+    would go to 0 where every validation node is classified correctly.
+
+    Example:
+        >>> Temperature(model=fitted).fit(task).predict().probabilities
     """
 
     name = "temperature"
@@ -78,17 +80,12 @@ class Temperature(Calibrated):
 
 
 def best_temperature(logits: Tensor, labels: Tensor) -> float:
-    """The temperature with which labels are most likely, between the ends of ``RANGE``.
-
-    Args:
-        logits: Logits ``[N, C]``.
-        labels: Classes ``[N]``.
-    """
+    """Return the temperature within ``RANGE`` with the least NLL of labels ``[N]`` under logits ``[N, C]``."""
     from scipy.optimize import minimize_scalar
 
     values = logits.double()
 
-    def nll(log_temperature: float) -> float:  # has one valley: it is convex in 1 / T
+    def nll(log_temperature: float) -> float:  # unimodal: convex in 1 / T
         return nn.functional.cross_entropy(values / math.exp(log_temperature), labels).item()
 
     low, high = map(math.log, RANGE)
@@ -96,14 +93,10 @@ def best_temperature(logits: Tensor, labels: Tensor) -> float:
 
 
 def cautious_temperature(logits: Tensor, labels: Tensor) -> float:
-    """What to divide logits by so that they fit the labels; near 1 where labels are few, and never below 1.
+    """Return a temperature of at least 1 that fits labels ``[N]`` to logits ``[N, C]``; near 1 for few labels.
 
-    It takes back confidence that new nodes do not bear out. What noisy training labels have taught a network to doubt
-    is not its to sharpen, even if the labels it is fitted on are clean.
-
-    Args:
-        logits: Of nodes ``[N, C]``.
-        labels: Their classes ``[N]``.
+    It reduces confidence but never sharpens: doubt learnt from noisy training labels stays, even if the validation
+    labels are clean.
     """
     from scipy.optimize import minimize_scalar
 
@@ -116,26 +109,29 @@ def cautious_temperature(logits: Tensor, labels: Tensor) -> float:
 
 @dataclass(kw_only=True, eq=False)
 class CaGCN(Calibrated):
-    """CaGCN (Wang et al. 2021): a GCN of two layers reads the logits and gives every node a temperature of its own.
+    """CaGCN (Wang et al. 2021): node-wise temperatures from a two-layer GCN on the logits.
 
-    The GCN's output t makes the factor ``log(exp(t) + 1.1)`` by which a node's logits are multiplied: one divided by
-    its temperature. It is trained on the ID validation nodes with ``NLL + margin_weight * L_cal``, where
-    ``L_cal`` is the mean of ``1 - p1 + p2`` over nodes that are classified right and of ``p1 - p2`` over the others,
-    p1 and p2 being the two largest probabilities (``margin_loss``). The weights with the least NLL on these same nodes
-    are kept, as in the original's code; they have also stopped the training of the model below.
+    A node's logits are multiplied by ``log(exp(t) + 1.1)``, one over its temperature, for the GCN's output t. The GCN
+    is trained on the ID validation nodes with ``NLL + margin_weight * L_cal``, where ``L_cal`` is the mean of
+    ``1 - p1 + p2`` over correctly classified nodes and of ``p1 - p2`` over the others, p1 and p2 being the two largest
+    probabilities (``margin_loss``). The weights with the least NLL on these same nodes are kept, as in the original's
+    code.
 
     The factor, the margin term and the defaults are those of the original's code. Difference from it: its self-training
     (CaGCN-st), which adds pseudo-labels to the training nodes, is left out.
 
     Args:
-        hidden: Units of the GCN's hidden layer.
-        dropout: Probability of dropping one of these units, in training.
-        lr: Learning rate of Adam.
-        weight_decay: L2 penalty of the GCN's weights.
-        margin_weight: The original's lambda: what the margin term counts beside the NLL.
-        epochs: Epochs at the most.
-        patience: Epochs without a lower NLL after which training stops.
-        seed: Of the GCN's weights and dropout, and of the model if none is given.
+        hidden: Units of the GCN's hidden layer, default 16.
+        dropout: Probability of dropping one of these units, in training; default 0.5.
+        lr: Learning rate of Adam, default 0.01.
+        weight_decay: L2 penalty of the GCN's weights, default 5e-3.
+        margin_weight: Weight of the margin term, the original's lambda; default 0.5.
+        epochs: Epochs, at most; default 2000.
+        patience: Epochs without a lower NLL after which training stops; default 100.
+        seed: Seed of the GCN's weights and dropout, and of the default model; default 0.
+
+    Example:
+        >>> CaGCN(model=fitted).fit(task).predict().score
     """
 
     hidden: int = 16
@@ -166,17 +162,10 @@ class CaGCN(Calibrated):
         logits = self.model_._outputs(view.val_graph, context).logits.float()
         data = Supervision(logits, inputs(view.val_graph)[1], nodes, labels)
         monitor = Monitor(nodes, lambda output: nn.functional.cross_entropy(cast(Tensor, output), labels).item())
-        schedule = Schedule(self.lr, self.weight_decay, self.epochs, self.patience)
         draws = RngScope(self.seed)
         with draws:
             self.module_ = self._build(view.num_classes)
-        try:
-            self.history_ = train(
-                self.module_, data, self._loss, monitor, schedule, draws,
-                progress=context.progress, description=f"{self.name} seed {self.seed}", on_epoch=context.on_epoch,
-            )  # fmt: skip
-        except TrainingError as error:
-            raise TrainingError(f"{self.name}, seed {self.seed}: {error}") from None
+        self.history_ = train_module(self, self.module_, data, self._loss, monitor, draws, context)
 
     def _build(self, num_classes: int) -> Classifier:
         return Classifier(GCN(num_classes, self.hidden, 2, 1, self.dropout), _Scaling(), hops=2, joint=True)
@@ -199,7 +188,7 @@ class CaGCN(Calibrated):
 
 
 class _Scaling(nn.Module):
-    """Logits times ``log(exp(t) + 1.1)``, of logits, a hidden latent and t side by side."""
+    """Logits times ``log(exp(t) + 1.1)``; reads logits, a hidden latent and t."""
 
     def forward(self, latents: Sequence[Tensor]) -> Tensor:
         logits, *_, t = latents
@@ -208,12 +197,7 @@ class _Scaling(nn.Module):
 
 
 def margin_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """CaGCN's calibration term: confidence is to be high where a node is classified right, and low elsewhere.
-
-    Args:
-        logits: Logits ``[N, C]``.
-        labels: Classes ``[N]``.
-    """
+    """Return CaGCN's calibration term: reward confidence where the prediction is right, penalise it elsewhere."""
     p = logits.softmax(-1)
     first, second = p.topk(2).values.unbind(-1)
     right = p.argmax(-1) == labels
