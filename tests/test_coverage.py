@@ -476,7 +476,7 @@ def test_nodes_that_come_after_training_are_as_strange_as_they_look() -> None:
     task = Task.leave_out(csbm(nodes=600, classes=5, features=16, signal=2.0, seed=4), [0, 1], inductive=True)
     fitted = quick(reestimate=False).fit(task)
     assert fitted.diagnosis["trust"] == 0.0  # type: ignore[index]
-    assert fitted.strangeness_ is not None
+    assert fitted.ood_score_ is not None
     result = fitted.predict()
     assert auroc(result.score, task) > auroc(fitted.model_.predict().scores["entropy"], task) - 0.02
 
@@ -495,8 +495,8 @@ def test_epistemic_uncertainty_is_that_of_the_definition(strength: float) -> Non
     n = q**4 / (1 + q**4) * len(task.split.train) / 3
     share = strength / (strength + n)
     entropy = np.array([ref.bits(p) for p in result.probabilities.numpy()]) / np.log2(3)
-    assert fitted.strangeness_ is not None
-    doubt = (1 - trust) * fitted.strangeness_(fitted.describer_(task.training.graph), entropy)
+    assert fitted.ood_score_ is not None
+    doubt = (1 - trust) * fitted.ood_score_(fitted.describer_(task.training.graph), entropy)
     expected = np.minimum(1 - (1 - share) * (1 - doubt), 1 - 1e-6) * np.log2(3)
     np.testing.assert_allclose(result.score.numpy(), expected, rtol=0, atol=1e-7)
     np.testing.assert_allclose(result.scores["coverage"].numpy(), -np.log(q), rtol=0, atol=1e-9)

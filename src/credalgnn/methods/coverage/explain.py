@@ -127,12 +127,16 @@ class Explanation:
         return "\n".join(lines)
 
 
-def reasons_for(models: StoredModels, describer: Describer, rows: Array, typical: Array) -> list[tuple[Reason, ...]]:
+def reasons_for(
+    models: StoredModels | None, describer: Describer, rows: Array, typical: Array
+) -> list[tuple[Reason, ...]]:
     """Reasons for the coverage of described nodes ``[N, D]``, those that lower it most first.
 
     Each statistic and each block of features in turn is replaced by its median over ``typical`` labelled nodes
     ``[T, D]``; its effect is the change of the log coverage.
     """
+    if models is None:
+        return [()] * len(rows)
     middle = np.median(typical, 0)
     low, high = (_raw(describer, np.quantile(typical[:, : len(STATISTICS)], q, axis=0)) for q in (0.1, 0.9))
     values = _raw(describer, rows[:, : len(STATISTICS)])
