@@ -309,7 +309,7 @@ class CredalCoverage(OnModel):
         self.rows_, self.widths_, self.doubt_ = state["rows"], state["widths"], state["doubt"].numpy()
         self.sizes_ = SizeRange(*state["sizes"].numpy())
         self.ood_score_ = None
-        if f"ood_score.{OODScore.FITTED[0]}" in state:
+        if any(name.startswith("ood_score.") for name in state):
             arrays = (state[f"ood_score.{name}"].numpy() for name in OODScore.FITTED)
             self.ood_score_ = OODScore(self.rows_.numpy(), *arrays)
 
