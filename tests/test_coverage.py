@@ -46,6 +46,7 @@ from credalgnn.methods.coverage.descriptions import STATISTICS, Describer, label
 from credalgnn.methods.coverage.model import Forest, Logistic, arrays_of, estimate, learner_of, stack
 from credalgnn.methods.coverage.ood_score import OODScore
 from credalgnn.nn import SparseMatrix
+from credalgnn.runtime.context import Context
 from credalgnn.runtime.files import checksum, to_json
 
 pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
@@ -836,7 +837,7 @@ def test_new_nodes_that_are_unlike_all_others_are_wide() -> None:
     assert torch.equal(fitted._labelled(new), (order < 200) & labelled[order.clamp_max(199)])
     nameless = grown(graph, ids=False)  # whose training nodes nobody knows: the models of fit serve, and know nothing
     assert not bool(fitted._labelled(nameless).any())
-    assert fitted._coverage(nameless).diagnosis.trust == 0.0
+    assert fitted._coverage(nameless, Context())[0].diagnosis.trust == 0.0
     assert fitted.explain(3, nameless).labelled_neighbours is None
     assert "labelled (" not in str(fitted.explain(3, nameless))
 
@@ -861,7 +862,7 @@ def test_new_nodes_like_the_old_ones_earn_no_trust(ids: bool) -> None:
     seen = torch.from_numpy(rng.permutation(400)[:200])
     part = graph.subgraph(seen).replace(labels=torch.from_numpy(rng.integers(0, 2, 200)), class_names=("a", "b"))
     fitted = quick().fit(part, train=torch.arange(160), val=torch.arange(160, 200))
-    result = fitted._coverage(graph)
+    result, _ = fitted._coverage(graph, Context())
     assert result.diagnosis.trust < 0.3
     assert result.diagnosis.auroc < 0.65
 
@@ -921,7 +922,7 @@ def test_sizes_within_those_that_were_there_are_judged_by_the_models_alone() -> 
     sums = np.stack([np.log1p(np.abs(features).sum(1)), np.log1p((features != 0).sum(1))], 1)
     np.testing.assert_allclose(describer.sizes(rows), sums, atol=1e-5)
     assert fitted.models_ is not None
-    np.testing.assert_array_equal(fitted._coverage(graph).log_relative, fitted.models_(rows).log_relative)
+    np.testing.assert_array_equal(fitted._coverage(graph, Context())[0].log_relative, fitted.models_(rows).log_relative)
 
 
 @pytest.mark.parametrize("nodes", [10, 49])
