@@ -242,7 +242,7 @@ def test_with_too_few_calibration_nodes_it_works_and_promises_nothing(count: int
     text, card = str(model), (tmp_path / "model" / "README.md").read_text()
     if held < 4:
         assert f"{held} calibration nodes are too few" in text
-        assert "too few for a promise" in card
+        assert "too few for a guarantee" in card
         assert "with at most the chosen probability" not in card
     assert (tmp_path / "model" / "report.html").stat().st_size > 10_000
     prediction = model.predict()
@@ -410,7 +410,7 @@ def test_a_model_predicts_within_a_budget_and_in_chunks(tables: tuple[Path, Path
 
 def test_a_large_graph_is_judged_by_nodes_drawn_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which are predicted, how many are spoken of, and that a graph that fits is judged whole."""
-    monkeypatch.setattr("credalgnn.model.summary.LOOKED_AT", 20)
+    monkeypatch.setattr("credalgnn.model.summary.SAMPLE", 20)
     graph = graph_of(share=1.0, ids=range(300))
     train = (graph.labels >= 0).nonzero().squeeze(-1)[:150]
     known = graph.replace(labels=graph.labels.where(torch.isin(torch.arange(300), train), -1))
@@ -426,9 +426,9 @@ def test_a_large_graph_is_judged_by_nodes_drawn_by_chance(monkeypatch: pytest.Mo
     summary = model.summary
     assert asked == [40]  # 20 to judge by, and 20 without a label
     assert summary["judged"] == 20 < summary["parts"]["calibration"] == 30
-    assert "On 20 of 30 labelled nodes that took no part in training (calibration)" in str(model)
+    assert "On 20 of 30 calibration nodes that took no part in training" in str(model)
     assert {row["of"] for row in summary["alarms"]} == {20}
-    assert "Strangers among 20 of the 150 nodes" in str(model)
+    assert "Unfamiliar nodes among 20 of the 150 nodes" in str(model)
     later = graph.replace(labels=graph.labels.where(graph.labels >= 0, 3), class_names=(*CLASSES, "d"))
     whole, some = model.evaluate(later, memory="8GiB"), model.evaluate(later, memory="100MiB")
     again = model.evaluate(later, memory="100MiB")
@@ -466,7 +466,7 @@ def test_answers_for_many_classes_are_made_within_memory(monkeypatch: pytest.Mon
 def test_the_card_of_a_large_graph_says_how_many_nodes_it_was_judged_by(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("credalgnn.model.summary.LOOKED_AT", 20)
+    monkeypatch.setattr("credalgnn.model.summary.SAMPLE", 20)
     quick(graph_of(), memory="100MiB", out=tmp_path / "model")
     assert re.search(r"On 20 of 3\d calibration nodes", (tmp_path / "model" / "README.md").read_text())
     assert not (tmp_path / "model" / "report.html").exists()
@@ -533,7 +533,7 @@ def test_the_card_says_what_the_summary_has(covered: tuple[Model, Path]) -> None
     for row in summary["alarms"]:
         assert f"| {100 * row['false_alarms']:g} % | {row['flagged']:,} | {row['of']:,} |" in body
     assert f"{summary['parts']['calibration']} calibration nodes took no part" in body
-    for heading in ("Data", "What it is worth", "What it promises", "How to use it", "Versions"):
+    for heading in ("Data", "Quality", "Guarantee", "Usage", "Versions"):
         assert f"\n## {heading}\n" in body
     versions = json.loads(body.split("```json\n")[1].split("```")[0])
     assert versions["torch"] == torch.__version__
@@ -662,7 +662,7 @@ def test_a_delimiter_that_was_given_is_kept(tables: tuple[Path, Path], tmp_path:
 
 def batch(folder: Path, number: int, count: int = 60, shift: float = 0.0) -> tuple[Path, Path]:
     """Nodes of known classes, with edges among themselves; shifted ones look like nothing that was learnt."""
-    nodes, edges = write_tables(folder / str(number), count, 100 + number, f"b{number}-{{}}".format, unfamiliar=False)
+    nodes, edges = write_tables(folder / str(number), count, 100 + number, f"b{number}-{{}}".format, strangers=False)
     if shift:
         header, *lines = nodes.read_text().splitlines()
         moved = []
@@ -679,7 +679,7 @@ def batch(folder: Path, number: int, count: int = 60, shift: float = 0.0) -> tup
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of a graph without strangers, of the same kind as the batches."""
     folder = tmp_path_factory.mktemp("watched")
-    nodes, edges = write_tables(folder, unfamiliar=False)
+    nodes, edges = write_tables(folder, strangers=False)
     quick(nodes, edges, out=folder / "model")
     return folder / "model"
 

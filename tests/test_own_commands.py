@@ -90,7 +90,13 @@ def test_fit_tells_what_it_is_worth_on_one_screen_and_what_to_type_next(typed: T
     lines = out.splitlines()
     assert len(lines) <= 30
     assert max(map(len, lines)) <= 110
-    for word in ("right class", "calibration error", "classes in question", "Strangers among", "false alarms allowed"):
+    for word in (
+        "accuracy",
+        "calibration error",
+        "classes in question",
+        "Unfamiliar nodes among",
+        "false alarms allowed",
+    ):
         assert word in out
     assert [line.split()[0] for line in err.splitlines()] == ["read", "fit", "predict", "write"]
     (command,) = (line.removeprefix("Next: credalgnn ") for line in lines if line.startswith("Next: "))
@@ -119,7 +125,7 @@ def test_predictions_are_the_same_as_text_and_as_parquet(typed: Typed, here: Pat
             same = float(text) == value if isinstance(value, float) else text == str(value)
             assert same or (isinstance(value, bool) and text == str(value).lower()), (name, text, value)
     flagged = sum(row["unfamiliar"] == "true" for row in rows)
-    assert f"\n{flagged} of them ({2 * flagged:.1f} %) look like nothing that was labelled" in f"\n{out}"
+    assert f"\n{flagged} of 50 nodes ({2 * flagged:.1f} %) are flagged as unfamiliar" in f"\n{out}"
 
 
 def test_predict_with_and_without_what_was_there_before(typed: Typed, here: Path) -> None:
@@ -190,7 +196,7 @@ def test_evaluate_says_what_was_judged(typed: Typed, here: Path) -> None:
     code, out, _ = typed("evaluate model --nodes known/nodes.csv --edges known/edges.csv --false-alarms 0.1")
     assert code == 0
     assert out.startswith("80 labelled nodes judged")
-    for word in ("right class", "allowed 10 %", "strangers flagged", "AUROC of", "promised 95 %"):
+    for word in ("accuracy", "allowed 10 %", "unknown classes flagged", "AUROC of", "promised 95 %"):
         assert word in out
     assert max(map(len, out.splitlines())) <= 100
 

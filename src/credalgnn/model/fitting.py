@@ -30,7 +30,7 @@ from .model import Model
 from .page import title_of, write_page_of
 from .parts import parts_of
 from .reading import TableReader, to_learn
-from .summary import drawn, judged_part, summarise
+from .summary import judged_part, sample_nodes, summarise
 
 
 def fit(
@@ -171,7 +171,7 @@ def fit(
 def _some(graph: Graph, parts: Mapping[str, Tensor], room: int, seed: int) -> Tensor:
     """Nodes of a large graph that tell what a model is worth: some that it is judged on, and some without a label."""
     kinds = (parts[judged_part(parts)], (graph.labels < 0).nonzero().squeeze(-1))
-    return torch.cat([drawn(nodes, room // len(kinds), seed) for nodes in kinds]).sort().values
+    return torch.cat([sample_nodes(nodes, room // len(kinds), seed) for nodes in kinds]).sort().values
 
 
 def made(choice: Choice, seed: int) -> Method:

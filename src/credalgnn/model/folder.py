@@ -21,9 +21,8 @@ from ..methods.known_nodes import KnownNodes
 from ..methods.storage import CONFIG, WEIGHTS
 from ..runtime.files import checksum, find_link, sealed_with, to_json, write
 from ..runtime.reading import parse_json, read_bytes, read_tensors
-from .card import card
 from .reading import TableReader
-from .summary import in_words
+from .summary import card, summary_text
 
 if TYPE_CHECKING:
     from .model import Model
@@ -94,7 +93,8 @@ def save(model: Model, folder: Path) -> None:
         model.method.save(folder)
         write(folder / PARTS, save_tensors(tensors))
         config["sums"] = {name: checksum((folder / name).read_bytes()) for name in SUMMED}
-        write(folder / CARD, card(model, config).encode())
+        tables = None if model.reader is None else model.reader.columns
+        write(folder / CARD, card(model.summary, config, tables, model.method.is_credal).encode())
         write(folder / MODEL, to_json(config))
     except OSError as error:
         raise MethodError(f"{folder}: cannot be written ({error.strerror}); choose another place") from None
@@ -153,7 +153,7 @@ def load(folder: Path, method: type[Method] | str | None = None) -> Model:
         }
         reader = None if config["tables"] is None else TableReader.from_json(config["tables"])
         summary = config["summary"]
-        in_words(summary)  # it has all that is told of a model
+        summary_text(summary)  # it has all that is told of a model
     except OSError as error:
         raise MethodError(f"{error.filename}: cannot be read ({error.strerror}); copy the folder again") from None
     except MethodError:

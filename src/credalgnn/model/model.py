@@ -21,7 +21,7 @@ from ..metrics import Evaluation
 from ..metrics.evaluation import evaluate_nodes
 from ..runtime.warn import warn_caller
 from .reading import Loaded, TableReader, to_predict
-from .summary import drawn, in_words
+from .summary import facts, percent, sample_nodes, summary_text
 
 FALSE_ALARMS, COVERAGE = 0.05, 0.95  # where nothing else is said
 NOT_TOLD = "Which nodes the model has learnt from cannot be told: that takes ids, in this graph and in the fitted one."
@@ -70,34 +70,26 @@ class ModelEvaluation:
         if not self.told:
             lines.append(f"{NOT_TOLD} They may be among these.")
         metrics, headline = self.evaluation.metrics, self.evaluation.headline
+        rows = []
         if known and metrics.get("accuracy") is not None:
-            lines += [
-                f"  right class               {_percent(metrics['accuracy'])}   of {known:,} nodes of known classes"
-            ]
-            lines += [f"  calibration error         {_percent(metrics['ece'])}"]
+            rows.append(["accuracy", percent(metrics["accuracy"]), f"of {known:,} nodes of known classes"])
+            rows.append(["calibration error", percent(metrics["ece"]), ""])
         if self.covered is not None and self.set_size is not None and self.coverage is not None:
-            lines.append(
-                f"  true class in question    {_percent(self.covered)}   promised {100 * self.coverage:g} %, with "
-                f"{self.set_size:.2f} classes a node"
-            )
+            promised = f"promised {100 * self.coverage:g} %, with {self.set_size:.2f} classes per node"
+            rows.append(["true class in question", percent(self.covered), promised])
         if self.flagged_known is not None and self.false_alarms is not None:
-            lines.append(
-                f"  false alarms              {_percent(self.flagged_known)}   allowed {100 * self.false_alarms:g} %"
-            )
+            rows.append(["false alarms", percent(self.flagged_known), f"allowed {100 * self.false_alarms:g} %"])
         if self.flagged_ood is not None:
-            lines.append(f"  strangers flagged         {_percent(self.flagged_ood)}   of {self.unfamiliar:,}")
+            rows.append(["unknown classes flagged", percent(self.flagged_ood), f"of {self.unfamiliar:,}"])
         auroc = self.evaluation.scores[headline].get("auroc")
         if auroc is not None:
-            lines.append(f"  AUROC of {headline:17s}{_percent(auroc)}   strangers against known nodes; 50 is chance")
+            rows.append([f"AUROC of {headline}", percent(auroc), "unknown against known classes; 50 is chance"])
+        lines += [facts(rows)] if rows else []
         if self.false_alarms is None:
             lines.append("No rate of false alarms as low as 5 % can be promised: too few calibration nodes.")
         elif not self.alike:
             lines.append("The rates are promised for nodes as they were in the fitted graph, whose nodes are not here.")
         return "\n".join(lines)
-
-
-def _percent(value: float | None) -> str:
-    return "    -  " if value is None else f"{100 * value:5.1f} %"
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,7 +220,7 @@ class Model:
         nodes = others
         budget = budget_of(memory)
         if not fits(graph, len(self.method.class_names), budget):
-            nodes = drawn(others, room_for(self.method, budget))
+            nodes = sample_nodes(others, room_for(self.method, budget))
         prediction = self.method.predict(graph, nodes, memory=memory)
         false_alarms, coverage = self.rates(prediction, false_alarms, coverage)
         stranger = graph.labels[nodes] >= len(self.class_names)
@@ -302,7 +294,7 @@ class Model:
         save(self, Path(folder))
 
     def __str__(self) -> str:
-        return in_words(self.summary)
+        return summary_text(self.summary)
 
 
 def load_model(folder: str | os.PathLike[str], *, method: type[Method] | str | None = None) -> Model:

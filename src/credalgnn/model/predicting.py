@@ -18,6 +18,7 @@ from ..methods import MethodError, Prediction
 from ..methods.base import room_for
 from ..methods.large import budget_of
 from ..methods.prediction_table import share_explained, table_of, write_tables
+from ..report.graph import class_sign
 from ..runtime.progress import Stages
 from .model import NOT_TOLD, Model
 
@@ -93,15 +94,16 @@ def predict_to(
     assert calibration is not None
     if false_alarms is None:
         lines.append(
-            f"No node is flagged as a stranger: a rate of false alarms of 5 % needs 19 calibration nodes, and there "
-            f"are {len(calibration.scores)}.\nThe column p_value says how strange nodes are (small: stranger)."
+            f"No node is flagged as unfamiliar: a rate of false alarms of 5 % needs 19 calibration nodes, and there "
+            f"are {len(calibration.scores)}.\nThe column p_value ranks nodes: small values are unfamiliar."
         )
     elif tally.seen < tally.rows:
-        others = "of the others" if tally.seen else "of them"
-        share = tally.flagged / (tally.rows - tally.seen)
+        new = tally.rows - tally.seen
+        others = f"the {new:,} others" if tally.seen else f"{new:,} nodes"
+        sign = class_sign(tally.flagged, false_alarms * new, new)
         lines.append(
-            f"{tally.flagged:,} {others} ({100 * share:.1f} %) look like nothing that was labelled: strangers."
-            f"\nIf all were of known classes, it would be at most {100 * false_alarms:g} % on average."
+            f"{tally.flagged:,} of {others} ({100 * tally.flagged / new:.1f} %) are flagged as unfamiliar; at most "
+            f"{100 * false_alarms:g} % false alarms\nare expected: {sign}."
         )
         if not calibration.alike:
             lines.append(

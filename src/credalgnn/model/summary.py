@@ -1,42 +1,55 @@
-"""What a fitted model is worth, in plain numbers, and on one screen of text."""
+"""Summary of a fitted model: plain values, one screen of text, and the model card."""
 
 from __future__ import annotations
 
+import json
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..graphs import Graph
+from ..graphs import Columns, Graph
 from ..methods import Method, Prediction
 from ..methods.calibration import calibration_nodes_for
 from ..metrics import METRICS
 from ..metrics.registry import ClassifiedNodes
+from ..report.graph import class_sign
+from ..report.table import Column, Table, Value, columns
 
 RATES = (0.01, 0.05, 0.1, 0.2)
 COVERAGES = (0.8, 0.9, 0.95)
 JUDGED = ("accuracy", "ece", "nll")
-LOOKED_AT = 100_000  # of a graph that does not fit in memory, nodes of a kind that tell what a model is worth
+SAMPLE = 100_000  # nodes of a kind that are judged, of a graph that does not fit in memory
 WIDTH = 96  # columns of text
+_TAGS = ("graph-neural-network", "node-classification", "uncertainty", "credal-sets", "conformal-prediction")
+_USE = """```
+credalgnn predict . --nodes new.csv --edges new_edges.csv --context nodes.csv edges.csv --out predictions.csv
+```
+
+```python
+import credalgnn as cg
+
+model = cg.load_model(".")
+result = model.predict("new.csv", "new_edges.csv", context=("nodes.csv", "edges.csv"))
+result.flag_unfamiliar(false_alarms=0.05)
+```"""
 
 
 def summarise(method: Method, graph: Graph, parts: Mapping[str, Tensor], prediction: Prediction) -> dict[str, Any]:
-    """All that is told of a fitted model, as plain values.
+    """Summarise a fitted model as plain values.
 
     Args:
         method: The fitted method.
         graph: The graph it was fitted on, with all labels.
         parts: The parts of its nodes.
-        prediction: For all its nodes, or for some of a large graph, in ascending order: random shares of those that it
-            is judged on, and of the unlabelled ones.
+        prediction: Prediction of all nodes, or of some nodes of a large graph in ascending order: random samples of the
+            judged and of the unlabelled ones.
     """
     part = judged_part(parts)
-    held = (
-        torch.isin(prediction.nodes, parts[part]).nonzero().squeeze(-1)
-    )  # rows of the prediction, as all that follows
+    held = torch.isin(prediction.nodes, parts[part]).nonzero().squeeze(-1)  # rows of the prediction
     labels = graph.labels[prediction.nodes]
     unlabelled = (labels < 0).nonzero().squeeze(-1)
     count = len(parts["calibration"])
@@ -62,14 +75,14 @@ def summarise(method: Method, graph: Graph, parts: Mapping[str, Tensor], predict
         summary["metrics"] = {key: METRICS[key].compute(nodes) for key in JUDGED}
         for coverage in COVERAGES:
             if count >= calibration_nodes_for(coverage=coverage):
-                kept = prediction.sets(coverage)
-                hit = kept[held].gather(1, labels[held][:, None])
+                sets = prediction.sets(coverage)
+                hits, sizes = sets[held].gather(1, labels[held][:, None]), sets.sum(-1).double()
                 summary["sets"].append(
                     {
                         "coverage": coverage,
-                        "size": kept[held].sum(-1).double().mean().item(),
-                        "covered": hit.double().mean().item(),
-                        "size_unlabelled": kept[unlabelled].sum(-1).double().mean().item() if len(unlabelled) else None,
+                        "size": sizes[held].mean().item(),
+                        "covered": hits.double().mean().item(),
+                        "size_unlabelled": sizes[unlabelled].mean().item() if len(unlabelled) else None,
                     }
                 )
     summary["alarms"] = alarms_of(prediction, unlabelled)
@@ -77,23 +90,19 @@ def summarise(method: Method, graph: Graph, parts: Mapping[str, Tensor], predict
 
 
 def judged_part(parts: Mapping[str, Tensor]) -> str:
-    """The name of the part that a model is judged on.
-
-    Args:
-        parts: The parts of the nodes of its graph.
-    """
+    """Name of the part that a model is judged on."""
     return "test" if len(parts.get("test", ())) else "calibration"
 
 
-def drawn(nodes: Tensor, room: int, seed: int = 0) -> Tensor:
-    """Some of the nodes, ``LOOKED_AT`` at the most, drawn by chance, in their order; all if they are no more.
+def sample_nodes(nodes: Tensor, room: int, seed: int = 0) -> Tensor:
+    """A random sample of at most ``SAMPLE`` nodes in ascending order.
 
     Args:
         nodes: The nodes.
-        room: For the answers of how many there is room; of one there always is.
-        seed: Of chance.
+        room: Number of predictions that memory has room for; one is always sampled.
+        seed: Seed of the sample.
     """
-    count = max(1, min(LOOKED_AT, room))
+    count = max(1, min(SAMPLE, room))
     if len(nodes) <= count:
         return nodes
     order = torch.randperm(len(nodes), generator=torch.Generator().manual_seed(seed))
@@ -101,11 +110,11 @@ def drawn(nodes: Tensor, room: int, seed: int = 0) -> Tensor:
 
 
 def alarms_of(prediction: Prediction, rows: Tensor) -> list[dict[str, float]]:
-    """How many nodes are flagged at each rate of false alarms that can be promised.
+    """Count flagged nodes at each rate of false alarms that can be promised.
 
     Args:
         prediction: The prediction.
-        rows: Those of its rows that count.
+        rows: Rows of the prediction that are counted.
     """
     if prediction.calibration is None or not len(rows):
         return []
@@ -118,41 +127,70 @@ def alarms_of(prediction: Prediction, rows: Tensor) -> list[dict[str, float]]:
     ]
 
 
-def in_words(summary: Mapping[str, Any]) -> str:
+# ---------------------------------------------------------------- text
+
+
+def facts(rows: Sequence[Sequence[Value]]) -> str:
+    """Aligned lines of names, numbers and remarks, for summary and evaluation.
+
+    Args:
+        rows: Name, number and remark of each line.
+    """
+    return Table([Column("", is_text=True), Column(""), Column("", is_text=True)], rows).terminal(indent=2)
+
+
+def percent(value: float | None) -> str | None:
+    """A share in per cent; None stays None."""
+    return None if value is None else f"{100 * value:.1f} %"
+
+
+def summary_text(summary: Mapping[str, Any]) -> str:
     """One screen of text.
 
     Args:
-        summary: What ``summarise`` gave.
+        summary: Plain values of ``summarise``.
     """
-    parts = summary["parts"]
+    parts, metrics, judged = summary["parts"], summary["metrics"], summary["judged"]
     size = f"{summary['nodes']:,} nodes, {summary['edges']:,} edges, {summary['features']:,} features"
-    metrics, held, part = summary["metrics"], summary["judged"], summary["judged_on"]
     learnt = f"has learnt {len(summary['classes'])} classes from {parts['train']:,} labelled nodes"
     lines = [f"{summary['method']} {learnt if metrics else 'scores nodes and predicts no classes'} ({size}).", ""]
     if metrics:
-        error = 100.0 * math.sqrt(metrics["accuracy"] * (1.0 - metrics["accuracy"]) / held)
-        among = f"{held:,} of {parts[part]:,}" if held < parts[part] else f"{held:,}"
-        lines += [
-            f"On {among} labelled nodes that took no part in training ({part}):",
-            f"  right class            {100 * metrics['accuracy']:5.1f} %  (standard error {error:.1f})",
-            f"  calibration error      {100 * metrics['ece']:5.1f} %  (by how much probabilities are off)",
+        error = 100.0 * math.sqrt(metrics["accuracy"] * (1.0 - metrics["accuracy"]) / judged)
+        rows = [
+            ["accuracy", percent(metrics["accuracy"]), f"standard error {error:.1f}"],
+            ["calibration error", percent(metrics["ece"]), "mean error of the probabilities"],
         ]
-        for row in summary["sets"]:
-            lines.append(
-                f"  classes in question    {row['size']:5.2f}    a node, to have the true one among them in at least "
-                f"{100 * row['coverage']:.0f} %"
-            )
-        lines.append("")
-    lines += _alarms(summary)
-    if text := diagnosis_in_words(summary["diagnosis"]):
+        rows += [
+            ["classes in question", f"{row['size']:.2f}  ", f"per node, for sets with the true class of at least "
+             f"{100 * row['coverage']:.0f} %"]
+            for row in summary["sets"]
+        ]  # fmt: skip
+        lines += [f"On {_judged(summary)} nodes that took no part in training:", facts(rows), ""]
+    lines += _alarm_lines(summary)
+    if text := diagnosis_text(summary["diagnosis"]):
         lines += [text, ""]
-    lines += summary.get("notes", ())  # models of earlier versions have none
-    lines += [f"! {message}" for message in summary["warnings"]]
-    wrapped = [textwrap.wrap(line, WIDTH, subsequent_indent="  " if line.startswith("!") else "") for line in lines]
-    return "\n".join("\n".join(chunks) for chunks in wrapped).rstrip()
+    lines += _remarks(summary, "! ")
+    wrapped = (
+        line
+        if line.startswith("  ")
+        else "\n".join(textwrap.wrap(line, WIDTH, subsequent_indent="  " if line.startswith("!") else ""))
+        for line in lines
+    )
+    return "\n".join(wrapped).rstrip()
 
 
-def _alarms(summary: Mapping[str, Any]) -> list[str]:
+def _judged(summary: Mapping[str, Any]) -> str:
+    """Number and part of the judged nodes."""
+    judged, whole = summary["judged"], summary["parts"][summary["judged_on"]]
+    return f"{f'{judged:,} of {whole:,}' if judged < whole else f'{judged:,}'} {summary['judged_on']}"
+
+
+def _remarks(summary: Mapping[str, Any], mark: str) -> list[str]:
+    notes = summary.get("notes", ())  # missing in models of earlier versions
+    return [*notes, *(f"{mark}{message}" for message in summary["warnings"])]
+
+
+def _alarm_lines(summary: Mapping[str, Any]) -> list[str]:
     count = summary["parts"]["calibration"]
     if count < calibration_nodes_for(false_alarms=RATES[-1]):
         least = math.ceil(1000.0 / (count + 1)) / 10
@@ -162,25 +200,27 @@ def _alarms(summary: Mapping[str, Any]) -> list[str]:
             "",
         ]
     if not summary["unlabelled"]:
-        return ["Every node of this graph is labelled: there is none yet that could be a stranger.", ""]
-    among = f"the {summary['unlabelled']:,}"
-    if (looked_at := summary["alarms"][0]["of"]) < summary["unlabelled"]:
-        among = f"{looked_at:,} of {among}"
-    lines = [
-        f"Strangers among {among} nodes without a label:",
-        "  false alarms allowed    flagged            flagged if all were of known classes",
+        return ["All nodes of this graph are labelled, so there are none to flag as unfamiliar.", ""]
+    total = summary["alarms"][0]["of"]
+    among = f"{total:,} of the {summary['unlabelled']:,}" if total < summary["unlabelled"] else f"the {total:,}"
+    heads = columns("", ["false alarms allowed", "flagged", "share", "expected if all were of known classes"])
+    rows = [
+        [f"{100 * row['false_alarms']:g} %", f"{row['flagged']:,}", percent(row["flagged"] / row["of"]),
+         f"at most {row['expected']:,.0f}"]
+        for row in summary["alarms"]
+    ]  # fmt: skip
+    main = next((row for row in summary["alarms"] if row["false_alarms"] == 0.05), summary["alarms"][-1])
+    sign = class_sign(int(main["flagged"]), main["expected"], int(main["of"]))
+    return [
+        f"Unfamiliar nodes among {among} nodes without a label:",
+        Table(heads, rows).terminal(indent=2),
+        f"At {100 * main['false_alarms']:g} %: {sign}.",
+        "",
     ]
-    for row in summary["alarms"]:
-        share = f"({100 * row['flagged'] / row['of']:.1f} %)"
-        lines.append(
-            f"  {100 * row['false_alarms']:>8g} %        {row['flagged']:>11,d}  {share:9s}  "
-            f"at most {row['expected']:,.0f} on average"
-        )
-    return [*lines, "Clearly more flags than that are nodes that look like nothing that was labelled.", ""]
 
 
-def diagnosis_in_words(diagnosis: Mapping[str, float] | None) -> str:
-    """What the diagnosis of a method says, in a sentence or two; nothing where there is none.
+def diagnosis_text(diagnosis: Mapping[str, float] | None) -> str:
+    """Diagnosis of a method in a sentence or two; empty without one.
 
     Args:
         diagnosis: ``Method.diagnosis``.
@@ -189,11 +229,106 @@ def diagnosis_in_words(diagnosis: Mapping[str, float] | None) -> str:
         return ""
     if diagnosis["trust"] == 0.0:
         return (
-            "Labelled nodes cannot be told from the others by how they look: either labels are spread evenly, or there "
-            "are too few. What is strange is then judged by the classifier's doubt and by the features."
+            "Labelled nodes cannot be distinguished from the others: either labels are spread evenly, or there are too "
+            "few. Unfamiliar nodes are then found by the classifier's uncertainty and by the features."
         )
     return (
-        "Labelled nodes look different from the others: a model that was not told which are labelled guesses it with "
-        f"AUROC {diagnosis['auroc']:.2f} (0.5 is chance). Labels hardly reach about "
-        f"{100 * diagnosis['uncovered']:.0f} % of the unlabelled nodes."
+        "Labelled nodes differ from the others: a model that does not know which are labelled predicts it with AUROC "
+        f"{diagnosis['auroc']:.2f} (0.5 is chance). About {100 * diagnosis['uncovered']:.0f} % of the unlabelled nodes "
+        "are hardly reached by labels."
+    )
+
+
+# ---------------------------------------------------------------- model card
+
+
+def card(summary: Mapping[str, Any], config: Mapping[str, Any], tables: Columns | None, is_credal: bool) -> str:
+    """Model card in Markdown, with a header that model hubs read.
+
+    Args:
+        summary: Plain values of ``summarise``.
+        config: Content of ``model.json``.
+        tables: Columns of the tables that the model reads; None if it was fitted on a graph.
+        is_credal: The method predicts credal sets.
+    """
+    metrics, parts = summary["metrics"], summary["parts"]
+    counts = ", ".join(f"{name} {count:,}" for name, count in parts.items())
+    data = (
+        f"A graph of {summary['nodes']:,} nodes and {summary['edges']:,} edges with {summary['features']:,} features; "
+        f"{summary['labelled']:,} nodes have a label. Parts: {counts}."
+    )
+    if tables is not None:
+        data += (
+            f"\nRead from two tables: nodes with the columns `{tables.id}` and `{tables.label}`, edges with "
+            f"`{tables.source}` and `{tables.target}`; `model.json` has the encoding of columns as features."
+        )
+    quality = []
+    if metrics:
+        quality.append(
+            f"On {_judged(summary)} nodes, which took no part in training: accuracy {percent(metrics['accuracy'])}, "
+            f"calibration error {percent(metrics['ece'])}."
+        )
+    if summary["sets"]:
+        rows = [[f"{100 * one['coverage']:g} %", percent(one["covered"]), one["size"]] for one in summary["sets"]]
+        quality.append(_numbers(["coverage promised", "reached", "classes per node"], rows))
+    if summary["alarms"]:
+        rows = [
+            [f"{100 * one['false_alarms']:g} %", f"{one['flagged']:,}", f"{one['of']:,}"] for one in summary["alarms"]
+        ]
+        quality.append(_numbers(["false alarms allowed", "unlabelled nodes flagged", "of"], rows))
+    quality.append(diagnosis_text(summary["diagnosis"]))
+    quality.append("\n".join(f"- {remark}" for remark in _remarks(summary, "Warning: ")))
+    header = [
+        "---",
+        "library_name: credalgnn",
+        "tags:",
+        *(f"- {tag}" for tag in _TAGS),
+        "metrics:",
+        "- accuracy",
+        "---",
+    ]
+    versions = json.dumps({"made": config["made"], **config["versions"]}, indent=1)
+    sections = {
+        "Data": [data],
+        "Quality": quality,
+        "Guarantee": [_guarantee(parts["calibration"])],
+        "Usage": [_USE],
+        "Versions": [f"```json\n{versions}\n```"],
+    }
+    texts = ["\n".join(header), f"# Node classifier ({summary['method']})", _purpose(summary, is_credal)]
+    for title, paragraphs in sections.items():
+        texts += [f"## {title}", *filter(None, paragraphs)]
+    return "\n\n".join(texts) + "\n"
+
+
+def _numbers(heads: Sequence[str], rows: Sequence[Sequence[Value]]) -> str:
+    return Table(columns("", heads, ".2f"), rows).markdown()
+
+
+def _purpose(summary: Mapping[str, Any], is_credal: bool) -> str:
+    if summary["method"] and not summary["metrics"]:
+        return "Scores how unfamiliar nodes are; it predicts no classes."
+    names = ", ".join(" ".join(name.split()) for name in summary["classes"][:20])
+    names += " ..." if len(summary["classes"]) > 20 else ""
+    bounds = "a lower and an upper probability" if is_credal else "the probability"
+    return (
+        f"Predicts {len(summary['classes'])} classes of nodes ({names}), with {bounds} of every class for each node, "
+        "and flags nodes that are unlike all labelled ones."
+    )
+
+
+def _guarantee(count: int) -> str:
+    """The guarantee with this number of calibration nodes."""
+    least = f"{100 / (count + 1):.2g} %"
+    text = f"{count:,} calibration nodes took no part in training, early stopping, temperature or tuning. "
+    if count < calibration_nodes_for(false_alarms=RATES[-1]):
+        return text + (
+            f"They are too few for a guarantee: no rate of false alarms below {least} is possible. Label more nodes "
+            "and fit again."
+        )
+    return text + (
+        "A node that is exchangeable with them (of a known class, and added to the graph in the same way) is flagged "
+        "as unfamiliar with at most the chosen probability, and has its true class in question with at least the "
+        f"chosen probability. Rates of false alarms from {least} up are possible. Nothing is guaranteed for other nodes; "
+        "`credalgnn watch` detects such shifts."
     )

@@ -65,6 +65,19 @@ class GraphPage:
     alarms: Sequence[Mapping[str, float]]
 
 
+def class_sign(flagged: int, expected: float, total: int) -> str:
+    """Interpret a number of flagged nodes: nodes of unknown classes beyond the expected false alarms.
+
+    Args:
+        flagged: Number of flagged nodes.
+        expected: Expected number of false alarms if all nodes were of known classes.
+        total: Number of nodes.
+    """
+    if flagged > expected + 2 * math.sqrt(max(expected, 1.0)):
+        return f"at least about {flagged - expected:,.0f} of the {total:,} are of unknown classes"
+    return "no sign of unknown classes"
+
+
 def write_graph_page(page: GraphPage, path: Path, most: int = 3000) -> None:
     """Write the page of a graph, whole or not at all.
 
@@ -91,7 +104,7 @@ def write_graph_page(page: GraphPage, path: Path, most: int = 3000) -> None:
         "credal": predictions.credal,
         "calibrated": predictions.p_value is not None,
         "total": page.graph.num_nodes,
-        "new": {"total": int(new.sum()), "flagged": int((new & flagged).sum())},
+        "new": _flags(page, int(new.sum()), int((new & flagged).sum())),
         "flagged": int(flagged.sum()),
         "doubtful": int(predictions.doubtful.sum()),
         "facts": _plain(asdict(page.graph.describe())),
@@ -99,12 +112,22 @@ def write_graph_page(page: GraphPage, path: Path, most: int = 3000) -> None:
         "predicted": np.bincount(predictions.classes[new], minlength=len(page.class_names)).tolist(),
         "unfamiliar": np.bincount(predictions.classes[new & flagged], minlength=len(page.class_names)).tolist(),
         "summary": _plain(page.summary),
-        "alarms": [_plain(row) for row in page.alarms],
+        "alarms": [
+            {**_plain(row), "sign": class_sign(int(row["flagged"]), row["expected"], int(row["of"]))}
+            for row in page.alarms
+        ],
         "figures": _figures(predictions, neighbours),
         "typical": {kind: place[node] for kind, node in predictions.typical().items() if node in place},
         "nodes": _nodes(page, predictions, neighbours, chosen, names),
     }
     write(Path(path), Page("graph", page.title, data, SCRIPTS, skip="nodes").render().encode())
+
+
+def _flags(page: GraphPage, total: int, flagged: int) -> dict[str, Any]:
+    """Flagged nodes among those not learnt from, and their interpretation at the page's rate of false alarms."""
+    expected = page.summary.get("false_alarms", math.nan) * total
+    sign = class_sign(flagged, expected, total) if math.isfinite(expected) else None
+    return _plain({"total": total, "flagged": flagged, "expected": expected, "sign": sign})  # type: ignore[no-any-return]
 
 
 class _Predictions:

@@ -31,12 +31,12 @@ const share = (x) => `${Number((100 * x).toPrecision(3))} %`;
 /* ---------- header ---------- */
 
 function showHeader() {
-  const { total, flagged } = data.new, rate = summary.false_alarms;
+  const { total, flagged, expected, sign } = data.new;
   const learnt = total < data.total ? `; ${count(total)} of them took no part in training` : "";
   $("lead").textContent = `${method} has classified ${plural(data.total, "node")} into ${data.classes.length === 1 ? "1 class" : `${count(data.classes.length)} classes`}${learnt}. `
     + (!data.calibrated ? "The model is not calibrated, so no node can be flagged as unfamiliar."
       : `${count(flagged)} of ${total < data.total ? "these " : ""}${plural(total, "node")} ${flagged === 1 ? "is" : "are"} flagged as unfamiliar`
-        + (known(rate) ? `; about ${count(Math.round(rate * total))} false alarms were expected: ${signOf(flagged, rate * total, total)}.` : "."));
+        + (known(sign) ? `; about ${count(Math.round(expected))} false alarms were expected: ${sign}.` : "."));
   if ((summary.warnings || []).length) {
     $("warnings").append(el("section", { class: "warning", "aria-label": "Warnings" },
       el("h2", {}, "Warnings"), el("ul", {}, summary.warnings.map((text) => el("li", {}, text)))));
@@ -83,15 +83,10 @@ function card(i, title, kind) {
 
 /* ---------- false alarms ---------- */
 
-function signOf(flagged, expected, total) {
-  return flagged > expected + 2 * Math.sqrt(Math.max(expected, 1))
-    ? `at least about ${count(Math.round(flagged - expected))} of the ${count(total)} are of unknown classes` : "no sign of unknown classes";
-}
-
 function showAlarms() {
   if (!data.alarms.length) return;
   const rows = data.alarms.map((row) => el("tr", {}, el("th", { scope: "row" }, share(row.false_alarms)),
-    el("td", { class: "number" }, `${count(row.flagged)} of ${count(row.of)}`), el("td", { class: "number" }, count(Math.round(row.expected))), el("td", {}, signOf(row.flagged, row.expected, row.of))));
+    el("td", { class: "number" }, `${count(row.flagged)} of ${count(row.of)}`), el("td", { class: "number" }, count(Math.round(row.expected))), el("td", {}, row.sign)));
   $("alarms").append(el("h3", { id: "alarms-title" }, "False-alarm rates"),
     el("div", { class: "scroll", role: "region", tabindex: "0", "aria-labelledby": "alarms-title" },
       plainTable([["False alarms allowed"], ["Flagged", true], ["Expected false alarms", true], ["Meaning"]], rows)),
