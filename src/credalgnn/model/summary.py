@@ -329,6 +329,6 @@ def _guarantee(count: int) -> str:
     return text + (
         "A node that is exchangeable with them (of a known class, and added to the graph in the same way) is flagged "
         "as unfamiliar with at most the chosen probability, and has its true class in question with at least the "
-        f"chosen probability. Rates of false alarms from {least} up are possible. Nothing is guaranteed for other nodes; "
-        "`credalgnn watch` detects such shifts."
+        f"chosen probability. Rates of false alarms from {least} up are possible. For other nodes nothing is "
+        "guaranteed; `credalgnn watch` detects such shifts."
     )
