@@ -38,8 +38,8 @@ from credalgnn import Graph, Task, Vanilla, load_graph, load_task
 from credalgnn.methods.inputs import inputs, inputs_by_rows
 from credalgnn.nn import RngScope, Schedule, train
 from credalgnn.nn.chunks import Scratch, latents_by_chunks
-from credalgnn.nn.group import Processes
-from credalgnn.nn.rounds import Classifier, Epoch, Group, Monitor, Supervision
+from credalgnn.nn.distributed import Processes
+from credalgnn.nn.training import Classifier, Epoch, Monitor, Supervision
 from credalgnn.runtime.files import atomic, write
 
 WITHIN = 0.01
@@ -89,7 +89,7 @@ class Reached(Exception):
 
 
 def curve(
-    graph: Graph, parts: dict[str, np.ndarray], how: str, epochs: int, until: float, batch: int, group: Group | None
+    graph: Graph, parts: dict[str, np.ndarray], how: str, epochs: int, until: float, batch: int, group: Processes | None
 ) -> list[tuple[float, float]]:
     """Seconds and exact validation loss after each epoch; no more than are needed for a loss."""
     train_nodes, val_nodes = (torch.from_numpy(parts[name]) for name in ("train", "val"))

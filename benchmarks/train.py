@@ -26,7 +26,7 @@ from torch import nn
 
 from credalgnn import CredalCoverage, CredalLJ, Vanilla, load_task
 from credalgnn.graphs import Graph, Task
-from credalgnn.graphs.in_edges import InEdges
+from credalgnn.graphs.edges import Edges
 from credalgnn.methods import METHODS
 from credalgnn.methods.inputs import inputs
 
@@ -104,7 +104,7 @@ def csr_edges(graph: Graph, normalised: bool) -> torch.Tensor:
     count, edges, weights = graph.num_nodes, graph.edge_index, None
     if normalised:
         edges, weights = gcn_norm(edges, None, count)
-    starts, sources, values = InEdges.of(edges, count, weights)  # to_torch_csr_tensor drops edges that stand twice
+    starts, sources, values = Edges.of(edges, count, weights)  # to_torch_csr_tensor drops edges that stand twice
     return torch.sparse_csr_tensor(
         starts, sources.long(), torch.ones(len(sources)) if values is None else values, (count, count)
     )

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from credalgnn.graphs.in_edges import InEdges
-from credalgnn.nn import GAT, Adjacency, EdgeRows, GATv2, SparseMatrix, attention, sparse
-from credalgnn.nn.attention import attend
+from credalgnn.nn import GAT, Adjacency, GATv2, SparseMatrix, layers, sparse
+from credalgnn.nn.layers import attend
 from credalgnn.nn.sampling import Sampler
 from pyg import GAT as PyGGAT
 
@@ -22,7 +19,7 @@ def edges_of(count: int = 400) -> Adjacency:
     """Edges with loops and duplicates; the last two nodes have none."""
     rng = np.random.default_rng(0)
     edges = rng.integers(NODES - 2, size=(2, count))
-    return Adjacency(torch.from_numpy(np.concatenate([edges, edges[:, :20]], axis=1)), NODES)
+    return Adjacency.from_index(torch.from_numpy(np.concatenate([edges, edges[:, :20]], axis=1)), NODES)
 
 
 def given(seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -44,14 +41,14 @@ def with_gradients(matrix: SparseMatrix, dropout: float = 0.0) -> list[Tensor]:
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where nothing is compiled."""
-    for module in (attention, sparse):
+    for module in (layers, sparse):
         monkeypatch.setattr(module, "has_kernels", lambda device: False)
 
 
 @pytest.mark.usefixtures("plain")
 def test_weights_are_a_softmax() -> None:
     """Against the definition, node by node in double precision; an entry counts as often as it says."""
-    matrix = edges_of().looped
+    matrix = edges_of().matrix("looped")
     own, others, att, sent = (x.detach().double() for x in given())
     expected = []
     for row in range(NODES):
@@ -65,7 +62,7 @@ def test_weights_are_a_softmax() -> None:
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_kernels_compute_what_torch_computes(dropout: float, request: pytest.FixtureRequest) -> None:
-    matrix = edges_of().looped
+    matrix = edges_of().matrix("looped")
     found = with_gradients(matrix, dropout)
     request.getfixturevalue("plain")
     for one, other in zip(found, with_gradients(matrix, dropout), strict=True):
@@ -73,7 +70,7 @@ def test_kernels_compute_what_torch_computes(dropout: float, request: pytest.Fix
 
 
 def test_tensors_may_lie_in_memory_as_they_like() -> None:
-    matrix = edges_of().looped
+    matrix = edges_of().matrix("looped")
     expected = with_gradients(matrix)
     own, *others = (x.detach() for x in given())
     turned = own.t().contiguous().t().requires_grad_()
@@ -85,7 +82,7 @@ def test_tensors_may_lie_in_memory_as_they_like() -> None:
 
 def test_large_scores_do_not_overflow() -> None:
     own, others, att, sent = (x.detach() for x in given())
-    received = attend(edges_of().looped, own, others, 1e4 * att, sent)
+    received = attend(edges_of().matrix("looped"), own, others, 1e4 * att, sent)
     assert bool(received.isfinite().all())
     assert float(received.abs().max()) <= float(sent.abs().max()) * (1 + 1e-6)
 
@@ -96,7 +93,7 @@ def test_attention_does_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -
     try:
         for count in (1, 2, 2):
             torch.set_num_threads(count)
-            found.append(with_gradients(edges_of().looped, 0.4))
+            found.append(with_gradients(edges_of().matrix("looped"), 0.4))
     finally:
         torch.set_num_threads(before)
     assert all(map(torch.equal, found[0], found[1]))
@@ -108,8 +105,8 @@ def test_weights_of_edges_are_dropped_as_by_pyg(kind: type[GAT], monkeypatch: py
     """In training: both are told which edges, of a graph where none stands twice, and which units to drop."""
     edges = torch.unique(edges_of().edge_index, dim=1)
     edges = edges[:, edges[0] != edges[1]]
-    adjacency, loops = Adjacency(edges, NODES), torch.arange(NODES)
-    by_row = adjacency.looped.row_numbers(), adjacency.looped.columns.long()
+    adjacency, loops = Adjacency.from_index(edges, NODES), torch.arange(NODES)
+    by_row = adjacency.matrix("looped").row_numbers(), adjacency.matrix("looped").columns.long()
     by_edge = torch.cat([edges[1], loops]), torch.cat([edges[0], loops])
     of_edges, of_units = ((torch.rand(NODES, n) < 0.6).float() / 0.6 for n in (NODES, 6))
     assert not (of_edges == 0).all(1).any()
@@ -156,15 +153,11 @@ def test_drawn_neighbours_count_for_those_they_stand_for(kind: type[GAT]) -> Non
     """Forty neighbours alike, of whom ten are drawn, weigh as much as all; with none to draw nothing differs."""
     torch.manual_seed(0)
     ours, hub = kind(3, 4, 1), torch.zeros(40, dtype=torch.int64)
-    whole = Adjacency(torch.stack([torch.arange(1, 41), hub]), 41)
+    whole = Adjacency.from_index(torch.stack([torch.arange(1, 41), hub]), 41)
     x = torch.cat([torch.randn(1, 3), torch.randn(1, 3).expand(40, 3)])
-    batch = Sampler(x, rows_of(whole), [10]).around(torch.tensor([0]))
+    batch = Sampler(x, whole, [10]).around(torch.tensor([0]))
     assert batch.edges.edge_index.shape[1] == 10
     torch.testing.assert_close(ours(batch.x, batch.edges)[-1][0], ours(x, whole)[-1][0])
     deep, edges, x = kind(3, 4, 2), edges_of(), torch.randn(NODES, 3)
-    batch = Sampler(x, rows_of(edges), [50, 50]).around(torch.tensor([7, 3, NODES - 1]))
+    batch = Sampler(x, edges, [50, 50]).around(torch.tensor([7, 3, NODES - 1]))
     torch.testing.assert_close(deep(batch.x, batch.edges)[-1], deep(x, edges)[-1][[7, 3, NODES - 1]])
-
-
-def rows_of(edges: Adjacency) -> Any:
-    return EdgeRows(*InEdges.of(edges.edge_index, edges.num_nodes, None))

@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from credalgnn.graphs import csbm
+from credalgnn.graphs.edges import Edges
 from credalgnn.methods.inputs import inputs_by_rows
-from credalgnn.nn import SAGE, Classifier, Monitor, RngScope, Schedule, Supervision, train
-from credalgnn.nn.averaging import Averages
-from credalgnn.nn.batches import MiniBatch
-from credalgnn.nn.edge_rows import EdgeRows
+from credalgnn.nn import SAGE, Adjacency, Classifier, Monitor, RngScope, Schedule, Supervision, train
 from credalgnn.nn.sampling import ALL
+from credalgnn.nn.training import Averages, MiniBatch
 
 
 def test_averages_are_those_of_the_definition() -> None:
@@ -78,16 +77,16 @@ def test_batches_come_nearer_to_the_best_loss_with_averages(monkeypatch: pytest.
 
 
 def test_batches_come_nearer_to_the_best_loss_where_the_learning_rate_falls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("credalgnn.nn.batches.PLATEAU", 100)
+    monkeypatch.setattr("credalgnn.nn.training.PLATEAU", 100)
     falling = reached(40, lr=0.2)
-    monkeypatch.setattr("credalgnn.nn.batches.PLATEAU", 10**9)
-    monkeypatch.setattr("credalgnn.nn.batches.PATIENT", 1)
+    monkeypatch.setattr("credalgnn.nn.training.PLATEAU", 10**9)
+    monkeypatch.setattr("credalgnn.nn.training.PATIENCE_SHARE", 1)
     assert falling < 0.8 * reached(40, lr=0.2)  # 0.151 and 0.233
 
 
 def test_a_training_that_has_gone_astray_goes_on_from_the_best_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """From where they were judged best, and not from where they are when the learning rate falls."""
-    monkeypatch.setattr("credalgnn.nn.batches.PLATEAU", 90)
+    monkeypatch.setattr("credalgnn.nn.training.PLATEAU", 90)
     graph = csbm(nodes=600, classes=3, features=8, homophily=0.6)
     nodes, labels = torch.arange(600), graph.labels
     x, edges = inputs_by_rows(graph)
@@ -100,7 +99,7 @@ def test_a_training_that_has_gone_astray_goes_on_from_the_best_weights(monkeypat
         exact.append(loss(output, labels).item())
         return exact[-1]
 
-    put = Averages._put
+    put = Averages._assign
 
     def astray(self: Averages, weights: Sequence[torch.Tensor]) -> None:
         if weights is not self.values and len(exact) == 5:  # its own, with which training goes on
@@ -108,7 +107,7 @@ def test_a_training_that_has_gone_astray_goes_on_from_the_best_weights(monkeypat
                 weight.fill_(3.0)
         put(self, weights)
 
-    monkeypatch.setattr(Averages, "_put", astray)
+    monkeypatch.setattr(Averages, "_assign", astray)
     schedule = Schedule(0.05, 0.0, 12, 12, 20, (ALL,))
     train(model, Supervision(x, edges, nodes, labels), loss, Monitor(nodes, watched), schedule, draws)
     assert min(exact[5:7]) > 1.5 * min(exact[:5])  # it is far away, for three epochs of thirty batches
@@ -120,18 +119,18 @@ def test_a_training_that_has_gone_astray_goes_on_from_the_best_weights(monkeypat
 )
 def test_the_learning_rate_falls_after_400_steps_or_a_few_more(nodes: int, epochs: int) -> None:
     """Batches of one node, counted by hand: passes over the nodes end an epoch, too, so that some are short."""
-    x, edges = torch.zeros(nodes, 1), EdgeRows(torch.zeros(nodes + 1, dtype=torch.long), torch.zeros(0).long())
+    x, edges = torch.zeros(nodes, 1), Adjacency(Edges(torch.zeros(nodes + 1, dtype=torch.long), torch.zeros(0).long()))
     model = Classifier(SAGE(1, 1, 1), torch.nn.Linear(1, 2), 1)
     data = Supervision(x, edges, torch.arange(nodes), torch.zeros(nodes, dtype=torch.long))
     monitor = Monitor(torch.arange(1), lambda output: 0.0)
     loss = torch.nn.functional.cross_entropy
-    rounds = MiniBatch(model, data, loss, monitor, Schedule(0.01, 0.0, 1, 1000, 1), RngScope(0))
-    assert rounds.plateau == epochs
+    strategy = MiniBatch(model, data, loss, monitor, Schedule(0.01, 0.0, 1, 1000, 1), RngScope(0))
+    assert strategy.plateau == epochs
 
 
 def test_the_learning_rate_falls_before_training_stops() -> None:
     """Eight batches are all training nodes: 400 steps would be as many epochs as the patience has."""
-    x, edges = torch.zeros(8, 1), EdgeRows(torch.zeros(9, dtype=torch.long), torch.zeros(0).long())
+    x, edges = torch.zeros(8, 1), Adjacency(Edges(torch.zeros(9, dtype=torch.long), torch.zeros(0).long()))
     with RngScope(0) as draws:
         model = Classifier(SAGE(1, 1, 1), torch.nn.Linear(1, 2), 1)
     rates: list[float] = []

@@ -65,7 +65,7 @@ def test_gpr_equals_the_reference(layers: int) -> None:
     x, edges = drawn()
     expected = naive_gpr(module, x.double().numpy(), edges.numpy())
     for given in (x, sparse(x)):
-        found = module(given, Adjacency(edges, NODES))
+        found = module(given, Adjacency.from_index(edges, NODES))
         assert [z.shape for z in found] == [(NODES, HIDDEN)] * layers
         for one, other in zip(found, expected, strict=True):
             np.testing.assert_allclose(one.detach().numpy(), other, rtol=1e-4, atol=1e-5)
@@ -93,7 +93,7 @@ def test_gpr_gradients() -> None:
     torch.manual_seed(0)
     module = GPR(FEATURES, 3, 2, steps=3).double()
     x, edges = drawn()
-    operators = Adjacency(edges, NODES)
+    operators = Adjacency.from_index(edges, NODES)
     pull = torch.randn(NODES, 3, dtype=torch.float64)
 
     def loss(weights: torch.Tensor) -> torch.Tensor:
@@ -146,7 +146,7 @@ def test_methods_take_the_names(backbone: str, tmp_path: Path) -> None:
     assert [z.shape[1] for z in fitted.outputs().latents] == [8, 8, 8]
     batches = Vanilla(backbone=backbone, hidden=8, epochs=4, batch_size=16).fit(task)
     assert bool(batches.predict().score.isfinite().all())
-    with pytest.raises(MethodError, match=r"gat, gatv2, gcn, gin, gpr, sage, .*edgecnn"):
+    with pytest.raises(MethodError, match=r"gat, gatv2, gcn, gin, gpr, mlp, sage, .*edgecnn"):
         Vanilla(backbone="nonsense")
 
 

@@ -130,7 +130,7 @@ def test_a_learning_rate_that_falls_is_part_of_the_state(
     kept: int, graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever it is stopped: before a fall, just behind one, and while the next one is waited for."""
-    monkeypatch.setattr("credalgnn.nn.batches.PLATEAU", 8)  # two epochs
+    monkeypatch.setattr("credalgnn.nn.training.PLATEAU", 8)  # two epochs
     rates: list[float] = []
     step = torch.optim.Adam.step
 

@@ -72,7 +72,7 @@ CHANGES: dict[str, dict[str, list[tuple[str | None, str]]]] = {
     "a native backbone": {
         "nn/backbones.py": [
             ("NATIVE: dict", "class NoEdgesLayer" + BACKBONE[2].partition("NATIVE[")[0] + "NATIVE: dict"),
-            ('"sage": SAGE}', '"sage": SAGE, "no-edges": NoEdges}'),
+            ('"sage": SAGE,', '"sage": SAGE, "no-edges": NoEdges,'),
         ],
     },
     "a plot": {

@@ -19,8 +19,7 @@ from credalgnn.methods.jobs import Threads
 from credalgnn.methods.large import held_bytes
 from credalgnn.methods.random_set import budgeted, class_distances, moebius
 from credalgnn.nn import SparseMatrix
-from credalgnn.nn.evidence import dirichlet_divergence, kernel_evidence, squared_risk
-from credalgnn.nn.posterior import RadialFlows
+from credalgnn.nn.posterior import RadialFlows, dirichlet_divergence, kernel_evidence, squared_risk
 from credalgnn.runtime.context import Context
 
 SHORT = {"hidden": 16, "epochs": 15}

@@ -15,7 +15,7 @@ import json, sys
 from datetime import timedelta
 import torch
 from torch import distributed
-from credalgnn.nn.group import Processes, ProcessLost
+from credalgnn.nn.distributed import Processes, ProcessLost
 
 rank, store, dies = int(sys.argv[1]), sys.argv[2], sys.argv[3] == "dies"
 distributed.init_process_group(
@@ -49,7 +49,7 @@ from credalgnn.methods import Vanilla
 from credalgnn.methods.checkpoints import packed, unpacked
 from credalgnn.methods.training_data import training_data
 from credalgnn.runtime.context import Context, WorkerContext
-from credalgnn.nn.group import Processes
+from credalgnn.nn.distributed import Processes
 
 torch.set_num_threads(1)
 distributed.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=int(sys.argv[1]), world_size=2)

@@ -14,6 +14,7 @@ import torch
 
 import credalgnn as cg
 from credalgnn.graphs import Graph, Task, csbm, load_graph
+from credalgnn.graphs.edges import Edges
 from credalgnn.methods import CredalFinal, CredalLJ, Energy, GNNSafe, Mahalanobis, MethodError, Vanilla, large
 from credalgnn.methods.inputs import inputs, inputs_by_rows
 from credalgnn.methods.large import MemoryWarning
@@ -21,14 +22,13 @@ from credalgnn.nn import (
     GCN,
     GIN,
     SAGE,
+    Adjacency,
     Classifier,
-    EdgeRows,
     Monitor,
     RngScope,
     Schedule,
     Supervision,
     chunks,
-    edge_rows,
     train,
 )
 from credalgnn.nn.chunks import Scratch, latents_by_chunks
@@ -84,7 +84,7 @@ def test_gradients_of_a_batch_with_all_neighbours_are_exact(kind: type, options:
 def test_rows_of_operators_are_those_of_the_whole_graph(options: dict[str, bool], operator: str) -> None:
     graph = graph_of(**options)
     _, rows = inputs_by_rows(graph)
-    whole = getattr(inputs(graph)[1], operator).to_dense()
+    whole = inputs(graph)[1].matrix(operator).to_dense()
     for first, last in ((0, 400), (0, 1), (17, 18), (100, 251)):
         part = rows.rows(operator, first, last)
         torch.testing.assert_close(part.to_dense(), whole[first:last], rtol=1e-6, atol=1e-7)
@@ -97,7 +97,7 @@ def test_latents_by_chunks_are_those_of_the_whole_graph(
     options: dict[str, bool], kind: type, memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chunks, "ROWS", 37)
-    monkeypatch.setattr(edge_rows, "BLOCK", 211)
+    monkeypatch.setattr(Edges.chunks, "__defaults__", (211, None, 0, None))
     graph = graph_of(**options)
     torch.manual_seed(0)
     backbone = kind(14, 9, 3).eval()
@@ -113,7 +113,7 @@ def test_latents_by_chunks_are_those_of_the_whole_graph(
 def test_blocks_cover_all_nodes_once() -> None:
     rows = inputs_by_rows(graph_of(loops=True))[1]
     for edges, most in ((1, None), (50, None), (50, 3), (10**9, None)):
-        blocks = list(rows.blocks(edges, most))
+        blocks = list(rows.edges.chunks(edges, most))
         assert [first for first, _ in blocks] == [0, *(last for _, last in blocks[:-1])]
         assert blocks[-1][1] == 400
         assert all(first < last for first, last in blocks)
@@ -170,7 +170,9 @@ def test_every_in_edge_is_drawn_as_often_as_any() -> None:
     from scipy.stats import chi2
 
     starts = torch.tensor([0, 30] + [30] * 30)
-    sampler = Sampler(torch.zeros(31, 1), EdgeRows(starts, torch.arange(1, 31, dtype=torch.int32)), [10], seed=3)
+    sampler = Sampler(
+        torch.zeros(31, 1), Adjacency(Edges(starts, torch.arange(1, 31, dtype=torch.int32))), [10], seed=3
+    )
     counts = np.zeros(31)
     for number in range(3000):
         batch = sampler.around(torch.tensor([0]), number)
@@ -181,7 +183,7 @@ def test_every_in_edge_is_drawn_as_often_as_any() -> None:
 
 
 def test_an_edge_from_nowhere_is_refused() -> None:
-    sampler = Sampler(torch.zeros(3, 1), EdgeRows(torch.tensor([0, 1, 1, 1]), torch.tensor([77])), [4])
+    sampler = Sampler(torch.zeros(3, 1), Adjacency(Edges(torch.tensor([0, 1, 1, 1]), torch.tensor([77]))), [4])
     with pytest.raises(ValueError, match="the graph is damaged"):
         sampler.around(torch.tensor([0]))
 
@@ -254,7 +256,7 @@ def test_calibration_nodes_are_predicted_within_memory(monkeypatch: pytest.Monke
 
 def test_a_backbone_that_needs_the_whole_graph_says_so() -> None:
     for backbone in ("gpr", "gat"):
-        refusal = rf"{backbone.upper()} needs all of it at once: choose backbone='sage', 'gcn' or 'gin'"
+        refusal = rf"{backbone.upper()} needs all of it at once: choose backbone='sage', 'gcn', 'gin' or 'mlp'"
         with pytest.raises(MethodError, match=refusal):
             Vanilla(backbone=backbone, **SHORT).fit(task_of(), memory="100MiB")
     with pytest.raises(MethodError, match=r"memory: .* is no size of memory: say 4GiB"):
@@ -349,7 +351,7 @@ def test_room_for_files_is_known_beforehand() -> None:
 
 def test_a_smaller_budget_holds_for_latents_that_were_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Latents of 400 nodes and 12 units take 19,200 bytes each; of a budget of 1 MiB 24,000 bytes are for latents."""
-    monkeypatch.setattr(Scratch, "_held", WeakKeyDictionary())
+    monkeypatch.setattr(Scratch, "_in_use", WeakKeyDictionary())
     monkeypatch.setattr(large, "PROGRAM", (1 << 20) - 40_000)
     monkeypatch.setattr("credalgnn.methods.network.prediction_bytes", lambda graph, widths: 1 << 40)
     method = Vanilla(batch_size=64, **SHORT).fit(graph_of(), memory=1 << 24)
@@ -395,18 +397,18 @@ def test_a_packed_graph_that_has_changed_is_one_line_whole_and_by_chunks(
 
 
 def test_edges_from_nowhere_are_refused_where_rows_are_read() -> None:
-    rows = EdgeRows(torch.tensor([0, 1, 2, 3]), torch.tensor([0, 3, 1]))
+    rows = Adjacency(Edges(torch.tensor([0, 1, 2, 3]), torch.tensor([0, 3, 1])))
     assert rows.rows("mean", 0, 1).shape == (1, 3)
     for operator in ("mean", "normalized", "sum"):
-        with pytest.raises(ValueError, match="damaged: an edge comes from a node that does not exist; credalgnn check"):
+        with pytest.raises(ValueError, match="the nodes 1 to 2 begin or end outside of the graph; credalgnn check"):
             rows.rows(operator, 1, 3)
 
 
 @pytest.mark.parametrize("starts", [[0, 2, 1, 4], [0, 2, 3, 40], [-1, 2, 3, 4]])
 @pytest.mark.parametrize("sums", ["in_weight", "degree", "loop_weight"])
 def test_weights_of_edges_that_do_not_exist_are_refused(starts: list[int], sums: str) -> None:
-    rows = EdgeRows(torch.tensor(starts), torch.tensor([0, 1, 2, 0]), torch.ones(4))
-    with pytest.raises(ValueError, match="damaged: edges of a node begin or end where there are none; credalgnn check"):
+    rows = Adjacency(Edges(torch.tensor(starts), torch.tensor([0, 1, 2, 0]), torch.ones(4)))
+    with pytest.raises(ValueError, match="the nodes 0 to 2 begin or end outside of the graph; credalgnn check"):
         getattr(rows, sums)
 
 
@@ -453,7 +455,7 @@ def test_training_goes_on_where_it_was_stopped_with_the_same_bits(
     sampled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also after the learning rate has fallen, and while it is about to."""
-    monkeypatch.setattr("credalgnn.nn.batches.PLATEAU", 16)  # two epochs
+    monkeypatch.setattr("credalgnn.nn.training.PLATEAU", 16)  # two epochs
     graph = graph_of()
 
     def fit(keeper: Any) -> tuple[Any, Any]:
@@ -465,7 +467,9 @@ def test_training_goes_on_where_it_was_stopped_with_the_same_bits(
         data = Supervision(x, edges, nodes, graph.labels[nodes])
         loss = torch.nn.functional.cross_entropy
         monitor = Monitor(torch.arange(300, 400), lambda out: loss(out, graph.labels[300:]).item())
-        curve = train(module, data, loss, monitor, Schedule(0.05, 0.0, 25, 25, 40), draws, keeper=keeper)
+        curve = train(
+            module, data, loss, monitor, Schedule(0.05, 0.0, 25, 25, 40 if sampled else None), draws, keeper=keeper
+        )
         return curve, module.state_dict()
 
     whole_curve, whole = fit(None)
@@ -475,7 +479,7 @@ def test_training_goes_on_where_it_was_stopped_with_the_same_bits(
     curve, state = fit(keeper)
     assert curve == whole_curve
     assert all(torch.equal(state[name], whole[name]) for name in whole)
-    assert (min(keeper.state["slower"].get("_last_lr", [0.05])) < 0.05) == sampled
+    assert (min(keeper.state["scheduler"].get("_last_lr", [0.05])) < 0.05) == sampled
 
 
 def test_a_model_is_judged_on_a_packed_graph_within_its_memory_as_on_the_whole(tmp_path: Path) -> None:

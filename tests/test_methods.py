@@ -19,7 +19,6 @@ from torch import Tensor
 
 import references as ref
 from credalgnn.graphs import Graph, Split, Task, csbm
-from credalgnn.graphs.in_edges import InEdges
 from credalgnn.methods import (
     KNN,
     KNNLJ,
@@ -44,7 +43,7 @@ from credalgnn.methods import (
 from credalgnn.methods.inputs import inputs
 from credalgnn.methods.neighbours import NeighbourBank
 from credalgnn.methods.network import Network
-from credalgnn.nn import SAGE, Adjacency, EdgeRows, SparseMatrix, TrainingError
+from credalgnn.nn import SAGE, Adjacency, SparseMatrix, TrainingError
 from credalgnn.nn.sampling import Sampler
 from credalgnn.runtime.context import Context
 from oracles import brute_lower_entropy, brute_upper_entropy, hull_upper_entropy
@@ -1317,13 +1316,13 @@ def test_edge_weights_that_a_backbone_cannot_use_are_refused() -> None:
 def test_drawn_neighbours_are_unbiased(kind: str) -> None:
     """A hub with 40 in-edges, of which 10 are drawn: on average over many draws its row is that of the whole graph."""
     sources = torch.arange(1, 41)
-    edges = Adjacency(torch.stack([sources, torch.zeros_like(sources)]), 41)
+    edges = Adjacency.from_index(torch.stack([sources, torch.zeros_like(sources)]), 41)
     x = torch.linspace(-1, 2, 41)[:, None]
-    sampler = Sampler(x, EdgeRows(*InEdges.of(edges.edge_index, 41)), [10])
+    sampler = Sampler(x, edges, [10])
     drawn = [sampler.around(torch.tensor([0]), number) for number in range(2000)]
-    found = torch.stack([(getattr(batch.edges, kind) @ batch.x)[0, 0] for batch in drawn])
+    found = torch.stack([(batch.edges.matrix(kind) @ batch.x)[0, 0] for batch in drawn])
     assert float(found.std()) > 0.01
-    exact = (getattr(edges, kind) @ x)[0, 0]
+    exact = (edges.matrix(kind) @ x)[0, 0]
     assert abs(float(found.mean() - exact)) < 4 * float(found.std()) / 2000**0.5
 
 

@@ -13,9 +13,8 @@ from credalgnn.methods.inputs import inputs, inputs_by_rows
 from credalgnn.methods.network import Network
 from credalgnn.methods.training_data import training_data
 from credalgnn.nn import Monitor, RngScope, Schedule
-from credalgnn.nn.batches import MiniBatch
 from credalgnn.nn.sampling import ALL
-from credalgnn.nn.training import at
+from credalgnn.nn.training import MiniBatch, at
 
 
 class Processes:
@@ -72,10 +71,10 @@ def test_mini_batches_train_what_full_batches_train(method: Network, workers: in
     for rank in range(workers):
         group = None if workers == 1 else Processes(rank)
         monitor = Monitor(rows.nodes, lambda _: 0.0)
-        rounds = MiniBatch(module, rows, method._training_loss, monitor, schedule, draws, group)
-        for number, loss in enumerate(rounds.losses()):
+        strategy = MiniBatch(module, rows, method._training_loss, monitor, schedule, draws, group)
+        for number, loss in enumerate(strategy.losses()):
             loss.backward()
-            rounds.share()
+            strategy.average_gradients()
             share = min(33, count - 33 * number) / count
             total = [one + share * other for one, other in zip(total, gradient(), strict=True)]
     largest = max(float(each.abs().max()) for each in expected)

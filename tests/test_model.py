@@ -766,9 +766,7 @@ def test_the_hash_of_a_batch_is_that_of_all_of_it_at_once(
 ) -> None:
     """What chunks are hashed to is what the arrays are, with indices of 64 bits."""
     monkeypatch.setattr("credalgnn.model.watching.NUMBERS", 100)  # 25 nodes a chunk
-    monkeypatch.setattr(
-        "credalgnn.graphs.in_edges.InEdges.chunks", lambda edges: ((k, k + 50) for k in range(0, 300, 50))
-    )
+    monkeypatch.setattr("credalgnn.graphs.edges.Edges.chunks", lambda edges: ((k, k + 50) for k in range(0, 300, 50)))
     graph = graph_of(ids=None if names is None else [names(k) for k in range(300)])
     rows = np.arange(20, 290)
     matrix = scipy.sparse.csr_matrix(graph.features.numpy()[rows])

@@ -20,7 +20,6 @@ from torch import Tensor
 
 import references as ref
 from credalgnn import log_interval_softmax
-from credalgnn.graphs.in_edges import InEdges
 from credalgnn.nn import (
     GAT,
     GCN,
@@ -29,7 +28,6 @@ from credalgnn.nn import (
     Adjacency,
     Classifier,
     CredalHead,
-    EdgeRows,
     GATv2,
     Monitor,
     PyGBackbone,
@@ -38,11 +36,13 @@ from credalgnn.nn import (
     SparseMatrix,
     Supervision,
     dro_loss,
+    layers,
     train,
 )
 from credalgnn.nn.backbones import BackboneError, Stack
 from credalgnn.nn.layers import SAGELayer
 from credalgnn.nn.sampling import FANOUT, Sampler
+from credalgnn.nn.sparse import product_entries, sparse_product, top_rows
 from credalgnn.nn.training import Epoch
 from pyg import GAT as PyGGAT
 from pyg import GCN as PyGGCN
@@ -184,7 +184,7 @@ def test_a_matrix_that_is_needed_once_has_the_same_gradient(
     dense = torch.from_numpy(np.random.default_rng(seed).normal(size=(columns, width))).requires_grad_()
     upwards = torch.from_numpy(np.random.default_rng(seed + 1).normal(size=(rows, width)))
     (expected,) = torch.autograd.grad(matrix @ dense, dense, upwards)
-    assert "_transposed" not in vars(matrix)
+    assert matrix._transposed is None
     np.testing.assert_allclose(
         expected.numpy(), dense_of(row, column, values, (rows, columns)).T @ upwards.numpy(), atol=1e-12
     )
@@ -206,13 +206,17 @@ def test_a_matrix_that_is_needed_once_has_the_same_gradient(
 def test_a_product_of_sparse_matrices(rows: int, inner: int, columns: int, count: int, seed: int) -> None:
     """Entries at the same place stand there one by one, and count together."""
     left, right = random_coo(rows, inner, count, seed), random_coo(inner, columns, count, seed + 1)
-    product = SparseMatrix.from_coo(*left, (rows, inner)).of_rows(SparseMatrix.from_coo(*right, (inner, columns)))
+    product = sparse_product(
+        SparseMatrix.from_coo(*left, (rows, inner)), SparseMatrix.from_coo(*right, (inner, columns))
+    )
     assert product.shape == (rows, columns)
     expected = dense_of(*left, (rows, inner)) @ dense_of(*right, (inner, columns))
     np.testing.assert_allclose(product.to_dense().numpy(), expected, atol=1e-12)
-    top = SparseMatrix.from_coo(*left, (rows, inner)).top(1, inner)
+    top = top_rows(SparseMatrix.from_coo(*left, (rows, inner)), 1, inner)
     np.testing.assert_allclose(
-        top.of_rows(SparseMatrix.from_coo(*right, (inner, columns))).to_dense().numpy(), expected[:1], atol=1e-12
+        sparse_product(top, SparseMatrix.from_coo(*right, (inner, columns))).to_dense().numpy(),
+        expected[:1],
+        atol=1e-12,
     )
 
 
@@ -221,19 +225,19 @@ def test_a_product_of_long_rows_has_starts_that_hold_its_length() -> None:
     many = SparseMatrix(torch.tensor([0, 100, 200]), torch.zeros(200, dtype=torch.int32), torch.ones(200), (2, 3))
     counts = torch.tensor([0, 200, 200, 200], dtype=torch.int16)
     hub = SparseMatrix(counts, torch.arange(200, dtype=torch.int32), torch.ones(200), (3, 200))
-    assert many.entries_of_rows(hub) == 40_000
-    for found in (many.of_rows(hub), hub.rows(torch.zeros(200, dtype=torch.long))):
+    assert product_entries(many, hub) == 40_000
+    for found in (sparse_product(many, hub), hub.rows(torch.zeros(200, dtype=torch.long))):
         assert found.starts.dtype == torch.int64
         assert int(found.starts[-1]) == found.nnz == 40_000
-    assert torch.equal(many.of_rows(hub).to_dense(), torch.full((2, 200), 100.0))
+    assert torch.equal(sparse_product(many, hub).to_dense(), torch.full((2, 200), 100.0))
     assert hub.rows(torch.tensor([0, 1])).starts.dtype == torch.int16
 
 
 def test_rows_of_hubs_are_not_carried_along_edges(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mean of 1,000 nodes, one of which has all features: whether it is drawn decides, not the average row."""
     asked: list[int] = []
-    product = SparseMatrix.of_rows
-    monkeypatch.setattr(SparseMatrix, "of_rows", lambda own, other: asked.append(own.nnz) or product(own, other))
+    product = layers.sparse_product
+    monkeypatch.setattr(layers, "sparse_product", lambda one, other: asked.append(one.nnz) or product(one, other))
     counts = torch.zeros(1_001, dtype=torch.int32)
     counts[1:] = 500
     x = SparseMatrix(counts, torch.arange(500, dtype=torch.int32), torch.ones(500), (1_000, 500))
@@ -241,9 +245,10 @@ def test_rows_of_hubs_are_not_carried_along_edges(monkeypatch: pytest.MonkeyPatc
     for source, expected in ((0, 0), (1, 1)):
         asked.clear()
         mean = SparseMatrix(torch.arange(10), torch.full((9,), source), torch.ones(9), (9, 1_000))
-        out = layer(x, SimpleNamespace(mean=mean))
+        edges = SimpleNamespace(matrix={"mean": mean}.__getitem__)
+        out = layer(x, edges)
         assert len(asked) == expected
-        dense = layer(x.to_dense(), SimpleNamespace(mean=mean))
+        dense = layer(x.to_dense(), edges)
         torch.testing.assert_close(out, dense)
 
 
@@ -339,7 +344,7 @@ import torch
 from credalgnn.nn import GCN, Adjacency, SparseMatrix
 matrix = SparseMatrix.from_coo(torch.tensor([0, 1]), torch.tensor([1, 0]), torch.ones(2), (2, 2))
 assert torch.equal(matrix.to_dense(), torch.eye(2).flip(0))
-GCN(2, 3, 2)(matrix, Adjacency(torch.tensor([[0], [1]]), 2))
+GCN(2, 3, 2)(matrix, Adjacency.from_index(torch.tensor([[0], [1]]), 2))
 """
     done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -348,23 +353,23 @@ GCN(2, 3, 2)(matrix, Adjacency(torch.tensor([[0], [1]]), 2))
 @pytest.mark.parametrize("kind", ["plain", "loops", "duplicates", "all"])
 def test_adjacency_is_that_of_pyg_and_of_the_definition(kind: str) -> None:
     edges = edges_of(kind)
-    adjacency = Adjacency(edges, NODES)
-    normalized = adjacency.normalized.to_dense().double().numpy()
+    adjacency = Adjacency.from_index(edges, NODES)
+    normalized = adjacency.matrix("normalized").to_dense().double().numpy()
     np.testing.assert_allclose(normalized, ref.gcn_matrix(edges.numpy(), NODES), atol=1e-6)
     index, weight = gcn_norm(edges, None, NODES)
     np.testing.assert_allclose(normalized, dense_of(index[1], index[0], weight, (NODES, NODES)), atol=1e-6)
-    mean = adjacency.mean.to_dense().double().numpy()
+    mean = adjacency.matrix("mean").to_dense().double().numpy()
     np.testing.assert_allclose(mean, ref.mean_matrix(edges.numpy(), NODES), atol=1e-6)
     assert not mean[49].any()  # an isolated node has nobody to average
     assert normalized[49, 49] == pytest.approx(1.0)
     assert np.abs(normalized - normalized.T).max() > 0.1  # the edges are directed: a turned matrix would show
     expected = np.eye(NODES)
     np.add.at(expected, (edges[1].numpy(), edges[0].numpy()), 1.0)
-    np.testing.assert_array_equal(adjacency.sum.to_dense().numpy(), expected)
+    np.testing.assert_array_equal(adjacency.matrix("sum").to_dense().numpy(), expected)
     looped = expected * (1.0 - np.eye(NODES)) + np.eye(NODES)
-    np.testing.assert_array_equal(adjacency.looped.to_dense().numpy(), looped)
+    np.testing.assert_array_equal(adjacency.matrix("looped").to_dense().numpy(), looped)
     for name in ("looped", "mean", "normalized", "sum"):
-        assert getattr(adjacency, name) is getattr(adjacency, name)
+        assert adjacency.matrix(name) is adjacency.matrix(name)
 
 
 def weights_of(edges: Tensor, seed: int = 0) -> Tensor:
@@ -380,30 +385,30 @@ def test_weighted_adjacency_is_that_of_pyg_and_of_the_definition(kind: str) -> N
     weights = weights_of(edges)
     twin = (edges == 7).all(0).nonzero().squeeze(-1)
     weights[twin] = 0.7  # of two loops with different weights PyG takes whichever comes last
-    adjacency = Adjacency(edges, NODES, weights)
+    adjacency = Adjacency.from_index(edges, NODES, weights)
     index, weight = gcn_norm(edges, weights, NODES)
-    normalized = adjacency.normalized.to_dense().double().numpy()
+    normalized = adjacency.matrix("normalized").to_dense().double().numpy()
     np.testing.assert_allclose(normalized, dense_of(index[1], index[0], weight, (NODES, NODES)), atol=1e-6)
     summed = np.zeros((NODES, NODES))
     np.add.at(summed, (edges[1].numpy(), edges[0].numpy()), weights.double().numpy())
     total = summed.sum(1, keepdims=True)
     expected = np.divide(summed, total, out=np.zeros_like(summed), where=total > 0)
-    mean = adjacency.mean.to_dense().double().numpy()
+    mean = adjacency.matrix("mean").to_dense().double().numpy()
     np.testing.assert_allclose(mean, expected, atol=1e-6)
     assert not mean[[5, 49]].any()
-    np.testing.assert_allclose(adjacency.sum.to_dense().double().numpy(), summed + np.eye(NODES), atol=1e-6)
-    plain = Adjacency(edges, NODES)
+    np.testing.assert_allclose(adjacency.matrix("sum").to_dense().double().numpy(), summed + np.eye(NODES), atol=1e-6)
+    plain = Adjacency.from_index(edges, NODES)
     for name in ("mean", "normalized", "sum"):
-        ones = getattr(Adjacency(edges, NODES, torch.ones(edges.shape[1])), name)
-        torch.testing.assert_close(ones.to_dense(), getattr(plain, name).to_dense())
-        assert not torch.allclose(getattr(adjacency, name).to_dense(), getattr(plain, name).to_dense(), atol=0.1)
+        ones = Adjacency.from_index(edges, NODES, torch.ones(edges.shape[1])).matrix(name)
+        torch.testing.assert_close(ones.to_dense(), plain.matrix(name).to_dense())
+        assert not torch.allclose(adjacency.matrix(name).to_dense(), plain.matrix(name).to_dense(), atol=0.1)
 
 
 def test_a_node_all_of_whose_weights_are_zero() -> None:
     edges = torch.tensor([[0, 1, 1], [1, 1, 0]])
-    adjacency = Adjacency(edges, 2, torch.tensor([0.0, 0.0, 1.0]))
-    torch.testing.assert_close(adjacency.normalized.to_dense(), torch.tensor([[0.5, 0.0], [0.0, 0.0]]))
-    assert adjacency.mean.to_dense().tolist() == [[0.0, 1.0], [0.0, 0.0]]
+    adjacency = Adjacency.from_index(edges, 2, torch.tensor([0.0, 0.0, 1.0]))
+    torch.testing.assert_close(adjacency.matrix("normalized").to_dense(), torch.tensor([[0.5, 0.0], [0.0, 0.0]]))
+    assert adjacency.matrix("mean").to_dense().tolist() == [[0.0, 1.0], [0.0, 0.0]]
 
 
 def test_weighted_gcn_equals_that_of_pyg() -> None:
@@ -411,13 +416,13 @@ def test_weighted_gcn_equals_that_of_pyg() -> None:
     edges = edges_of("duplicates")
     weights, x = weights_of(edges), features_of(False, torch.float32)[0]
     ours, theirs = twins("gcn", 2, CLASSES)
-    given, expected = ours(x, Adjacency(edges, NODES, weights))[-1], theirs(x, edges, weights)
+    given, expected = ours(x, Adjacency.from_index(edges, NODES, weights))[-1], theirs(x, edges, weights)
     torch.testing.assert_close(given, expected, rtol=1e-4, atol=1e-5)
     given.square().sum().backward()
     expected.square().sum().backward()
     for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-4)
-    assert not torch.allclose(given, ours(x, Adjacency(edges, NODES))[-1], atol=0.1)
+    assert not torch.allclose(given, ours(x, Adjacency.from_index(edges, NODES))[-1], atol=0.1)
 
 
 def test_weighted_sage_equals_a_dense_oracle() -> None:
@@ -431,7 +436,7 @@ def test_weighted_sage_equals_a_dense_oracle() -> None:
         near = (weights[into].double()[:, None] * x[edges[0][into]]).sum(0) / weights[into].double().sum()
         expected.append(layer.lin_l(near.nan_to_num(nan=0.0)) + layer.lin_r(x[node]))
     torch.testing.assert_close(
-        ours(x, Adjacency(edges, NODES, weights))[-1], torch.stack(expected), atol=1e-6, rtol=1e-5
+        ours(x, Adjacency.from_index(edges, NODES, weights))[-1], torch.stack(expected), atol=1e-6, rtol=1e-5
     )
 
 
@@ -451,20 +456,16 @@ class WithWeights(WithoutWeights):
 
 def test_pyg_models_get_weights_or_refuse_them() -> None:
     edges, x = edges_of("plain"), features_of(False, torch.float32)[0]
-    weighted = Adjacency(edges, NODES, weights_of(edges))
+    weighted = Adjacency.from_index(edges, NODES, weights_of(edges))
     for module in (PyGGCN(FEATURES, HIDDEN, 2), WithWeights()):
         last = PyGBackbone(module)(x, weighted)[-1]
         torch.testing.assert_close(last, module(x, edges, edge_weight=weighted.edge_weight).relu())
         assert not torch.allclose(last, module(x, edges).relu())
     for module in (PyGGAT(FEATURES, HIDDEN, 2), PyGGIN(FEATURES, HIDDEN, 2), WithoutWeights()):
-        PyGBackbone(module)(x, Adjacency(edges, NODES))
+        PyGBackbone(module)(x, Adjacency.from_index(edges, NODES))
         name = type(module).__name__
         with pytest.raises(BackboneError, match=rf"backbone {name} takes no edge weights.*graph\.unweighted"):
             PyGBackbone(module)(x, weighted)
-
-
-def rows_of(edges: Adjacency) -> EdgeRows:
-    return EdgeRows(*InEdges.of(edges.edge_index, edges.num_nodes, edges.edge_weight))
 
 
 @pytest.mark.parametrize("name", ["mean", "normalized"])
@@ -473,32 +474,32 @@ def test_drawn_weighted_neighbours_are_unbiased(name: str, loop: bool) -> None:
     """A hub with 40 in-edges, of which 10 are drawn: on average over many draws its row is that of the whole graph."""
     sources = torch.arange(0 if loop else 1, 41)
     weights = torch.linspace(0.1, 3, len(sources))
-    edges = Adjacency(torch.stack([sources, torch.zeros_like(sources)]), 41, weights)
+    edges = Adjacency.from_index(torch.stack([sources, torch.zeros_like(sources)]), 41, weights)
     x = torch.linspace(-1, 2, 41)[:, None]
-    sampler = Sampler(x, rows_of(edges), [FANOUT])
+    sampler = Sampler(x, edges, [FANOUT])
     drawn = [sampler.around(torch.tensor([0]), number) for number in range(2000)]
-    values = torch.stack([(getattr(batch.edges, name) @ batch.x)[0, 0] for batch in drawn])
+    values = torch.stack([(batch.edges.matrix(name) @ batch.x)[0, 0] for batch in drawn])
     assert float(values.std()) > 0.01
-    exact = (getattr(edges, name) @ x)[0, 0]
+    exact = (edges.matrix(name) @ x)[0, 0]
     assert abs(float(values.mean() - exact)) < 4 * float(values.std()) / 2000**0.5
 
 
 @pytest.mark.parametrize("kind", ["gcn", "sage"])
 def test_a_batch_with_all_neighbours_gives_what_the_whole_weighted_graph_gives(kind: str) -> None:
     edges = edges_of("all")
-    weighted = Adjacency(edges, NODES, weights_of(edges))
+    weighted = Adjacency.from_index(edges, NODES, weights_of(edges))
     assert int(torch.bincount(edges[1]).max()) <= FANOUT
     x = features_of(False, torch.float32)[0]
     ours, _ = twins(kind, 2, CLASSES)
     seeds = torch.tensor([7, 3, 48, 5, 20])
-    batch = Sampler(x, rows_of(weighted), [FANOUT, FANOUT]).around(seeds)
+    batch = Sampler(x, weighted, [FANOUT, FANOUT]).around(seeds)
     torch.testing.assert_close(ours(batch.x, batch.edges)[-1], ours(x, weighted)[-1][seeds])
 
 
 def test_adjacency_without_edges() -> None:
-    adjacency = Adjacency(torch.empty((2, 0), dtype=torch.int64), 4)
-    assert torch.equal(adjacency.normalized.to_dense(), torch.eye(4))
-    assert torch.equal(adjacency.mean.to_dense(), torch.zeros(4, 4))
+    adjacency = Adjacency.from_index(torch.empty((2, 0), dtype=torch.int64), 4)
+    assert torch.equal(adjacency.matrix("normalized").to_dense(), torch.eye(4))
+    assert torch.equal(adjacency.matrix("mean").to_dense(), torch.zeros(4, 4))
 
 
 # ---------------------------------------------------------------------------------------------
@@ -535,7 +536,7 @@ def test_backbones_equal_those_of_pyg(kind: str, layers: int, sparse: bool, out:
         dense, given_x = features_of(sparse, torch.float32)
         ours, theirs = twins(kind, layers, out)
         x, y = dense.clone().requires_grad_(), dense.clone().requires_grad_()
-        latents = ours(given_x if sparse else x, Adjacency(edges, NODES))
+        latents = ours(given_x if sparse else x, Adjacency.from_index(edges, NODES))
         assert len(latents) == layers
         assert [z.shape[1] for z in latents[:-1]] == [HIDDEN] * (layers - 1)
         expected = theirs(y, edges)
@@ -567,7 +568,7 @@ def test_every_latent_equals_the_reference(kind: str, layers: int) -> None:
     state = {name: value.numpy() for name, value in theirs.state_dict().items()}
     head = np.zeros((1, HIDDEN)), np.zeros(1)
     expected = ref.Network.from_weights(kind, state, *head, edges.numpy(), NODES).latents(dense.numpy())
-    found = ours(x, Adjacency(edges, NODES))
+    found = ours(x, Adjacency.from_index(edges, NODES))
     for number, z in enumerate(found, start=1):
         np.testing.assert_allclose(z.detach().numpy(), expected[number], rtol=1e-5, atol=1e-5)
 
@@ -577,7 +578,7 @@ def test_backbone_takes_an_edge_index(kind: str) -> None:
     ours, _ = twins(kind, 2, None)
     edges = edges_of("all")
     dense, x = features_of(True, torch.float32)
-    from_index, from_adjacency = ours(dense, edges), ours(dense, Adjacency(edges, NODES))
+    from_index, from_adjacency = ours(dense, edges), ours(dense, Adjacency.from_index(edges, NODES))
     for one, other, third in zip(from_index, from_adjacency, ours(x, edges), strict=True):
         assert torch.equal(one, other)
         torch.testing.assert_close(one, third)
@@ -589,7 +590,7 @@ def test_backbone_in_double_precision(kind: str) -> None:
     edges = edges_of("all")
     for sparse in (False, True):
         dense, x = features_of(sparse, torch.float64)
-        found = ours(x, Adjacency(edges, NODES))[-1]
+        found = ours(x, Adjacency.from_index(edges, NODES))[-1]
         assert found.dtype == torch.float64
         torch.testing.assert_close(found, theirs(dense, edges).relu(), rtol=1e-6, atol=1e-6)
 
@@ -637,7 +638,7 @@ def test_any_pyg_model_is_a_backbone(model: type[torch.nn.Module], sparse: bool)
     edges = edges_of("all")
     dense, x = features_of(sparse, torch.float32)
     backbone = PyGBackbone(module).eval()
-    latents = backbone(x, Adjacency(edges, NODES))
+    latents = backbone(x, Adjacency.from_index(edges, NODES))
     assert len(latents) == 3
     z = dense
     for conv, found in zip(module.convs, latents, strict=True):
@@ -662,7 +663,7 @@ def trained(
     on: tuple[Tensor, Adjacency] | None, seen: list[Tensor], dropout: float = 0.0, schedule: Schedule = SCHEDULE
 ) -> tuple[Classifier, list[Epoch]]:
     """A classifier trained on 30 nodes and stopped by ten others, of the same graph or of another one."""
-    x, edges = features_of(False, torch.float32)[0], Adjacency(edges_of("all"), NODES)
+    x, edges = features_of(False, torch.float32)[0], Adjacency.from_index(edges_of("all"), NODES)
     target = torch.arange(NODES) % CLASSES
     torch.manual_seed(0)
     backbone = SAGE(FEATURES, HIDDEN, 2, dropout=dropout)
@@ -682,7 +683,7 @@ def trained(
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_watching_the_same_graph_as_another_one_changes_nothing(dropout: float, batch_size: int | None) -> None:
     """Not a bit: neither the curve nor the weights, whether one forward pass serves both or not."""
-    x, edges = features_of(False, torch.float32)[0], Adjacency(edges_of("all"), NODES)
+    x, edges = features_of(False, torch.float32)[0], Adjacency.from_index(edges_of("all"), NODES)
     options = {"dropout": dropout, "schedule": replace(SCHEDULE, batch_size=batch_size)}
     one, curve = trained(None, [], **options)
     other, again = trained((x.clone(), edges), [], **options)
@@ -696,7 +697,7 @@ def test_watching_the_same_graph_as_another_one_changes_nothing(dropout: float, 
 def test_the_monitor_watches_the_graph_it_is_given(dropout: float) -> None:
     """Without dropout there, and with the weights of the epoch; the losses are those of training as ever."""
     x = torch.randn(60, FEATURES, generator=torch.Generator().manual_seed(3))
-    edges = Adjacency(torch.randint(60, (2, 200), generator=torch.Generator().manual_seed(4)), 60)
+    edges = Adjacency.from_index(torch.randint(60, (2, 200), generator=torch.Generator().manual_seed(4)), 60)
     seen: list[Tensor] = []
     model, curve = trained((x, edges), seen, dropout)
     best = min(range(1, 7), key=lambda k: curve[k].monitor)

@@ -17,7 +17,7 @@ import torch
 
 from credalgnn.cli import main
 from credalgnn.graphs import Graph, GraphError, Split, Task, TrainingView, load_graph, local_homophily, read_source
-from credalgnn.graphs.in_edges import MANY, InEdges
+from credalgnn.graphs.edges import MANY, Edges
 from credalgnn.graphs.packed import PackedGraph
 from credalgnn.runtime.files import to_json
 from credalgnn.runtime.memory import available_memory, in_units, parse_memory, temporary_folder
@@ -318,13 +318,13 @@ def test_release_gives_memory_back(tmp_path: Path) -> None:
 def test_many_edges_are_sorted_as_few_are() -> None:
     torch.manual_seed(0)
     edges, weights = torch.randint(0, 5000, (2, MANY + 5)), torch.rand(MANY + 5)
-    by_counting = InEdges.of(edges, 5000, weights)
+    by_counting = Edges.of(edges, 5000, weights)
     order = torch.argsort(edges[1], stable=True)
     assert torch.equal(by_counting.sources.long(), edges[0][order])
     assert by_counting.weights is not None
     assert torch.equal(by_counting.weights, weights[order])
     assert torch.equal(by_counting.targets(0, 5000), edges[1][order])
-    assert torch.equal(InEdges.of(edges, 5000).sources, by_counting.sources)
+    assert torch.equal(Edges.of(edges, 5000).sources, by_counting.sources)
     ranges = list(by_counting.chunks(999))
     assert ranges[0][0] == 0
     assert ranges[-1][1] == 5000

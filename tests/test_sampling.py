@@ -16,7 +16,7 @@ from credalgnn.methods import DropEdge, MCDropout, MethodError, Vanilla
 from credalgnn.methods.scratch import scratch
 from credalgnn.nn import Adjacency
 from credalgnn.nn.adjacency import Sample
-from credalgnn.nn.noise import thinned
+from credalgnn.nn.backbones import drop_edges
 
 SHORT: dict[str, Any] = {"hidden": 12, "epochs": 8, "patience": 8, "samples": 5}
 KINDS = [MCDropout, DropEdge]
@@ -162,45 +162,41 @@ def test_neighbours_that_come_and_go_make_a_node_uncertain() -> None:
 @pytest.mark.parametrize("weighted", [False, True])
 def test_edges_that_are_left_are_normalised_anew(weighted: bool) -> None:
     graph = small_task(weighted=weighted).graph
-    edges = Adjacency(graph.edge_index, graph.num_nodes, graph.edge_weight)
+    edges = Adjacency.from_index(graph.edge_index, graph.num_nodes, graph.edge_weight)
     kept = torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(0)) >= 0.4
-    found = thinned(edges, 0.4, torch.Generator().manual_seed(0))
+    found = drop_edges(edges, 0.4, torch.Generator().manual_seed(0))
     assert 0.5 < found.edge_index.shape[1] / graph.num_edges < 0.7
     weights = None if graph.edge_weight is None else graph.edge_weight[kept]
-    wanted = Adjacency(graph.edge_index[:, kept], graph.num_nodes, weights)
-    for one, other in ((found.mean, wanted.mean), (found.normalized, wanted.normalized)):
-        assert torch.equal(one.to_dense(), other.to_dense())
+    wanted = Adjacency.from_index(graph.edge_index[:, kept], graph.num_nodes, weights)
+    for name in ("mean", "normalized"):
+        assert torch.equal(found.matrix(name).to_dense(), wanted.matrix(name).to_dense())
     if not weighted:
         expected = ref.mean_matrix(graph.edge_index[:, kept].numpy(), graph.num_nodes)
-        np.testing.assert_allclose(found.mean.to_dense().numpy(), expected, atol=1e-6)
+        np.testing.assert_allclose(found.matrix("mean").to_dense().numpy(), expected, atol=1e-6)
 
 
 def test_edges_of_a_batch_stand_for_those_that_are_left_out() -> None:
     """Over many draws the operator of a batch is what it is without noise."""
     graph = small_task(weighted=True).graph
-    whole = Adjacency(graph.edge_index, graph.num_nodes, graph.edge_weight)
-    batch = Adjacency(
-        graph.edge_index,
-        graph.num_nodes,
-        graph.edge_weight,
-        Sample(whole, torch.arange(graph.num_nodes), torch.ones(graph.num_edges), (graph.num_nodes,)),
-    )
+    whole = Adjacency.from_index(graph.edge_index, graph.num_nodes, graph.edge_weight)
+    sample = Sample(whole, torch.arange(graph.num_nodes), torch.ones(graph.num_edges), (graph.num_nodes,))
+    batch = Adjacency(graph.in_edges, sample=sample)
     draws = torch.Generator().manual_seed(0)
-    mean = sum(thinned(batch, 0.3, draws).mean.to_dense() for _ in range(400)) / 400
-    torch.testing.assert_close(mean, whole.mean.to_dense(), atol=0.08, rtol=0)
-    assert float((mean - whole.mean.to_dense()).mean().abs()) < 1e-4
+    mean = sum(drop_edges(batch, 0.3, draws).matrix("mean").to_dense() for _ in range(400)) / 400
+    torch.testing.assert_close(mean, whole.matrix("mean").to_dense(), atol=0.08, rtol=0)
+    assert float((mean - whole.matrix("mean").to_dense()).mean().abs()) < 1e-4
 
 
 @pytest.mark.parametrize("operator", ["sum", "looped"])
 def test_sums_over_thinned_edges_are_those_of_all_edges_on_average(operator: str) -> None:
     """Whether or not edges were drawn before: the monitor sees the whole, of GIN's sums and of whom GAT attends to."""
     graph = small_task(weighted=True).graph
-    whole = Adjacency(graph.edge_index, graph.num_nodes, graph.edge_weight)
+    whole = Adjacency.from_index(graph.edge_index, graph.num_nodes, graph.edge_weight)
     drawn = Sample(whole, torch.arange(graph.num_nodes), torch.ones(graph.num_edges), (graph.num_nodes,))
-    for edges in (whole, Adjacency(graph.edge_index, graph.num_nodes, graph.edge_weight, drawn)):
+    for edges in (whole, Adjacency(graph.in_edges, sample=drawn)):
         draws = torch.Generator().manual_seed(0)
-        total = sum(getattr(thinned(edges, 0.3, draws), operator).to_dense().sum() for _ in range(200)) / 200
-        assert float(total) == pytest.approx(float(getattr(whole, operator).to_dense().sum()), rel=0.01)
+        total = sum(drop_edges(edges, 0.3, draws).matrix(operator).to_dense().sum() for _ in range(200)) / 200
+        assert float(total) == pytest.approx(float(whole.matrix(operator).to_dense().sum()), rel=0.01)
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 32}, {"backbone": "gat"}, {"backbone": "edgecnn"}], ids=str)

@@ -14,9 +14,9 @@ import pytest
 
 from credalgnn.cli import main
 from credalgnn.graphs import csbm
+from credalgnn.graphs.edges import damaged
 from credalgnn.methods import GPN, ClassicalEnsemble, Degree, Energy, Method, MethodError, Vanilla, workers
-from credalgnn.nn.group import rng_of
-from credalgnn.nn.sparse import damaged
+from credalgnn.nn.random import rng_state
 from ray_cluster import Machine
 
 BEGIN = """
@@ -64,7 +64,7 @@ def test_one_worker_gives_the_bits_of_none(machine: Machine) -> None:
     found = told(
         machine,
         """
-from credalgnn.nn import progress
+from credalgnn.runtime import progress
 progress.EVERY = 0.0
 alone, lines = Vanilla(**options).fit(task), []
 with contextlib.redirect_stderr(io.StringIO()) as said:
@@ -76,7 +76,7 @@ print(json.dumps({**found, "last": list(ours.history_[-1]), "said": said.getvalu
     epoch, loss, monitor = found.pop("last")
     said = found.pop("said")  # as no terminal shows a bar
     assert len(said) == 11
-    assert said[-1] == f"vanilla seed 0: epoch {epoch} of 10, loss {loss:.3f}, monitor {monitor:.3f}"
+    assert said[-1] == f"[{epoch}/10 epochs] vanilla seed 0: loss {loss:.3f}, monitor {monitor:.3f}"
     assert found == {"same": True, "lines": True, "epochs": 11}
     assert not list(machine.home.iterdir())  # no token, no results
 
@@ -123,7 +123,7 @@ def test_two_workers_are_as_good_as_one_and_always_the_same(machine: Machine) ->
         machine,
         """
 import ray
-from credalgnn.nn import progress
+from credalgnn.runtime import progress
 ray.init(address, log_to_driver=False, logging_level="ERROR")
 one = Vanilla(**options).fit(task)
 two = Vanilla(**options).fit(task, workers=2)
@@ -343,6 +343,6 @@ def test_what_a_worker_refuses_is_refused_here_in_its_words(error: Exception, mo
 
 
 def test_processes_draw_what_no_other_draws() -> None:
-    states = [rng_of("cpu", seed, rank)["cpu"].numpy().tobytes() for seed in range(3) for rank in range(1, 4)]
+    states = [rng_state("cpu", seed, rank)["cpu"].numpy().tobytes() for seed in range(3) for rank in range(1, 4)]
     assert len(set(states)) == 9
-    assert rng_of("cpu", 1, 2)["cpu"].equal(rng_of("cpu", 1, 2)["cpu"])
+    assert rng_state("cpu", 1, 2)["cpu"].equal(rng_state("cpu", 1, 2)["cpu"])

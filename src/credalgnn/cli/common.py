@@ -191,13 +191,13 @@ def user_errors(hint: str = AGAIN) -> Iterator[None]:
     from ..experiments.engines import EngineError
     from ..graphs import GraphError
     from ..methods import MethodError
-    from ..nn import DamagedGraph, TrainingError
+    from ..nn import TrainingError
     from ..records.folder import FolderVanished
     from ..records.schema import RecordError
 
     try:
         yield
-    except (GraphError, MethodError, DamagedGraph, TrainingError, RecordError, EngineError) as error:
+    except (GraphError, MethodError, TrainingError, RecordError, EngineError) as error:
         raise UserError(in_flags(str(error))) from None
     except FolderVanished as error:
         raise WorkLost(str(error)) from None

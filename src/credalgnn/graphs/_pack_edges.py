@@ -18,8 +18,8 @@ from ..runtime.reading import Unreadable
 from ._pack_nodes import NodeState, Wanted, hashes, place_of
 from ._packed_files import Chunks, Writer
 from ._table_files import Batch, Shard, batches, column_types, pyarrow_modules
+from .edges import INT32
 from .errors import GraphError, warn
-from .in_edges import INT32
 from .tables import ENDS, INDEX, OTHER_ENDS, Columns, as_numbers, ids_of, numbers_of
 
 CHUNK = 1 << 18  # edges that are looked at at a time

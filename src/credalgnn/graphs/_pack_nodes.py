@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from ._checks import sparse_is_smaller
 from ._packed_files import PARTS, Chunks, Writer
 from ._table_files import Batch, Shard, batches, column_types, plain, pyarrow_modules
+from .edges import INT32
 from .errors import GraphError
-from .in_edges import INT32
 from .tables import (
     INDEX,
     NO_LABEL,

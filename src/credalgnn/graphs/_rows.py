@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .in_edges import damaged, row_places
+from .edges import damaged, row_places
 
 CHUNK = 32 << 20  # bytes of features that are looked at at a time
 

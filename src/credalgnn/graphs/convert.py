@@ -20,8 +20,8 @@ from ._checks import (
     node_numbers,
     rows_or_columns,
 )
+from .edges import INT32
 from .errors import GraphError, warn
-from .in_edges import INT32
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data

@@ -29,8 +29,8 @@ from ._checks import (
 )
 from ._rows import rows
 from .description import Description, describe, num_pairs
+from .edges import Edges
 from .errors import GraphError
-from .in_edges import InEdges
 
 if TYPE_CHECKING:
     from pyarrow import Table
@@ -269,7 +269,7 @@ class Graph:
         return self
 
     @property
-    def in_edges(self) -> InEdges:
+    def in_edges(self) -> Edges:
         """The edges grouped by target."""
         return self.cached(_in_edges)
 
@@ -453,5 +453,5 @@ class Graph:
         return f"Graph({size}, classes={self.num_classes})"
 
 
-def _in_edges(graph: Graph) -> InEdges:
-    return InEdges.of(graph.edge_index, graph.num_nodes, graph.edge_weight)
+def _in_edges(graph: Graph) -> Edges:
+    return Edges.of(graph.edge_index, graph.num_nodes, graph.edge_weight)

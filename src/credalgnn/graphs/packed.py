@@ -17,9 +17,9 @@ from ..runtime.memory import available_memory, in_units
 from ._packed_files import PARTS, SPARSE, Map, changed, check_array, hash_of, open_arrays
 from ._rows import rows
 from .convert import of_nodes, renumbered
+from .edges import CHUNK, Edges, row_places
 from .errors import GraphError
 from .graph import STRUCTURE, Graph
-from .in_edges import CHUNK, InEdges, row_places
 
 SHARED = ("features", "labels", "node_ids", "class_names", "feature_names", "derived", "_edges", "_content", "_path",
           "_maps", "_ids_digest", "_split")  # fmt: skip
@@ -32,7 +32,7 @@ class PackedGraph(Graph):
     reads them, or raises ``GraphError`` with the memory that would take.
     """
 
-    _edges: InEdges
+    _edges: Edges
     _content: str
     _path: Path
     _maps: tuple[Map, ...]
@@ -60,7 +60,7 @@ class PackedGraph(Graph):
         return self.cached(_edge_index)
 
     @property
-    def in_edges(self) -> InEdges:
+    def in_edges(self) -> Edges:
         """The edges grouped by target, mapped into memory."""
         return self._edges
 
@@ -244,7 +244,7 @@ def open_packed(path: Path) -> PackedGraph:
         node_ids=ids,
         class_names=tuple(head["class_names"]),
         feature_names=None if names is None else tuple(names),
-        _edges=InEdges(torch.from_numpy(arrays["starts"]), torch.from_numpy(arrays["sources"]), weights),
+        _edges=Edges(torch.from_numpy(arrays["starts"]), torch.from_numpy(arrays["sources"]), weights),
         _content=head["content"],
         _path=path.absolute(),
         _maps=tuple(maps.values()),

@@ -45,8 +45,8 @@ from ._packed_files import (
     replaced,
 )
 from ._table_files import Shard, batches, column_types, find_shards, pyarrow_modules
+from .edges import INT32
 from .errors import warn
-from .in_edges import INT32
 from .packed import open_packed
 from .tables import Columns, is_list
 

@@ -17,9 +17,9 @@ from torch import Tensor
 from ..runtime.files import locked, sync_folder
 from ..runtime.memory import own_folder, temporary_folder
 from ._packed_files import ARRAYS, HEADER
+from .edges import Edges
 from .errors import GraphError
 from .graph import Graph, _in_edges
-from .in_edges import InEdges
 from .packed import PackedGraph, reopened, verify_packed
 
 CHUNK = 64 << 20  # bytes of a file that are asked for at a time
@@ -108,7 +108,7 @@ def unpacked(parcel: GraphHandle, fetch: Fetch | None = None) -> Graph:
         edge_weight=arrays.get("edge_weight"),
         **names,
     )
-    edges = InEdges(arrays["starts"], arrays["sources"], arrays.get("weights"))
+    edges = Edges(arrays["starts"], arrays["sources"], arrays.get("weights"))
     graph.derived.get(lambda: edges, _in_edges, ())
     return graph
 

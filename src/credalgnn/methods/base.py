@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from ..graphs import Graph, GraphError, Task, node_numbers
-from ..nn import DamagedGraph
 from ..nn.backbones import Features
 from ..nn.training import Epoch
 from ..runtime.cache import Caches
@@ -646,7 +645,7 @@ def explained() -> Iterator[None]:
     try:
         with torch.no_grad():
             yield
-    except (MethodError, GraphError, DamagedGraph):
+    except (MethodError, GraphError):
         raise
     except ValueError as error:  # it names the node
         raise MethodError(f"{error}: {NOT_FINITE}") from error

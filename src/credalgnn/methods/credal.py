@@ -250,7 +250,7 @@ class CredalFrozen(JointLatents, OnModel):
         latents, labels = self._labelled(training, context)
         count = len(training.view.train)
         train, val = torch.arange(len(labels)).tensor_split([count])
-        edges = Adjacency(torch.empty(2, 0, dtype=torch.int64), len(labels))
+        edges = Adjacency.from_index(torch.empty(2, 0, dtype=torch.int64), len(labels))
         data = Supervision(latents[0], edges, train, labels[:count])
         monitor = Monitor(val, lambda bounds: self._credal_loss(bounds, labels[count:]).item())
         draws = RngScope(self.seed)

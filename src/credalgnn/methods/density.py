@@ -14,6 +14,7 @@ from ..graphs import Graph
 from ..nn import SparseMatrix
 from ..nn.backbones import Adjacency, Features
 from ..nn.layers import rows_of
+from ..nn.sparse import check_csr
 from ..runtime.context import Context
 from .base import Outputs
 from .inputs import inputs
@@ -213,7 +214,7 @@ class KNN(PostHoc):
                 continue
             starts, columns, values, shape = (state[f"bank.{number}.{name}"] for name in _CSR)
             rows, width = shape.tolist()
-            parts.append(SparseMatrix(starts, columns, values, (rows, width)).checked())
+            parts.append(check_csr(SparseMatrix(starts, columns, values, (rows, width))))
         if any(len(part.shape) != 2 or len(part) != len(parts[0]) for part in parts):
             raise ValueError("the latents of training nodes differ in their number of rows")
         self.bank_ = NeighbourBank(parts, self.normalize)
@@ -459,7 +460,7 @@ def diffused(values: Tensor, edges: Adjacency, alpha: float, steps: int) -> Tens
     root = edges.degree.cpu().double().sqrt()[:, None]
     receives = root > 0  # False where all of a node's edges have weight 0
     for _ in range(steps):
-        mean = (edges.normalized @ (root * values)) / root  # D^-1 (A + I) x
+        mean = (edges.matrix("normalized") @ (root * values)) / root  # D^-1 (A + I) x
         values = torch.where(receives, alpha * values + (1.0 - alpha) * mean, values)
     return values
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ..graphs import Graph
 from ..nn import Classifier
-from ..nn.backbones import BackboneError, message_layers
-from ..nn.noise import EdgeDropping, dropped_units, thinned
+from ..nn.adjacency import drop_edges
+from ..nn.backbones import BackboneError, EdgeDropping, dropped_units, message_layers
 from ..runtime.context import Context
 from ..runtime.memory import let_go
 from ..sets import HullSet
@@ -233,4 +233,4 @@ class DropEdge(Sampling):
     def _samples(self, graph: Graph) -> Iterator[Tensor]:
         x, edges = inputs(graph, self.device)
         for number in range(self.samples):
-            yield cast(Tensor, self.module_(x, thinned(edges, self.edge_dropout, self._generator(number))))
+            yield cast(Tensor, self.module_(x, drop_edges(edges, self.edge_dropout, self._generator(number))))

@@ -9,10 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from ..graphs import Graph
-from ..nn import Classifier, EdgeRows, Supervision, TrainingError
+from ..nn import Classifier, Supervision, TrainingError
 from ..nn.backbones import Adjacency, BackboneFactory, Features
-from ..nn.evidence import dirichlet_divergence, kernel_evidence, squared_risk
-from ..nn.posterior import PosteriorClassifier, PosteriorHead, dirichlet_entropy, expected_cross_entropy
+from ..nn.posterior import (
+    PosteriorClassifier,
+    PosteriorHead,
+    dirichlet_divergence,
+    dirichlet_entropy,
+    expected_cross_entropy,
+    kernel_evidence,
+    squared_risk,
+)
 from ..nn.training import Output, at
 from ..runtime.context import Context
 from . import scores
@@ -87,7 +94,7 @@ class Evidential(DirichletNetwork):
         for name in ("_prior", "_targets"):  # of all nodes of the fitted graph, used in training only
             vars(self).pop(name, None)  # workers set their own
 
-    def _supervision(self, training: TrainingData, x: Features, edges: Adjacency | EdgeRows) -> Supervision:
+    def _supervision(self, training: TrainingData, x: Features, edges: Adjacency) -> Supervision:
         """Supervise all nodes, with node numbers for labels, by which the loss looks up priors and classes."""
         view = training.view
         graph, labels = view.graph, view.graph.labels[view.train]

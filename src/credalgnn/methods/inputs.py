@@ -1,50 +1,45 @@
-"""Graphs as models want them."""
+"""Graphs as models take them."""
 
 from __future__ import annotations
 
 import torch
 
 from ..graphs import Graph
-from ..nn import Adjacency, EdgeRows, SparseMatrix
-from ..nn.backbones import Features
-from ..nn.sparse import damaged
+from ..graphs.edges import damaged
+from ..nn import Adjacency, SparseMatrix
+from ..nn.layers import Features
+from ..nn.sparse import check_csr
 
 
 def inputs(graph: Graph, device: str = "cpu") -> tuple[Features, Adjacency]:
-    """A graph as models want it; made once for its features and edges, so that all methods on it share operators."""
-    return graph.cached(_inputs, device)
+    """Return features and edges on a device; made once for all methods, which share the operators."""
+    return graph.cached(_features, device), graph.cached(_adjacency, device)
 
 
-def _inputs(graph: Graph, device: str) -> tuple[Features, Adjacency]:
-    x = _features(graph)
+def inputs_by_rows(graph: Graph) -> tuple[Features, Adjacency]:
+    """Return features and edges whose rows are read when they are needed: nothing is copied, wherever it lies."""
+    return _stored_features(graph), graph.cached(_adjacency, "cpu")
+
+
+def _adjacency(graph: Graph, device: str) -> Adjacency:
+    return Adjacency(graph.in_edges, graph.edge_index if graph.path is None else None, device=device)
+
+
+def _features(graph: Graph, device: str) -> Features:
+    x = _stored_features(graph)
     if isinstance(x, SparseMatrix) and graph.path is not None:  # a file may have changed since it was opened
         try:
-            x = x.checked()
+            check_csr(x)
         except ValueError as error:
             raise damaged(f"features contradict themselves ({error})") from None
     if isinstance(x, torch.Tensor):
         x = x.to(torch.float32)
     elif x.values.dtype != torch.float32:
         x = x.map(torch.Tensor.float)
-    weights = None if graph.edge_weight is None else graph.edge_weight.to(device)
-    return x.to(device), Adjacency(graph.edge_index.to(device), graph.num_nodes, weights)
+    return x.to(device)
 
 
-def inputs_by_rows(graph: Graph) -> tuple[Features, EdgeRows]:
-    """A graph whose rows are read when they are wanted: nothing of it is copied, wherever it lies.
-
-    Args:
-        graph: In memory, or opened.
-    """
-    return graph.cached(_inputs_by_rows)
-
-
-def _inputs_by_rows(graph: Graph) -> tuple[Features, EdgeRows]:
-    return _features(graph), EdgeRows(*graph.in_edges)
-
-
-def _features(graph: Graph) -> Features:
-    """As they lie in memory or in a file."""
+def _stored_features(graph: Graph) -> Features:
     x = graph.features
     return SparseMatrix.from_torch(x) if x.layout == torch.sparse_csr else x
 

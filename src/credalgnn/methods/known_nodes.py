@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..graphs import Graph, GraphError
-from ..nn.sparse import damaged
+from ..graphs.edges import damaged
 from ..runtime.reading import Unreadable, check_characters
 
 CHUNK = 1 << 16  # ids of a graph that are looked at at a time

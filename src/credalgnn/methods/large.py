@@ -15,7 +15,7 @@ from ..graphs import Graph
 from ..nn.backbones import BackboneError, Features, Stack
 from ..nn.chunks import LEAVE, Scratch, check_chunks, latents_by_chunks
 from ..nn.layers import rows_of
-from ..nn.rounds import Classifier, Output
+from ..nn.training import Classifier, Output
 from ..runtime.context import Context
 from ..runtime.memory import available_memory, in_units, parse_memory, resident_memory, temporary_folder
 from ..runtime.warn import warn_caller

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..graphs import Graph
-from ..nn import Classifier, EdgeRows, Monitor, RngScope, Schedule, Supervision, TrainingError, make_backbone, train
+from ..nn import Classifier, Monitor, RngScope, Schedule, Supervision, TrainingError, make_backbone, train
 from ..nn.backbones import NATIVE, Adjacency, BackboneError, BackboneFactory, Features, Stack, pyg_model, widths_of
 from ..nn.sampling import ALL
 from ..nn.training import Output, at
@@ -163,7 +163,7 @@ class Network(Method):
         data = self._supervision(training, x, edges)
         monitor = self._monitor(training, sampled=size is not None)
         fanouts = None if self.fanouts is None else tuple(count or ALL for count in self.fanouts)
-        schedule = Schedule(self.lr, self.weight_decay, self.epochs, self.patience, size or BATCH, fanouts)
+        schedule = Schedule(self.lr, self.weight_decay, self.epochs, self.patience, size, fanouts)
         worker = context.worker
         if worker is None:
             worker = WorkerContext(None, checkpoint_of(self, module, training, context, size))
@@ -193,7 +193,7 @@ class Network(Method):
         hidden = list(module.backbone.widths) if isinstance(module.backbone, Stack) else [self.hidden] * self.layers
         return [*hidden, num_classes]
 
-    def _supervision(self, training: TrainingData, x: Features, edges: Adjacency | EdgeRows) -> Supervision:
+    def _supervision(self, training: TrainingData, x: Features, edges: Adjacency) -> Supervision:
         """What to train on: the training nodes and their labels."""
         view = training.view
         return Supervision(x, edges, view.train.to(self.device), view.graph.labels[view.train].to(self.device))
@@ -227,7 +227,7 @@ class Network(Method):
             generator = torch.Generator().manual_seed(self.seed)
             nodes = nodes[torch.randperm(len(nodes), generator=generator)[:VALIDATION].sort().values]
         labels, nodes = view.val_graph.labels[nodes].to(self.device), nodes.to(self.device)
-        on: tuple[Features, Adjacency | EdgeRows] | None = None
+        on: tuple[Features, Adjacency] | None = None
         if view.val_graph is not view.graph:
             on = inputs_by_rows(view.val_graph) if sampled else inputs(view.val_graph, self.device)
         if self.monitor == "id_loss":

@@ -129,7 +129,7 @@ def class_distances(x: Features, edges: Adjacency, nodes: Tensor, labels: Tensor
     share = torch.zeros(len(x), num_classes)
     share[nodes, labels] = 1.0 / torch.bincount(labels, minlength=num_classes)[labels]
     columns = x.t()
-    means = torch.cat([columns @ share, columns @ (edges.mean.t() @ share)]).t().double()
+    means = torch.cat([columns @ share, columns @ (edges.matrix("mean").t() @ share)]).t().double()
     return torch.cdist(means, means, compute_mode="donot_use_mm_for_euclid_dist")
 
 

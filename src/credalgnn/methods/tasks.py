@@ -24,7 +24,7 @@ from .._version import __version__
 from ..graphs import Graph, GraphError
 from ..graphs.sharing import parcel_of, unpacked
 from ..nn.backbones import Stack
-from ..nn.chunks import LEAVE, Scratch, latent_of, received_by
+from ..nn.chunks import LEAVE, Scratch, latent_of
 from ..nn.layers import MessageLayer, rows_of
 from ..runtime.ray import Coordinator, check_head, ray_module
 from ..runtime.warn import warn_caller
@@ -174,7 +174,7 @@ class Tasks:
         """
         _, edges = inputs_by_rows(graph)
         count, depth = edges.num_nodes, len(backbone.convs)
-        blocks = _stretches(edges.starts, BLOCKS * self.workers, BYTES // (4 * max(backbone.widths)))
+        blocks = _stretches(edges.edges.starts, BLOCKS * self.workers, BYTES // (4 * max(backbone.widths)))
         latents: list[Tensor] = []
         with _told(backbone, graph) as remote:
             before: list[Any] = [None] * len(blocks)
@@ -372,8 +372,8 @@ def _latents(
             block = ray.get(reference)
             whole[begin : begin + len(block)] = block[:, columns]
             begin += len(block)
-        for low, high in edges.blocks(first=first, last=last):
-            made[low - first : high - first, columns] = received_by(layer, edges, low, high, torch.from_numpy(whole))
+        for low, high in edges.edges.chunks(first=first, end=last):
+            made[low - first : high - first, columns] = edges.rows(layer.operator, low, high) @ torch.from_numpy(whole)
             graph.release()
         del whole
     found: NDArray[Any] = latent_of(backbone, number, made, _own(graph, first, last, before)).numpy()

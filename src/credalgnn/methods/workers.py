@@ -17,12 +17,12 @@ import torch
 from .._version import __version__
 from ..graphs import GraphError, Part, TrainingView
 from ..graphs.sharing import GraphHandle, parcel_of
-from ..nn import Classifier, DamagedGraph, TrainingError
-from ..nn.group import Processes, ProcessLost
-from ..nn.progress import Progress
-from ..nn.rounds import Epoch
+from ..nn import Classifier, TrainingError
+from ..nn.distributed import Processes, ProcessLost
+from ..nn.training import Epoch, show_epoch
 from ..runtime.context import Context, WorkerContext
 from ..runtime.names import install_hint
+from ..runtime.progress import Progress
 from ..runtime.ray import NoCluster, check_head, connect, ray_module
 from ..runtime.warn import warn_caller
 from .base import Method, trains_by_batches
@@ -49,9 +49,7 @@ if TYPE_CHECKING:
 LOSSES = 3  # of workers without an epoch in between, after which a fit gives up
 POLL = 0.2  # seconds between two looks at what workers tell
 SETTLE = 20.0  # seconds after a loss in which Ray may find out that a whole machine is gone
-ERRORS: dict[str, type[Exception]] = {
-    each.__name__: each for each in (MethodError, GraphError, DamagedGraph, TrainingError)
-}
+ERRORS: dict[str, type[Exception]] = {each.__name__: each for each in (MethodError, GraphError, TrainingError)}
 TRAIN = {  # of Ray Train, whose defaults are for trainings of days
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
@@ -166,7 +164,7 @@ def train_by_workers(
     work = _Work(desk, ray.put(graphs), parts, ray.cloudpickle.dumps(method.clone()), modules_path(), __version__)
     on_gpu = torch.device(method.device).type == "cuda"
     done = 0 if kept is None else len(kept["curve"]) - 1
-    with Progress(method.epochs, done, f"{method.name} seed {method.seed}", context.progress) as shown:
+    with Progress(method.epochs, f"{method.name} seed {method.seed}", "epochs", context.progress, done) as shown:
         told = _Told(desk, shown, context.on_epoch, keeper, done)
         try:
             if kept is not None:
@@ -211,7 +209,7 @@ class _Told:
         for line in lines:
             epoch = Epoch(*line)
             self.last = epoch.epoch
-            self.shown.epoch(epoch)
+            show_epoch(self.shown, epoch)
             if self.on_epoch is not None:
                 self.on_epoch(epoch)
         if refusal is not None:

@@ -1,14 +1,11 @@
-"""Layers and training: sparse operators, backbones that return every latent, the credal head and its loss, one loop."""
+"""Sparse operators, layers, backbones that return every latent, the credal head and its loss, and the training loop."""
 
 from .adjacency import Adjacency
-from .backbones import GAT, GCN, GIN, GPR, SAGE, GATv2, PyGBackbone, make_backbone
+from .backbones import GAT, GCN, GIN, GPR, MLP, SAGE, GATv2, PyGBackbone, make_backbone
 from .credal import CredalHead, JointLinear, dro_loss
-from .draws import RngScope
-from .edge_rows import EdgeRows
-from .mlp import MLP
-from .rounds import Classifier, Monitor, Schedule, Supervision
-from .sparse import DamagedGraph, SparseMatrix
-from .training import TrainingError, train
+from .random import RngScope
+from .sparse import SparseMatrix
+from .training import Classifier, Monitor, Schedule, Supervision, TrainingError, train
 
 __all__ = [
     "GAT",
@@ -20,8 +17,6 @@ __all__ = [
     "Adjacency",
     "Classifier",
     "CredalHead",
-    "DamagedGraph",
-    "EdgeRows",
     "GATv2",
     "JointLinear",
     "Monitor",

@@ -1,221 +1,294 @@
-"""The edges of a graph, and the normalised operators that networks multiply by."""
+"""Normalised propagation operators of a graph's edges: all rows at once, some rows, or those of sampled edges."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
-from .sparse import SparseMatrix
+from ..graphs.edges import Edges
+from .sparse import SparseMatrix, sum_duplicates, top_rows
 
-
-class Degrees(Protocol):
-    """What operators on drawn edges must know of all edges."""
-
-    @property
-    def in_weight(self) -> Tensor: ...
-
-    @property
-    def loop_weight(self) -> Tensor: ...
-
-    @property
-    def degree(self) -> Tensor: ...
+OPERATORS = ("mean", "sum", "normalized", "looped")
 
 
 class Sample(NamedTuple):
-    """Where the edges of an ``Adjacency`` were drawn from, so that sums and means over them are unbiased.
+    """Origin of sampled edges, which keeps sums and means over them unbiased.
 
-    Args:
-        larger: The edges that were drawn from.
-        nodes: The numbers that the nodes have there ``[N]``; those that neighbours were drawn for come first, then
-            their neighbours, hop by hop.
-        counts: How many of its edges each drawn one stands for ``[E]``.
-        sizes: How many of the nodes are at most 0, 1, 2 .. hops away from those that neighbours were drawn for.
+    Attributes:
+        graph: The edges that were sampled from.
+        nodes: Node numbers in that graph ``[N]``: the seeds first, then their neighbours, hop by hop.
+        counts: How many of its target's edges each sampled edge stands for ``[E]``.
+        sizes: Number of nodes at most 0, 1, 2 .. hops away from the seeds.
     """
 
-    larger: Degrees
+    graph: Adjacency
     nodes: Tensor
     counts: Tensor
     sizes: tuple[int, ...]
 
 
-class LayerEdges:
-    """What one layer multiplies by, of drawn edges: the rows of those nodes whose latents the layers behind it need.
-
-    Args:
-        edges: The drawn edges.
-        rows: How many of their nodes, the first ones, the layer computes.
-        columns: How many of them it reads.
-    """
-
-    def __init__(self, edges: Adjacency, rows: int, columns: int) -> None:
-        self.edges, self.rows, self.columns = edges, rows, columns
-
-    @property
-    def mean(self) -> SparseMatrix:
-        """See ``Adjacency.mean``."""
-        return self.edges.mean.top(self.rows, self.columns)
-
-    @property
-    def normalized(self) -> SparseMatrix:
-        """See ``Adjacency.normalized``."""
-        return self.edges.normalized.top(self.rows, self.columns)
-
-    @property
-    def sum(self) -> SparseMatrix:
-        """See ``Adjacency.sum``."""
-        return self.edges.sum.top(self.rows, self.columns)
-
-    @property
-    def looped(self) -> SparseMatrix:
-        """See ``Adjacency.looped``."""
-        return self.edges.looped.top(self.rows, self.columns)
-
-
 class Adjacency:
-    """The edges of a graph, and the normalised operators made of them, each once and only when asked for.
+    """Propagation operators of the edges of a graph; rows are targets: ``A[target, source]``.
 
-    Rows are targets: ``A[target, source]``. An edge that stands there twice counts twice.
+    An edge that occurs twice counts twice. ``matrix`` makes an operator for all nodes, ``rows`` for some of them; the
+    edges of a graph that is larger than memory are read where they are needed. With d the in-degree, or sum of
+    in-weights:
+
+    - ``mean``: ``A / d``; the row of a node without in-edges, or whose in-edges have no weight, is empty or zero.
+    - ``sum``: ``A + I``; a node with a self-loop counts twice, as in PyG's GIN.
+    - ``normalized``: ``D^-1/2 (A + I) D^-1/2`` with one self-loop per node: without edge weights one of weight 1
+      whatever loops the graph has, with weights that of the graph's loop, and 1 for a node without, as in PyG.
+    - ``looped``: ``A + I`` with one self-loop per node and without weights, for attention.
 
     Args:
-        edge_index: Node numbers ``[2, E]``, source above target.
-        num_nodes: How many nodes there are.
-        edge_weight: A number ``[E]`` for each edge, not negative; None: all count the same.
-        sample: Given if the edges were drawn from those of a larger graph.
-        kept: The share of the graph's edges that these are, of which each then counts for more in sums.
+        edges: Edges by target.
+        edge_index: The same edges ``[2, E]`` in their original order; None: the order of ``edges``.
+        sample: Origin of the edges, if they were sampled.
+        share: Share of the graph's edges that are left, each of which then counts for more in sums.
+        device: Device of the matrices.
     """
 
     def __init__(
         self,
-        edge_index: Tensor,
-        num_nodes: int,
-        edge_weight: Tensor | None = None,
+        edges: Edges,
+        edge_index: Tensor | None = None,
+        *,
         sample: Sample | None = None,
-        kept: float = 1.0,
+        share: float = 1.0,
+        device: torch.device | str = "cpu",
     ) -> None:
-        self.edge_index, self.num_nodes, self.edge_weight = edge_index, num_nodes, edge_weight
-        self.sample, self.kept = sample, kept
+        self.edges, self.sample, self.share, self.device = edges, sample, share, device
+        self._edge_index = edge_index
+        self._matrices: dict[str, SparseMatrix] = {}
+
+    @classmethod
+    def from_index(cls, edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None = None) -> Adjacency:
+        """Return the operators of edges in any order.
+
+        Args:
+            edge_index: Node numbers ``[2, E]``, source above target.
+            num_nodes: Number of nodes.
+            edge_weight: Weight of each edge ``[E]``, not negative; None: all count the same.
+        """
+        weight = None if edge_weight is None else edge_weight.cpu()
+        return cls(Edges.of(edge_index.cpu(), num_nodes, weight), edge_index, device=edge_index.device)
+
+    @property
+    def num_nodes(self) -> int:
+        return self.edges.num_nodes
+
+    @property
+    def is_weighted(self) -> bool:
+        return self.edges.weights is not None
 
     def to(self, device: torch.device | str) -> Adjacency:
-        """The edges on another device.
+        """Return the same edges with operators on another device.
 
         Args:
-            device: As torch names it.
+            device: As in torch.
         """
-        weight = None if self.edge_weight is None else self.edge_weight.to(device)
-        return Adjacency(self.edge_index.to(device), self.num_nodes, weight, self.sample, self.kept)
+        return Adjacency(self.edges, self._edge_index, sample=self.sample, share=self.share, device=device)
 
-    def before(self, layers: int) -> Adjacency | LayerEdges:
-        """What a layer multiplies by that some more layers follow: of drawn edges, those that it needs.
+    def layer(self, following: int) -> Adjacency | LayerEdges:
+        """Return the operators of one layer: of sampled edges, only the rows that are needed.
 
         Args:
-            layers: How many layers follow.
+            following: Number of layers after it.
         """
         if self.sample is None:
             return self
         sizes = self.sample.sizes
-        rows, columns = (sizes[min(hops, len(sizes) - 1)] for hops in (layers, layers + 1))
+        rows, columns = (sizes[min(hops, len(sizes) - 1)] for hops in (following, following + 1))
         return LayerEdges(self, rows, columns)
 
     @cached_property
-    def mean(self) -> SparseMatrix:
-        """The average over in-neighbours, weighted where edges have weights.
+    def edge_index(self) -> Tensor:
+        """Edges ``[2, E]`` on the device, for models of PyG."""
+        if self._edge_index is not None:
+            return self._edge_index.to(self.device)
+        targets = self.edges.targets(0, self.num_nodes)
+        return torch.stack([self.edges.sources.long(), targets]).to(self.device)
 
-        The row of a node without any, or whose in-edges have no weight, is empty or zero.
-        """
-        source, target = self.edge_index.cpu()
-        if self.edge_weight is None:
-            counts = torch.bincount(target, minlength=self.num_nodes)
-            values = (1.0 / counts.float())[target]
-            if self.sample is not None and bool((target.diff() >= 0).all()):  # as they were drawn, row by row
-                ends = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).int()
-                matrix = SparseMatrix(ends, source.int(), values, (self.num_nodes, self.num_nodes), once=True)
-                return matrix.to(self.edge_index.device)
-            return self._operator(source, target, values)
-        values = self._drawn(self.edge_weight) / self.in_weight.cpu().float()[target]
-        return self._operator(source, target, values.nan_to_num(nan=0.0))  # 0 / 0
+    @cached_property
+    def edge_weight(self) -> Tensor | None:
+        """Weights ``[E]`` in the order of ``edge_index``, on the device."""
+        weights = self.edges.weights
+        if weights is None or self._edge_index is None:
+            return None if weights is None else weights.to(self.device)
+        return torch.empty_like(weights).scatter_(0, self._order, weights).to(self.device)
+
+    @cached_property
+    def _order(self) -> Tensor:
+        """Number in ``edge_index`` of each edge."""
+        return self.edge_index[1].cpu().argsort(stable=True)
 
     @cached_property
     def in_weight(self) -> Tensor:
-        """The sum of the weights of each node's in-edges, in float64; their number where they have none."""
+        """Sum of the weights of each node's in-edges, float64; their number where they have none."""
         if self.sample is not None:
-            return self.sample.larger.in_weight[self.sample.nodes]
-        weights = None if self.edge_weight is None else self.edge_weight.double()
-        return torch.bincount(self.edge_index[1], weights, self.num_nodes)
+            return self.sample.graph.in_weight[self.sample.nodes]
+        if not self.is_weighted:
+            return self.edges.starts.diff()
+        return torch.cat([self._row_sums(*chunk, self._weights(*chunk)) for chunk in self.edges.chunks()])
 
     @cached_property
     def loop_weight(self) -> Tensor:
-        """The weight of each node's self-loop, 1 where it has none; of several loops the largest."""
+        """Weight of each node's self-loop, 1 where it has none; of several loops the largest."""
         if self.sample is not None:
-            return self.sample.larger.loop_weight[self.sample.nodes]
-        ones = torch.ones(self.num_nodes, device=self.edge_index.device)
-        if self.edge_weight is None:
-            return ones
-        source, target = self.edge_index
-        loops = source == target
-        return ones.scatter_reduce(0, target[loops], self.edge_weight[loops], "amax", include_self=False)
+            return self.sample.graph.loop_weight[self.sample.nodes]
+        weight = torch.ones(self.num_nodes)
+        for first, last in self.edges.chunks() if self.is_weighted else ():
+            source, target = self._ends(first, last)
+            loops = source == target
+            values = self._weights(first, last)[loops].float()
+            weight.scatter_reduce_(0, target[loops], values, "amax", include_self=False)
+        return weight
 
     @cached_property
     def degree(self) -> Tensor:
         """In-edges of each node, or the sum of their weights, with one self-loop whatever loops the graph has."""
         if self.sample is not None:
-            return self.sample.larger.degree[self.sample.nodes]
-        source, target = self.edge_index
-        others = source != target
-        if self.edge_weight is None:
-            return torch.bincount(target[others], minlength=self.num_nodes) + 1
-        return torch.bincount(target[others], self.edge_weight[others].double(), self.num_nodes) + self.loop_weight
+            return self.sample.graph.degree[self.sample.nodes]
+        if not self.is_weighted:
+            return self.edges.starts.diff() - self._loops() + 1
+        parts = [torch.zeros(0, dtype=torch.float64)]
+        for first, last in self.edges.chunks():
+            source, target = self._ends(first, last)
+            parts.append(self._row_sums(first, last, self._weights(first, last) * (source != target)))
+        return torch.cat(parts) + self.loop_weight
+
+    def _loops(self) -> Tensor:
+        """Number of self-loops of each node."""
+        loops = torch.zeros(self.num_nodes, dtype=torch.int64)
+        for first, last in self.edges.chunks():
+            source, target = self._ends(first, last)
+            loops += torch.bincount(target[source == target], minlength=self.num_nodes)
+        return loops
 
     @cached_property
-    def normalized(self) -> SparseMatrix:
-        """``D^-1/2 (A + I) D^-1/2`` with one self-loop a node; D sums up in-edges.
+    def _scale(self) -> Tensor:
+        scale = self.degree.float().rsqrt()
+        return scale.masked_fill(scale.isinf(), 0.0) if self.is_weighted else scale  # nodes whose edges have no weight
 
-        Without weights it is of weight 1 whatever loops the graph has; with weights, as PyG has it, that of the graph's
-        loop, and 1 for a node without.
+    def matrix(self, name: str) -> SparseMatrix:
+        """Return an operator for all nodes ``[N, N]``, made once.
+
+        Its rows are sorted and without duplicates, but for means over sampled edges, which are used only once.
+
+        Args:
+            name: ``"mean"``, ``"sum"``, ``"normalized"`` or ``"looped"``.
         """
-        source, target = self.edge_index.cpu()
-        others, loops = source != target, torch.arange(self.num_nodes)
-        scale = self.degree.cpu().float().rsqrt()
-        own = scale.square()
-        if self.edge_weight is not None:
-            scale = scale.masked_fill(scale.isinf(), 0.0)  # a node all of whose edges have no weight
-            own = scale.square() * self.loop_weight.cpu()
-        values = scale[source] * scale[target] * self._drawn(self.edge_weight)
-        source, target = torch.cat([source[others], loops]), torch.cat([target[others], loops])
-        return self._operator(source, target, torch.cat([values[others], own]))
+        if name not in self._matrices:
+            raw = self._assemble(name, 0, self.num_nodes, torch.float32)
+            sampled, unweighted = self.sample is not None, not self.is_weighted
+            matrix = raw if sampled and unweighted and name == "mean" else sum_duplicates(raw)
+            self._matrices[name] = matrix.to(self.device)
+        return self._matrices[name]
 
-    @cached_property
-    def sum(self) -> SparseMatrix:
-        """``A + I``: the sum over a node and its in-neighbours, weighted where edges have weights.
+    def rows(self, name: str, first: int, last: int) -> SparseMatrix:
+        """Return some rows of an operator with all columns ``[last - first, N]``; they are not cached.
 
-        A node that has a self-loop counts twice, as in PyG's GIN.
+        Args:
+            name: See ``matrix``.
+            first: The first row.
+            last: The row after the last one.
         """
-        source, target = self.edge_index.cpu()
-        values = torch.ones(len(source)) * self._drawn(self.edge_weight) / self.kept
-        own = torch.arange(self.num_nodes)
-        values = torch.cat([values.float(), torch.ones(self.num_nodes)])
-        return self._operator(torch.cat([source, own]), torch.cat([target, own]), values)
+        matrix = self._assemble(name, first, last, torch.float64)
+        return matrix.map(Tensor.float)
 
-    @cached_property
-    def looped(self) -> SparseMatrix:
-        """How often each in-neighbour counts, with one self-loop a node whatever loops the graph has; not its weight.
+    def _assemble(self, name: str, first: int, last: int, precision: torch.dtype) -> SparseMatrix:
+        """Return rows of an operator with their edges in order and the node itself at the end of its row.
 
-        A drawn edge counts for all those that it stands for.
+        Weights of rows are divided in `precision`.
         """
-        source, target = self.edge_index.cpu()
-        others, own = source != target, torch.arange(self.num_nodes)
-        values = (torch.ones(len(source)) * self._drawn(None) / self.kept).float()
-        source, target = torch.cat([source[others], own]), torch.cat([target[others], own])
-        return self._operator(source, target, torch.cat([values[others], torch.ones(self.num_nodes)]))
+        if name not in OPERATORS:
+            raise ValueError(f"there is no operator {name!r}: choose {', '.join(OPERATORS)}")
+        source, target = self._ends(first, last)
+        starts = self.edges.starts[first : last + 1] - self.edges.starts[first]
+        shape, once = (last - first, self.num_nodes), self.sample is not None
+        if name == "mean":
+            return SparseMatrix(starts, source, self._means(first, last, target, precision), shape, once)
+        if name == "normalized":
+            values = self._scale[source.long()] * self._scale[target] * self._counted(first, last, precision)
+            values = values * (source != target)
+            own = self._scale[first:last].square()
+            own = own * self.loop_weight[first:last] if self.is_weighted else own
+        else:
+            values = (self._counted(first, last, precision, name == "sum") / self.share).float()
+            values = values if name == "sum" else values * (source != target)
+            own = torch.ones(last - first)
+        count = last - first
+        places = torch.arange(len(values)) + (target - first)
+        ends = starts[1:] + torch.arange(count)
+        columns = torch.empty(len(values) + count, dtype=source.dtype)
+        all_values = torch.empty(len(columns), dtype=values.dtype)
+        columns[places], all_values[places] = source, values
+        columns[ends], all_values[ends] = torch.arange(first, last, dtype=source.dtype), own.to(values.dtype)
+        return SparseMatrix(starts + torch.arange(count + 1), columns, all_values, shape, once)
 
-    def _drawn(self, weights: Tensor | None) -> Tensor | float:
-        """What each edge counts: its weight, for all those that it stands for."""
-        values: Tensor | float = 1.0 if weights is None else weights.cpu()
-        return values if self.sample is None else self.sample.counts.cpu() * values
+    def _means(self, first: int, last: int, target: Tensor, precision: torch.dtype) -> Tensor:
+        if not self.is_weighted:
+            counts = self.edges.starts[first : last + 1].diff()  # of the sampled edges, if they were sampled
+            return torch.repeat_interleave(1.0 / counts.float(), counts)
+        values = self._counted(first, last, precision) / self.in_weight.to(precision)[target]
+        return values.nan_to_num(nan=0.0)  # 0 / 0
 
-    def _operator(self, source: Tensor, target: Tensor, values: Tensor) -> SparseMatrix:
-        drawn = self.sample is not None
-        matrix = SparseMatrix.from_coo(target, source, values, (self.num_nodes, self.num_nodes), once=drawn)
-        return matrix.to(self.edge_index.device)
+    def _counted(self, first: int, last: int, precision: torch.dtype, weighted: bool = True) -> Tensor:
+        """Return how much each edge into some nodes counts: its weight, for all those that it stands for."""
+        places = slice(int(self.edges.starts[first]), int(self.edges.starts[last]))
+        weights = self.edges.weights if weighted else None
+        values = torch.ones(places.stop - places.start) if weights is None else weights[places]
+        return values.to(precision) if self.sample is None else self.sample.counts[places] * values
+
+    def _weights(self, first: int, last: int) -> Tensor:
+        """Return the weights of the edges into some nodes in float64."""
+        return self._counted(first, last, torch.float64)
+
+    def _ends(self, first: int, last: int) -> tuple[Tensor, Tensor]:
+        self.edges.check(first, last)
+        places = slice(int(self.edges.starts[first]), int(self.edges.starts[last]))
+        return self.edges.sources[places], self.edges.targets(first, last)
+
+    def _row_sums(self, first: int, last: int, values: Tensor) -> Tensor:
+        row = torch.repeat_interleave(torch.arange(last - first), self.edges.starts[first : last + 1].diff())
+        return torch.bincount(row, values, minlength=last - first)
+
+
+class LayerEdges:
+    """Operators of sampled edges for one layer: the rows whose latents the following layers need."""
+
+    def __init__(self, adjacency: Adjacency, rows: int, columns: int) -> None:
+        self.adjacency, self.num_rows, self.num_columns = adjacency, rows, columns
+
+    def matrix(self, name: str) -> SparseMatrix:
+        return top_rows(self.adjacency.matrix(name), self.num_rows, self.num_columns)
+
+
+AnyEdges: TypeAlias = Adjacency | LayerEdges
+
+
+def drop_edges(edges: Adjacency, probability: float, generator: torch.Generator | None = None) -> Adjacency:
+    """Return the edges without a random part of them, each direction independently.
+
+    Means and sums are over the edges that are left, which count for the others in sums. The first edges of a graph are
+    drawn alike whatever edges come after them.
+
+    Args:
+        edges: All edges.
+        probability: Probability of leaving out an edge, below 1.
+        generator: On the CPU; None: torch's global one.
+    """
+    keep = torch.rand(edges.edges.num_edges, generator=generator) >= probability
+    edge_index = None if edges._edge_index is None else edges._edge_index[:, keep.to(edges._edge_index.device)]
+    by_target = keep if edges._edge_index is None else keep[edges._order]
+    starts = torch.cat([keep.new_zeros(1, dtype=torch.int64), by_target.cumsum(0)])[edges.edges.starts.long()]
+    weights = None if edges.edges.weights is None else edges.edges.weights[by_target]
+    left = Edges(starts, edges.edges.sources[by_target], weights)
+    sample, rest = edges.sample, 1.0 - probability
+    if sample is None:
+        return Adjacency(left, edge_index, share=edges.share * rest, device=edges.device)
+    sample = sample._replace(counts=sample.counts[by_target] / rest)
+    return Adjacency(left, edge_index, sample=sample, device=edges.device)

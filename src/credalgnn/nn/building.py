@@ -1,4 +1,4 @@
-"""A bound on what is built from a file's numbers: a few digits must not take all memory."""
+"""A bound on the size of modules built from a file's numbers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,9 @@ _MAKERS = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.r
 
 
 class at_most(TorchFunctionMode):
-    """Modules made inside hold together not many more numbers than were stored; else ``ValueError``, before they do.
+    """Context in which modules with many more than `numbers` numbers are refused by ValueError before they are made.
 
-    It looks at this thread alone, and at the shapes that torch is asked for.
-
-    Args:
-        numbers: How many were stored.
+    It covers this thread alone, and the shapes that torch is asked for.
     """
 
     def __init__(self, numbers: int) -> None:

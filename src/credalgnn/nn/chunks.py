@@ -1,9 +1,9 @@
-"""Latents of graphs that do not fit in memory: layer by layer, some rows at a time, equal to the whole to rounding."""
+"""Latents of graphs that do not fit in memory, computed layer by layer for some nodes at a time."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -12,25 +12,25 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..runtime.memory import let_go, on_disk
+from .adjacency import Adjacency
 from .backbones import BackboneError, Stack
-from .edge_rows import EdgeRows
 from .layers import Features, MessageLayer, rows_of
 
 ROWS = 1 << 16  # nodes that are computed together
-LEAVE = 0.5  # of the memory that is left is not for latents, but for what nodes send
-PAUSE = 4  # stretches of nodes after which mapped pages are given back
+LEAVE = 0.5  # share of the free memory that is not for latents, but for what nodes send
+PAUSE = 4  # chunks of nodes after which mapped pages are released
 
 
 class Scratch:
-    """Room for matrices of one row a node: memory while the budget lasts, then files that are mapped into it.
+    """Storage for matrices of one row per node: in memory within a budget, beyond it in mapped temporary files.
 
-    What others hold at the same time is part of the budget: the ten members of an ensemble have one between them.
+    The budget is shared by all instances of the process, such as those of an ensemble's members.
 
     Args:
-        memory: Bytes that may be held in memory, by all of this process.
+        memory: Bytes that may be used in memory, by all of this process.
     """
 
-    _held: ClassVar[weakref.WeakKeyDictionary[Scratch, int]] = weakref.WeakKeyDictionary()
+    _in_use: ClassVar[weakref.WeakKeyDictionary[Scratch, int]] = weakref.WeakKeyDictionary()
 
     def __init__(self, memory: int) -> None:
         self.left = max(0, memory - self.held())
@@ -38,21 +38,15 @@ class Scratch:
 
     @classmethod
     def held(cls) -> int:
-        """Bytes of all matrices of this process that are in memory and still in use."""
-        return sum(cls._held.values())
+        """Return the bytes of all matrices of this process that are in memory and still in use."""
+        return sum(cls._in_use.values())
 
     def matrix(self, rows: int, columns: int, leave: float = 0.0) -> Tensor:
-        """A float32 matrix to be filled.
-
-        Args:
-            rows: How many rows.
-            columns: How many columns.
-            leave: The share of the memory that must be left for others, or else it is a file.
-        """
+        """Return an empty float32 matrix: a file if less than the share `leave` of the memory would be left."""
         size = 4 * rows * columns
         if size <= self.left * (1.0 - leave):
             self.left -= size
-            self._held[self] = self._held.get(self, 0) + size
+            self._in_use[self] = self._in_use.get(self, 0) + size
             return torch.empty(rows, columns)
         array = on_disk((rows, columns))
         tensor = torch.from_numpy(array)
@@ -60,13 +54,7 @@ class Scratch:
         return tensor
 
     def files_for(self, rows: int, widths: Sequence[int], leave: float = 0.0) -> int:
-        """Bytes of the files that some matrices would need, one after another.
-
-        Args:
-            rows: Of each.
-            widths: Their columns.
-            leave: See ``matrix``.
-        """
+        """Return the bytes of the files that ``matrix`` would make for these numbers of columns, one after another."""
         left, files = self.left, 0
         for size in (4 * rows * width for width in widths):
             fits = size <= left * (1.0 - leave)
@@ -74,56 +62,47 @@ class Scratch:
         return files
 
     def groups(self, rows: int, columns: int) -> list[slice]:
-        """Columns of a matrix in groups of about the same size, each of which memory holds.
-
-        Args:
-            rows: Of the matrix.
-            columns: Of the matrix.
-        """
+        """Split the columns of a matrix into groups of about the same size that fit in memory."""
         fit = max(1, min(columns, self.left // (4 * rows)))
         count = -(-columns // fit)
         ends = [columns * number // count for number in range(count + 1)]
         return [slice(*pair) for pair in pairwise(ends)]
 
     def release(self) -> None:
-        """Let the system have the memory that mapped files take; they are read again when asked for."""
+        """Release the memory of mapped files, which are read again when needed."""
         for array in self._maps.values():
             let_go(array)
 
 
 def check_chunks(backbone: nn.Module) -> None:
-    """Refuse a backbone whose layers cannot be computed for some nodes at a time.
-
-    Args:
-        backbone: The backbone.
-    """
+    """Refuse a backbone whose layers cannot be computed for some nodes at a time."""
     if type(backbone).forward is not Stack.forward:
         raise BackboneError(
             f"the graph does not fit in memory, and the backbone {type(backbone).__name__} needs all of it at once: "
-            "choose backbone='sage', 'gcn' or 'gin', or allow more memory"
+            "choose backbone='sage', 'gcn', 'gin' or 'mlp', or allow more memory"
         )
 
 
 def latents_by_chunks(
     backbone: Stack,
     x: Features,
-    edges: EdgeRows,
+    edges: Adjacency,
     scratch: Scratch,
     tell: Callable[[str, float], None] = lambda layer, share: None,
     release: Callable[[], None] = lambda: None,
 ) -> list[Tensor]:
-    """The latents z1 .. zL of all nodes: what ``backbone(x, edges)`` gives, some rows at a time.
+    """Return the latents z1 .. zL of all nodes, equal to ``backbone(x, edges)`` up to rounding.
 
-    What each node sends is computed and kept for all nodes, as many columns of it at a time as memory holds, and then
-    what they receive; so memory holds these columns and a few rows of everything else.
+    What each node sends is computed for all nodes, as many columns at a time as memory holds, and then what they
+    receive: memory holds these columns and a few rows of everything else.
 
     Args:
-        backbone: Whose dropout is off; ``check_chunks`` has not refused it.
-        x: The features of all nodes; perhaps a file that is mapped into memory.
+        backbone: Backbone in evaluation, accepted by ``check_chunks``.
+        x: Features of all nodes, perhaps mapped from a file.
         edges: All edges.
-        scratch: Where the latents, and what is sent, find room.
-        tell: Hears how far each layer is.
-        release: Called between chunks, to let the system have the memory of mapped files.
+        scratch: Storage of latents and sent columns.
+        tell: Called with the name of a layer and the share of it that is done.
+        release: Called between chunks, to release the memory of mapped files.
     """
     latents: list[Tensor] = []
     with torch.no_grad():
@@ -135,65 +114,51 @@ def latents_by_chunks(
                 for columns in scratch.groups(edges.num_nodes, width):
                     _receive(layer, before, edges, made, columns, scratch, release)
                     tell(name, 0.9 * columns.stop / width)
-            for first, last in _stretches(edges.num_nodes):
-                made[first:last] = latent_of(backbone, number, made[first:last], rows_of(before, slice(first, last)))
-                _pause(scratch, release, first)
+            for rows in _chunks(edges.num_nodes, scratch, release):
+                made[rows] = latent_of(backbone, number, made[rows], rows_of(before, rows))
             tell(name, 1.0)
             latents.append(made)
     return latents
 
 
 def latent_of(backbone: Stack, number: int, received: Tensor, own: Features) -> Tensor:
-    """The latents of some nodes behind a layer; ``received`` may be overwritten.
+    """Return the latents of some nodes after layer `number` (from 1); ``received`` may be overwritten.
 
     Args:
-        backbone: Whose layer.
-        number: Of the layer, from 1.
-        received: What the nodes receive along their edges; of a layer that sends nothing it is not looked at.
-        own: The latents, or features, of these nodes before the layer.
+        backbone: The backbone.
+        number: Number of the layer.
+        received: What the nodes receive along their edges; not read of a layer without message passing.
+        own: Latents, or features, of these nodes before the layer.
     """
     layer = backbone.convs[number - 1]
     z = layer.receive(received, own) if isinstance(layer, MessageLayer) else layer(own, None)
     return backbone.activated(z, number)
 
 
-def received_by(layer: MessageLayer, edges: EdgeRows, first: int, last: int, sent: Tensor) -> Tensor:
-    """What consecutive nodes receive along their edges.
-
-    Args:
-        layer: Whose operator.
-        edges: All edges.
-        first: The first of the nodes.
-        last: The node behind the last one.
-        sent: What all nodes send, or some columns of it.
-    """
-    return edges.rows(layer.operator, first, last) @ sent
-
-
 def _receive(
     layer: MessageLayer,
     before: Features,
-    edges: EdgeRows,
+    edges: Adjacency,
     made: Tensor,
     columns: slice,
     scratch: Scratch,
     release: Callable[[], None],
 ) -> None:
-    """Some columns of what all nodes receive, into ``made``."""
+    """Write some columns of what all nodes receive into ``made``."""
     sent = torch.empty(edges.num_nodes, columns.stop - columns.start)
-    for first, last in _stretches(edges.num_nodes):
-        sent[first:last] = layer.send(rows_of(before, slice(first, last)), columns)
-        _pause(scratch, release, first)
-    for number, (first, last) in enumerate(edges.blocks(rows=ROWS)):
-        made[first:last, columns] = received_by(layer, edges, first, last, sent)
-        _pause(scratch, release, number * ROWS)
+    for rows in _chunks(edges.num_nodes, scratch, release):
+        sent[rows] = layer.send(rows_of(before, rows), columns)
+    for number, (first, last) in enumerate(edges.edges.chunks(max_nodes=ROWS), 1):
+        made[first:last, columns] = edges.rows(layer.operator, first, last) @ sent
+        if number % PAUSE == 0:
+            scratch.release()
+            release()
 
 
-def _stretches(count: int) -> list[tuple[int, int]]:
-    return [(first, min(first + ROWS, count)) for first in range(0, count, ROWS)]
-
-
-def _pause(scratch: Scratch, release: Callable[[], None], first: int) -> None:
-    if first // ROWS % PAUSE == PAUSE - 1:
-        scratch.release()
-        release()
+def _chunks(count: int, scratch: Scratch, release: Callable[[], None]) -> Iterator[slice]:
+    """Yield slices of nodes; release mapped files between some of them."""
+    for number, first in enumerate(range(0, count, ROWS), 1):
+        yield slice(first, min(first + ROWS, count))
+        if number % PAUSE == 0:
+            scratch.release()
+            release()

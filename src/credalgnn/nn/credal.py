@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from .backbones import Features, linear
+from .layers import Features, linear
 
 Activation: TypeAlias = Literal["identity", "softplus", "sigmoid"]
 
@@ -17,14 +17,14 @@ HALF_LENGTHS: dict[str, Callable[[Tensor], Tensor]] = {"softplus": nn.functional
 
 
 class JointLinear(nn.Module):
-    """A linear layer on latents side by side, ``[z0 | z1 | ...] W^T + b``, computed as ``z0 W0^T + z1 W1^T + ... + b``.
+    """A linear layer on concatenated latents, ``[z0 | z1 | ...] W^T + b``, computed as ``z0 W0^T + z1 W1^T + ... + b``.
 
-    The same product, without the concatenation in memory, and with a sparse z0 multiplied sparse.
+    The concatenation is never in memory, and a sparse z0 is multiplied sparse.
 
     Args:
-        in_channels: The width of each latent, or of the only one.
+        in_channels: Width of each latent, or of the only one.
         out_channels: Units.
-        features_first: Whether the first of several latents are the features z0.
+        features_first: Whether the first of several latents is the features z0.
     """
 
     def __init__(self, in_channels: int | Sequence[int], out_channels: int, features_first: bool = True) -> None:
@@ -36,25 +36,25 @@ class JointLinear(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Each latent's block starts as a ``torch.nn.Linear`` of its own would, but z0's, beside others, at zero.
+        """Initialise each latent's block as a ``torch.nn.Linear``, but the block of z0 among others as zero.
 
-        Raw features, often thousands, then enter as far as training asks for them, and drown no latent before.
+        Raw features, often thousands, then enter only as far as training needs them.
         """
         for number, (weight, width) in enumerate(zip(self._blocks(self.widths), self.widths, strict=True)):
-            quiet = number == 0 and self.features_first and len(self.widths) > 1
-            bound = 0.0 if quiet else width**-0.5
+            is_features = number == 0 and self.features_first and len(self.widths) > 1
+            bound = 0.0 if is_features else width**-0.5
             nn.init.uniform_(weight, -bound, bound)
         nn.init.zeros_(self.bias)
 
     def _blocks(self, widths: Sequence[int]) -> tuple[Tensor, ...]:
-        """The columns of the weight that belong to each latent."""
+        """Return the columns of the weight for each latent."""
         return torch.split(self.weight, list(widths), 1)
 
     def forward(self, latents: Features | Sequence[Features]) -> Tensor:
-        """The layer's output ``[N, out_channels]``.
+        """Return the output ``[N, out_channels]``.
 
         Args:
-            latents: One latent, or several that count as side by side.
+            latents: One latent, or several that are read side by side.
         """
         parts: Sequence[Features] = latents if isinstance(latents, Sequence) else [latents]
         widths = [part.shape[1] for part in parts]
@@ -80,7 +80,7 @@ class CredalHead(nn.Module):
     ``e^2 / (e^2 + C - 1)``, which is 0.20, wherever the other classes' lower logits are not below 0.
 
     Args:
-        in_channels: The width of each latent, or of the only one.
+        in_channels: Width of each latent, or of the only one.
         num_classes: C.
         midpoint: ``g``: ``"identity"`` or another of ``MIDPOINTS``.
         half_length: ``g'``: ``"softplus"`` or another of ``HALF_LENGTHS``.
@@ -99,17 +99,17 @@ class CredalHead(nn.Module):
         latents: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
-        for name, choice, known in (("midpoint", midpoint, MIDPOINTS), ("half_length", half_length, HALF_LENGTHS)):
-            if choice not in known:
-                raise ValueError(f"unknown {name} {choice!r}: choose {' or '.join(known)}")
+        for name, choice, options in (("midpoint", midpoint, MIDPOINTS), ("half_length", half_length, HALF_LENGTHS)):
+            if choice not in options:
+                raise ValueError(f"unknown {name} {choice!r}: choose {' or '.join(options)}")
         self.midpoint, self.half_length, self.half_length_decay = midpoint, half_length, half_length_decay
         self.widths = [in_channels] if isinstance(in_channels, int) else list(in_channels)
         self.latents = None if latents is None else list(latents)
         read = self.widths if self.latents is None else [self.widths[number] for number in self.latents]
         self.linear = JointLinear(read, 2 * num_classes, features_first=self.latents is None or self.latents[0] == 0)
-        self._widen()
+        self._init_half_lengths()
         if half_length_decay:
-            self.weight.register_hook(self._decayed)  # type: ignore[no-untyped-call]
+            self.weight.register_hook(self._add_decay)  # type: ignore[no-untyped-call]
 
     @property
     def weight(self) -> Tensor:
@@ -122,24 +122,24 @@ class CredalHead(nn.Module):
         return self.linear.bias
 
     def reset_parameters(self) -> None:
-        """As ``JointLinear``, with b' at 0.1: softplus half-lengths begin at 0.75, wide enough to be narrowed."""
+        """Initialise as ``JointLinear``, with b' = 0.1: softplus half-lengths begin at 0.75, wide enough to narrow."""
         self.linear.reset_parameters()
-        self._widen()
+        self._init_half_lengths()
 
-    def _decayed(self, gradient: Tensor) -> Tensor:
-        """The gradient of the weight with the decay of W' in it; W and W' are one tensor, so no optimiser can do it."""
+    def _add_decay(self, gradient: Tensor) -> Tensor:
+        """Add the decay of W' to the gradient: W and W' are one tensor, so the optimiser cannot."""
         half = len(gradient) // 2
         pulled = gradient[half:] + self.half_length_decay * self.weight.detach()[half:]
         return torch.cat([gradient[:half], pulled])
 
-    def _widen(self) -> None:
+    def _init_half_lengths(self) -> None:
         nn.init.constant_(self.bias[len(self.bias) // 2 :], 0.1)
 
     def forward(self, latents: Features | Sequence[Features]) -> tuple[Tensor, Tensor]:
-        """Lower and upper logits ``[N, C]``.
+        """Return lower and upper logits ``[N, C]``.
 
         Args:
-            latents: One latent, or several that count as side by side.
+            latents: One latent, or several that are read side by side.
         """
         if self.latents is not None and isinstance(latents, Sequence):
             latents = [latents[number] for number in self.latents]
@@ -158,7 +158,7 @@ def check_delta(delta: float) -> None:
 
 
 def dro_loss(log_lower: Tensor, log_upper: Tensor, target: Tensor, delta: float) -> Tensor:
-    """Equation "loss": the mean CE of q_U over all nodes, plus the mean CE of q_L over the worst ``delta * N`` of them.
+    """Return the mean CE of q_U over all nodes, plus the mean CE of q_L over the worst ``delta * N`` (Equation "loss").
 
     Args:
         log_lower: Logarithms of the lower probabilities ``[N, C]`` (``log_interval_softmax``).

@@ -1,18 +1,29 @@
-"""Layers of graph neural networks: what a node sends along its edges, and what becomes of what it receives."""
+"""Layers of graph neural networks, split into what nodes send along edges and what they compute from it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
-from .adjacency import Adjacency, LayerEdges
-from .attention import attend
-from .sparse import SparseMatrix, has_kernels
+from .adjacency import Adjacency, AnyEdges
+from .sparse import (
+    SparseMatrix,
+    call_by_rows,
+    has_kernels,
+    product_entries,
+    sparse_product,
+    top_rows,
+    transposed_with,
+)
 
 Features: TypeAlias = Tensor | SparseMatrix
+Output: TypeAlias = Tensor | tuple[Tensor, ...]  # of a head
+
+SLOPE = 0.2  # of the leaky ReLU of attention, as in ``kernels``: that of PyG's layers
 
 
 def linear(x: Features, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -24,23 +35,12 @@ def linear(x: Features, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def first_rows(x: Features, count: int) -> Features:
-    """The first rows of features.
-
-    Args:
-        x: Dense or sparse.
-        count: How many.
-    """
-    return x[:count] if isinstance(x, Tensor) else x.top(count, x.shape[1])
+    """Return the first rows of features."""
+    return x[:count] if isinstance(x, Tensor) else top_rows(x, count, x.shape[1])
 
 
 def rows_of(x: Features, nodes: Tensor | slice, once: bool = False) -> Features:
-    """Features of some nodes, in float32 where they are kept with fewer bits.
-
-    Args:
-        x: Of all nodes.
-        nodes: Their numbers, or a stretch of them.
-        once: See ``SparseMatrix``.
-    """
+    """Return features of some nodes, in float32 where they are stored with fewer bits; see ``SparseMatrix.once``."""
     if isinstance(x, Tensor):
         rows = x[nodes]
         return rows.float() if rows.dtype == torch.float16 else rows
@@ -49,43 +49,33 @@ def rows_of(x: Features, nodes: Tensor | slice, once: bool = False) -> Features:
 
 
 class MessageLayer(nn.Module, ABC):
-    """A layer that sends something along edges: ``receive(A send(x), x)``, where ``send`` is a product with a matrix.
+    """A layer that computes ``receive(A send(x), x)``, where ``send`` is a product with a matrix.
 
-    A subclass names its operator A, an attribute of ``Adjacency``. ``A (X W)`` in place of ``(A X) W`` is the same
-    product, and far less work when features are wide; where neighbours were drawn it is the other way round. Whoever
-    has no room for all nodes at once computes some rows at a time.
+    A subclass names its operator A, see ``Adjacency``. ``A (X W)`` in place of ``(A X) W`` is the same
+    product, and far less work when features are wide; on sampled neighbourhoods it is the other way round. Large graphs
+    are computed some rows at a time.
     """
 
     operator: str
 
     @abstractmethod
     def send(self, x: Features, columns: slice = slice(None)) -> Tensor:
-        """What goes along the edges ``[N, out_channels]``: ``x W^T``.
-
-        Args:
-            x: Features or a latent.
-            columns: Which of its columns; by default all.
-        """
+        """Return what goes along the edges, ``x W^T`` ``[N, out_channels]``, or some columns of it."""
 
     @abstractmethod
     def receive(self, received: Tensor, own: Features) -> Tensor:
-        """A node's latent, of what it has received and of what it was; may work in place.
+        """Return the latents of nodes from ``A send(x)`` and x at these nodes; may work in place."""
 
-        Args:
-            received: ``A send(x)`` at some nodes.
-            own: x at these nodes.
-        """
-
-    def forward(self, x: Features, edges: Adjacency | LayerEdges) -> Tensor:
-        operator: SparseMatrix = getattr(edges, self.operator)
+    def forward(self, x: Features, edges: AnyEdges) -> Tensor:
+        operator: SparseMatrix = edges.matrix(self.operator)
         rows, columns = operator.shape
-        # Neighbours that were drawn are far more than who draws them: there (A X) W is less work than A (X W).
+        # Sampled neighbours outnumber the nodes they are drawn for: there (A X) W is less work than A (X W).
         near: Features | None = None
         if 2 * rows <= columns:
             if isinstance(x, Tensor):
                 near = operator @ x
-            elif has_kernels(x.device) and operator.entries_of_rows(x) <= x.nnz + operator.nnz:  # work
-                near = operator.of_rows(x)
+            elif has_kernels(x.device) and product_entries(operator, x) <= x.nnz + operator.nnz:  # work
+                near = sparse_product(operator, x)
         received = operator @ self.send(x) if near is None else self.send(near)
         return self.receive(received, first_rows(x, rows))
 
@@ -136,8 +126,8 @@ class SAGELayer(MessageLayer):
 class GINLayer(MessageLayer):
     """Xu et al.'s layer with eps = 0: a perceptron of the sum over a node and its in-neighbours; equal to PyG's.
 
-    The perceptron's first product is made before nodes are summed, as everywhere here, so that wide and sparse features
-    are never carried along edges.
+    The perceptron's first product is computed before nodes are summed, so that wide and sparse features are never
+    carried along edges.
     """
 
     operator = "sum"
@@ -161,7 +151,7 @@ class GINLayer(MessageLayer):
 class GATLayer(nn.Module):
     """Velickovic et al.'s attention with one head; parameters named as in PyG's ``GATConv``.
 
-    In training, weights of edges are dropped, too, as PyG does; an edge that stands there twice is dropped as one.
+    In training, weights of edges are dropped, too, as in PyG; duplicates of an edge are dropped together.
     """
 
     def __init__(self, in_channels: int, out_channels: int, dropout: float = 0.0) -> None:
@@ -178,8 +168,8 @@ class GATLayer(nn.Module):
             nn.init.xavier_uniform_(weight)
         nn.init.zeros_(self.bias)
 
-    def forward(self, x: Features, edges: Adjacency | LayerEdges) -> Tensor:
-        looped, dropout = edges.looped, self.dropout if self.training else 0.0
+    def forward(self, x: Features, edges: AnyEdges) -> Tensor:
+        looped, dropout = edges.matrix("looped"), self.dropout if self.training else 0.0
         sent = linear(x, self.lin.weight)
         own, others = linear(sent[: len(looped)], self.att_dst[0]), linear(sent, self.att_src[0])
         return attend(looped, own, others, sent.new_ones(1), sent, dropout).add_(self.bias)
@@ -188,7 +178,7 @@ class GATLayer(nn.Module):
 class GATv2Layer(nn.Module):
     """Brody et al.'s attention with one head, whose scores are a perceptron's; named as in PyG's ``GATv2Conv``.
 
-    In training, weights of edges are dropped, too, as PyG does; an edge that stands there twice is dropped as one.
+    In training, weights of edges are dropped, too, as in PyG; duplicates of an edge are dropped together.
     """
 
     def __init__(self, in_channels: int, out_channels: int, dropout: float = 0.0) -> None:
@@ -207,15 +197,15 @@ class GATv2Layer(nn.Module):
         nn.init.xavier_uniform_(self.att.data[0])
         nn.init.zeros_(self.bias)
 
-    def forward(self, x: Features, edges: Adjacency | LayerEdges) -> Tensor:
-        looped, dropout = edges.looped, self.dropout if self.training else 0.0
+    def forward(self, x: Features, edges: AnyEdges) -> Tensor:
+        looped, dropout = edges.matrix("looped"), self.dropout if self.training else 0.0
         sent = linear(x, self.lin_l.weight, self.lin_l.bias)
         own = linear(first_rows(x, len(looped)), self.lin_r.weight, self.lin_r.bias)
         return attend(looped, own, sent, self.att[0, 0], sent, dropout).add_(self.bias)
 
 
 class LinearLayer(nn.Module):
-    """A linear layer that looks at no neighbour."""
+    """A linear layer without message passing."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -226,3 +216,82 @@ class LinearLayer(nn.Module):
 
     def forward(self, x: Features, edges: Adjacency) -> Tensor:
         return linear(x, self.lin.weight, self.lin.bias)
+
+
+def attend(edges: SparseMatrix, own: Tensor, others: Tensor, att: Tensor, sent: Tensor, dropout: float = 0.0) -> Tensor:
+    """Attention: ``sum_j w_ij sent_j`` with w_i the softmax of ``att . leaky_relu(own_i + others_j)`` over in-edges.
+
+    Differentiable in all four tensors. On the CPU it is compiled, and stores one number per edge, its weight.
+
+    Args:
+        edges: Row i has an entry for each j that it attends to: how often j counts ``[R, C]``.
+        own: Terms of the rows ``[R, S]``.
+        others: Terms of the columns ``[C, S]``.
+        att: Weights of their sum ``[S]``.
+        sent: Vectors of the columns ``[C, F]``.
+        dropout: Probability of dropping a weight; the others are scaled up.
+    """
+    factors = None
+    if dropout > 0.0:
+        factors = torch.nn.functional.dropout(torch.ones(edges.nnz, dtype=sent.dtype, device=sent.device), dropout)
+    if has_kernels(sent.device):
+        received: Tensor = _Attention.apply(own, others, att, sent, edges, factors)  # type: ignore[no-untyped-call]
+        return received
+    return _attend_by_edges(edges, own, others, att, sent, factors)
+
+
+def _attend_by_edges(
+    edges: SparseMatrix, own: Tensor, others: Tensor, att: Tensor, sent: Tensor, factors: Tensor | None
+) -> Tensor:
+    """``attend`` in plain torch, with a row of numbers for each edge."""
+    rows, columns = edges.row_numbers(), edges.columns.long()
+    scores = torch.nn.functional.leaky_relu(own[rows] + others[columns], SLOPE) @ att
+    most = scores.detach().new_zeros(len(edges)).scatter_reduce(0, rows, scores.detach(), "amax", include_self=False)
+    weights = edges.values.to(scores.dtype) * (scores - most[rows]).exp()
+    weights = weights / weights.new_zeros(len(edges)).index_add(0, rows, weights)[rows]
+    if factors is not None:
+        weights = weights * factors
+    return sent.new_zeros(len(edges), sent.shape[1]).index_add(0, rows, weights[:, None] * sent[columns])
+
+
+class _Attention(torch.autograd.Function):
+    """``attend`` by compiled kernels.
+
+    With P_ij the gradient of a score, that of ``own_i`` is ``att * sum_j P_ij leaky'(own_i + others_j)``, and that of
+    ``others_j`` the same sum over i. As ``leaky(z) = leaky'(z) z``, both sums give the gradient of ``att``, too.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, own: Tensor, others: Tensor, att: Tensor, sent: Tensor, edges: SparseMatrix, factors: Tensor | None
+    ) -> Tensor:
+        from .kernels import weigh_rows
+
+        weights = sent.new_empty(edges.nnz)
+        call_by_rows(weigh_rows, edges, len(att), edges.values.to(sent.dtype), own, others, att, weights)
+        kept = weights if factors is None else weights * factors
+        ctx.edges = edges
+        ctx.save_for_backward(own, others, att, sent, weights, kept)
+        return edges.with_values(kept) @ sent
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, None, None]:
+        from .kernels import pull_rows
+
+        edges: SparseMatrix = ctx.edges
+        own, others, att, sent, weights, kept = ctx.saved_tensors
+        pulls = torch.empty_like(weights)
+        call_by_rows(pull_rows, edges, sent.shape[1], gradient, sent, weights, kept, pulls)
+        mine = _slope_sums(edges.with_values(pulls), own, others)
+        theirs = _slope_sums(transposed_with(edges, pulls), others, own)
+        for_att = (mine * own).sum(0) + (theirs * others).sum(0)
+        return mine * att, theirs * att, for_att, transposed_with(edges, kept) @ gradient, None, None
+
+
+def _slope_sums(pulls: SparseMatrix, own: Tensor, others: Tensor) -> Tensor:
+    from .kernels import slope_rows
+
+    out = own.new_empty(own.shape)
+    call_by_rows(slope_rows, pulls, own.shape[1], pulls.values, own, others, out)
+    return out

@@ -14,7 +14,7 @@ class WorkerContext(NamedTuple):
     """Training of one network by several processes, as one of them sees it.
 
     Attributes:
-        group: All processes that train together (``nn.rounds.Group``); None: this one alone.
+        group: All processes that train together (``nn.distributed.Processes``); None: this one alone.
         keeper: Store of training states (``nn.training.CheckpointStore``); None: they are not kept.
     """
 

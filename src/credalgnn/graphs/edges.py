@@ -1,4 +1,4 @@
-"""The edges of a graph by their target, so that those into a node lie side by side, in memory or in a file."""
+"""Edges of a graph grouped by target, in memory or mapped from a file."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from .errors import GraphError
 
 INT32 = 2**31 - 1
 MANY = 1 << 18  # edges from which on they are sorted by counting
-CHUNK = 1 << 21  # edges that are looked at at a time
+CHUNK = 1 << 21  # edges of a chunk
 
 
-class InEdges(NamedTuple):
-    """Edges by their target, in compressed rows: those into node v are ``starts[v]`` to ``starts[v + 1]``.
+class Edges(NamedTuple):
+    """Edges of a graph in compressed rows: those into node v are ``starts[v]`` to ``starts[v + 1]``.
 
     Attributes:
         starts: Where the edges into each node begin, and where the last ones end, int64 ``[N + 1]``.
-        sources: The node that each edge comes from ``[E]``, int32 where node numbers fit.
-        weights: A number for each edge, float32 ``[E]``; None: all count the same.
+        sources: Source node of each edge ``[E]``, int32 where node numbers fit.
+        weights: Weight of each edge, not negative, float32 ``[E]``; None: all count the same.
     """
 
     starts: Tensor
     sources: Tensor
-    weights: Tensor | None
+    weights: Tensor | None = None
 
     @classmethod
-    def of(cls, edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None = None) -> InEdges:
-        """Edges in any order; those into one node stay in theirs.
+    def of(cls, edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None = None) -> Edges:
+        """Return edges in any order grouped by target; those into one node keep their order.
 
         Args:
             edge_index: Node numbers ``[2, E]``, source above target.
-            num_nodes: How many nodes there are.
-            edge_weight: A number ``[E]`` for each edge, if they have weights.
+            num_nodes: Number of nodes.
+            edge_weight: Weight of each edge ``[E]``.
         """
         source, target = edge_index
         counts = torch.bincount(target, minlength=num_nodes)
@@ -60,37 +60,30 @@ class InEdges(NamedTuple):
         return len(self.sources)
 
     def targets(self, first: int, last: int) -> Tensor:
-        """The target of each edge into the nodes ``first`` to ``last``, int64.
-
-        Args:
-            first: The first node.
-            last: The node behind the last one.
-        """
+        """Return the target, int64, of each edge into the nodes ``first`` to ``last - 1``."""
         return torch.repeat_interleave(torch.arange(first, last), self.starts[first : last + 1].diff())
 
-    def chunks(self, most: int = CHUNK) -> Iterator[tuple[int, int]]:
-        """Ranges of nodes, first and behind the last, that go through all of them; with so many edges into each.
-
-        Each is checked before: compiled loops over its edges need not look where they go.
+    def chunks(
+        self, max_edges: int = CHUNK, max_nodes: int | None = None, first: int = 0, end: int | None = None
+    ) -> Iterator[tuple[int, int]]:
+        """Yield consecutive ranges of nodes, ``first`` and ``last + 1``, whose in-edges have been checked.
 
         Args:
-            most: Edges, and nodes, of a range; a node with more edges is a range of its own.
+            max_edges: In-edges of a range; a node with more is a range of its own.
+            max_nodes: Nodes of a range; None: as many as ``max_edges``.
+            first: First node.
+            end: The node after the last one; None: all nodes.
         """
-        first = 0
-        while first < self.num_nodes:
-            end = torch.searchsorted(self.starts, self.starts[first] + most, right=True)
-            last = max(first + 1, min(int(end) - 1, first + most, self.num_nodes))
+        end = self.num_nodes if end is None else end
+        while first < end:
+            behind = int(torch.searchsorted(self.starts, self.starts[first] + max_edges, right=True)) - 1
+            last = max(first + 1, min(behind, first + (max_nodes or max_edges), end))
             self.check(first, last)
             yield first, last
             first = last
 
     def check(self, first: int, last: int) -> None:
-        """Refuse edges that end nowhere, as those of a damaged file do, before somebody follows them there.
-
-        Args:
-            first: The first node whose in-edges are looked at.
-            last: The node behind the last one.
-        """
+        """Refuse in-edges of a range of nodes that point nowhere, as in a damaged file: compiled loops follow them."""
         starts = self.starts[first : last + 1]
         begin, end = int(starts[0]), int(starts[-1])
         whole = 0 <= begin <= end <= self.num_edges and not bool((starts.diff() < 0).any())
@@ -98,31 +91,25 @@ class InEdges(NamedTuple):
             low, high = self.sources[begin:end].aminmax()
             whole = 0 <= int(low) <= int(high) < self.num_nodes
         if not whole:
-            raise damaged(
-                f"edges into the nodes {first:,} to {last - 1:,} are not where they should be or come from none"
-            )
+            raise damaged(f"edges into the nodes {first:,} to {last - 1:,} begin or end outside of the graph")
 
 
 def damaged(problem: str) -> GraphError:
-    """The error of numbers that lead nowhere, which only a file can have: what is in memory was checked.
-
-    Args:
-        problem: What is wrong, in a few words.
-    """
+    """Return the error for indices that point nowhere, which only a file can have: graphs in memory were checked."""
     return GraphError(f"the graph is damaged: {problem}; credalgnn check --repair GRAPH, then pack it again")
 
 
 def row_places(starts: Tensor, rows: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Where the entries of some compressed rows are: how many each row has, and their places, row after row.
+    """Return the lengths of some compressed rows, and the places of their entries, row after row.
 
     Args:
         starts: Where rows begin, and where the last one ends.
         rows: Numbers of rows.
-        size: How many entries there are.
+        size: Number of entries of all rows.
     """
     begin = starts[rows].long()
     counts = starts[rows + 1].long() - begin
     if bool(((begin < 0) | (counts < 0) | (begin + counts > size)).any()):
-        raise damaged("rows begin or end where nothing is")
+        raise damaged("rows begin or end outside of the file")
     before = counts.cumsum(0) - counts
     return counts, torch.repeat_interleave(begin - before, counts) + torch.arange(int(counts.sum()))
