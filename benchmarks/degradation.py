@@ -1,4 +1,4 @@
-"""How credal-coverage degrades, and what its AU and EU answer to: fewer labels, fewer strangers, noisy labels.
+"""How credal-coverage degrades, and what its AU and EU answer to: fewer labels, fewer OOD nodes, noisy labels.
 
 Prints three tables in Markdown and draws docs/images/coverage.png. Everything is sealed; test nodes are read once.
 """
@@ -18,7 +18,7 @@ import credalgnn as cg
 GRAPHS = ("chameleon", "squirrel", "coauthor", "computers", "cora", "digits")
 LABELS = (1.0, 0.5, 0.2, 0.1, 0.05)
 NOISE = (0.0, 0.1, 0.2, 0.3, 0.4)
-CASES = (  # share of the labels, share of the strangers
+CASES = (  # share of the labels, share of the OOD nodes
     (1.0, 1.0),
     (0.2, 1.0),
     (0.05, 1.0),
@@ -53,8 +53,8 @@ def run(task: cg.Task, seed: int) -> Outcome:
     return Outcome(*percent, *means, (model.diagnosis or {})["trust"])
 
 
-def shifted(task: cg.Task, labels: float, strangers: float, seed: int) -> cg.Task:
-    task = task if strangers == 1.0 else task.fewer_ood(strangers, seed)
+def shifted(task: cg.Task, labels: float, ood: float, seed: int) -> cg.Task:
+    task = task if ood == 1.0 else task.fewer_ood(ood, seed)
     return task if labels == 1.0 else task.fewer_labels(labels, seed)
 
 
@@ -85,8 +85,8 @@ def main() -> None:
         if (kind == "labels" or case == 0.0) and same in found:
             found[name, kind, case] = found[same]
         elif kind == "case":
-            labels, strangers = case  # type: ignore[misc]
-            found[name, kind, case] = measure(lambda s, t=task, a=labels, b=strangers: shifted(t, a, b, s), args.seeds)
+            labels, ood = case  # type: ignore[misc]
+            found[name, kind, case] = measure(lambda s, t=task, a=labels, b=ood: shifted(t, a, b, s), args.seeds)
         elif kind == "labels":
             found[name, kind, case] = measure(lambda s, t=task, a=case: shifted(t, a, 1.0, s), args.seeds)
         else:
@@ -97,11 +97,11 @@ def main() -> None:
 
     print(f"\nAUROC of EU | coverage alone | vanilla entropy (trust), test nodes, mean of {args.seeds} seeds")
     rows = []
-    for labels, strangers in CASES:
-        cells = (mean(name, "case", (labels, strangers)) for name in tasks)
+    for labels, ood in CASES:
+        cells = (mean(name, "case", (labels, ood)) for name in tasks)
         words = [f"{o.eu:.1f} / {o.coverage:.1f} / {o.entropy:.1f} ({o.trust:.2f})" for o in cells]
-        rows.append([f"{labels:.0%}", f"{strangers:.0%}", *words])
-    table(["labels", "strangers", *tasks], rows)
+        rows.append([f"{labels:.0%}", f"{ood:.0%}", *words])
+    table(["labels", "OOD nodes", *tasks], rows)
     for kind, cases, title in (("labels", LABELS, "labels"), ("noise", NOISE, "label noise")):
         print(f"\nMean EU / AU of test nodes in bits, by {title}")
         rows = []
@@ -117,7 +117,7 @@ def main() -> None:
 def draw(
     labels: dict[str, dict[float, Outcome]],
     noise: dict[str, dict[float, Outcome]],
-    strangers: dict[str, dict[float, Outcome]],
+    ood: dict[str, dict[float, Outcome]],
     path: Path,
 ) -> None:
     import matplotlib
@@ -127,7 +127,7 @@ def draw(
 
     figure, axes = plt.subplots(1, 4, figsize=(15, 3.6), layout="constrained")
     colours = {name: f"C{number}" for number, name in enumerate(labels)}
-    for axis, cases, title in ((axes[0], labels, "labels kept"), (axes[1], strangers, "strangers kept")):
+    for axis, cases, title in ((axes[0], labels, "labels kept"), (axes[1], ood, "OOD nodes kept")):
         for name, by in cases.items():
             axis.plot([100 * k for k in by], [o.eu for o in by.values()], "o-", color=colours[name], label=name, ms=4)
             axis.plot([100 * k for k in by], [o.entropy for o in by.values()], ":", color=colours[name], lw=1)
@@ -146,7 +146,7 @@ def draw(
     axes[2].xaxis.set_major_formatter("{x:g}")
     axes[2].minorticks_off()
     axes[2].invert_xaxis()
-    titles = ("Fewer labels", "Fewer strangers", "Fewer labels: EU rises", "Noisy labels: AU rises")
+    titles = ("Fewer labels", "Fewer OOD nodes", "Fewer labels: EU rises", "Noisy labels: AU rises")
     for axis, title in zip(axes, titles, strict=True):
         axis.set_title(title, fontsize=11)
         axis.spines[["top", "right"]].set_visible(False)

@@ -3,7 +3,7 @@
     make bench-guarantee
 
 (a) False alarms and (b) coverage and size of prediction sets over random divisions of the known test nodes into
-calibration and test nodes; (c) strangers caught, with calibration nodes that took no part in training; (d) the same
+calibration and test nodes; (c) OOD nodes caught, with calibration nodes that took no part in training; (d) the same
 with exchangeability broken on purpose; (e) which score prediction sets are made from. Everything is sealed; labels of
 test nodes are read once, for these rates.
 """
@@ -116,7 +116,7 @@ def on_divisions(graphs: list[str], divisions: int) -> None:
         prediction = cg.CredalCoverage(seed=0).fit(task, progress=False).predict()
         known = ~task.test.is_ood
         nodes, labels = task.test.nodes[known], task.test.labels[known]
-        strangers = task.test.nodes[~known]
+        ood = task.test.nodes[~known]
         for score in SCORES:
             rates = false_alarms(prediction.scores[score][nodes], divisions)
             limits = np.array(ALPHAS) + 2.0 * rates.std(0, ddof=1) / math.sqrt(divisions)
@@ -129,18 +129,18 @@ def on_divisions(graphs: list[str], divisions: int) -> None:
             limits = np.array(COVERAGES) - 2.0 * found[..., 0].std(0, ddof=1) / math.sqrt(divisions)
             cells = [f"{found[:, k, 1].mean():.3f} ({100 * found[:, k, 0].mean():.1f})" for k in range(len(COVERAGES))]
             own = scores[nodes].gather(-1, labels[:, None]).squeeze(-1)
-            outside = prediction_sets(scores[strangers], threshold(own, 0.9), point[strangers]).sum(-1).double().mean()
+            outside = prediction_sets(scores[ood], threshold(own, 0.9), point[ood]).sum(-1).double().mean()
             verdict = "yes" if bool((found[..., 0].mean(0) >= limits).all()) else "**no**"
             sets.append([name, kind, *cells, f"{outside:.2f}", verdict])
     title = f"(a) False alarms among known test nodes in per cent, {divisions:,} divisions: mean ± standard error"
     head = ["graph", "score", "calibration nodes", *(f"at {100 * alpha:g} %" for alpha in ALPHAS)]
     table(title, [*head, "at most alpha + 2 se"], alarms)
     title = f"(b) Mean number of classes in a set (realised coverage in per cent), known nodes, {divisions:,} divisions"
-    head = ["graph", "sets", *(f"at {100 * coverage:g} %" for coverage in COVERAGES), "of strangers, at 90 %"]
+    head = ["graph", "sets", *(f"at {100 * coverage:g} %" for coverage in COVERAGES), "of OOD nodes, at 90 %"]
     table(title, [*head, "at least coverage - 2 se"], sets)
 
 
-# (c): strangers caught, calibration nodes of their own
+# (c): OOD nodes caught, calibration nodes of their own
 
 
 class Sealed(NamedTuple):
@@ -185,15 +185,15 @@ def caught(graphs: list[str], seeds: range) -> None:
         prediction = fitted(parts, seed).predict()
         for score in SCORES:
             values = prediction.scores[score]
-            known, strangers = (rate(values[parts.calibration], values[each]) for each in (parts.known, parts.ood))
-            found.setdefault((name, score), []).append([strangers, known, len(parts.calibration)])
+            known, ood = (rate(values[parts.calibration], values[each]) for each in (parts.known, parts.ood))
+            found.setdefault((name, score), []).append([ood, known, len(parts.calibration)])
     rows = []
     for (name, score), runs in found.items():
         values = np.array(runs)
         verdict = "yes" if 100.0 * values[:, 0].mean() >= CAUGHT[name] else "**no**"
         rows.append([name, score, f"{values[:, 2].mean():.0f}", with_error(values[:, 0]), with_error(values[:, 1]),
                      f"{CAUGHT[name]}: {verdict}"])  # fmt: skip
-    head = ["graph", "score", "calibration nodes", "strangers caught", "false alarms", "to be caught"]
+    head = ["graph", "score", "calibration nodes", "OOD nodes caught", "false alarms", "to be caught"]
     table(
         f"(c) Flagged at {100 * RATE:g} % false alarms in per cent, {len(seeds)} splits: mean ± standard error",
         head,
@@ -208,7 +208,7 @@ class Outcome(NamedTuple):
     """Shares of flagged nodes, and when the test over time raises its alarm."""
 
     same: float  # flagged among known nodes that nothing was done to
-    changed: float  # flagged among known nodes that were changed, or among strangers
+    changed: float  # flagged among known nodes that were changed, or among OOD nodes
     early: float  # 1: the test over time raised an alarm before the changed nodes came
     delay: float  # changed nodes until it raised one; NaN: never
 
@@ -228,14 +228,14 @@ def outcome(calibration: Tensor, same: Tensor, changed: Tensor, seed: int) -> Ou
 
 
 def nothing(task: cg.Task, seed: int) -> dict[str, Outcome]:
-    """As in (c): the order of things for comparison, strangers for changed nodes."""
+    """As in (c): the order of things for comparison, OOD nodes for changed nodes."""
     parts = sealed(task, seed)
     scores = fitted(parts, seed).predict().score
-    return {"nothing; strangers": outcome(*(scores[part] for part in parts[-3:]), seed)}
+    return {"nothing; OOD nodes": outcome(*(scores[part] for part in parts[-3:]), seed)}
 
 
 def grown(task: cg.Task, seed: int) -> dict[str, Outcome]:
-    """Fitted on the graph of training and validation nodes; test nodes, strangers among them, join afterwards."""
+    """Fitted on the graph of training and validation nodes; test nodes, OOD nodes among them, join afterwards."""
     parts = sealed(task, seed)
     whole = parts.graph.replace(node_ids=np.arange(parts.graph.num_nodes))
     there = torch.cat([parts.train, parts.stop, parts.calibration]).sort().values
@@ -290,7 +290,7 @@ def broken(graphs: list[str], seeds: range) -> None:
         rows.append(
             [name, case, with_error(same), with_error(changed), f"{early.sum():.0f} of {len(seeds)}", noticed, after]
         )
-    head = ["graph", "what is done", "flagged, known and unchanged", "flagged, changed or strangers"]
+    head = ["graph", "what is done", "flagged, known and unchanged", "flagged, changed or OOD nodes"]
     head += ["alarm before the change", "alarm after it", "after so many nodes (median)"]
     table(f"(d) Flagged by EU at {100 * RATE:g} % in per cent, {len(seeds)} splits: mean ± standard error", head, rows)
 

@@ -4,7 +4,7 @@
 
 Each cell: the share of TU that is EU, accuracy in per cent and NLL of the ID validation nodes, mean over seeds; N and S
 where runs have closed or saturated sets there, with how many if not all (the rule of the warnings). The first line is
-the paper's model, and every other one changes one thing about it. The second table asks how well EU finds strangers
+the paper's model, and every other one changes one thing about it. The second table asks how well EU finds OOD nodes
 that are none: one more known class is left out of training, and its validation nodes are told from the other known
 ones (AUROC in per cent, mean over up to four such classes, one seed). Neither test nodes nor the classes that a task
 leaves out decide anything here.

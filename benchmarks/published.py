@@ -58,14 +58,14 @@ def planetoid(graph: Graph, ood: Sequence[int], full: bool, tested: Tensor | Non
     node = torch.arange(graph.num_nodes)
     val, test = (node >= 140) & (node < 640), node >= graph.num_nodes - 1000
     train = ~val & ~test if full else node < 140
-    if tested is not None:  # known nodes of the test part, and these strangers, wherever they are
+    if tested is not None:  # known nodes of the test part, and these OOD nodes, wherever they are
         known = ~torch.isin(graph.labels, torch.tensor(ood))
         train, val, test = train & known, val & known, (test & known) | tested
     return Task.leave_out(graph, ood, Split.from_masks(train, val, test))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# GNNSafe on Cora: classes 4 to 6 are known, 0 to 2 strange, 3 takes no part
+# GNNSafe on Cora: classes 4 to 6 are known, 0 to 2 OOD, 3 takes no part
 # ----------------------------------------------------------------------------------------------------------------------
 
 SAFE_SOURCE = (
@@ -92,7 +92,7 @@ class GATLayer(nn.Module):
 class TwoLayers(nn.Module):
     """Their networks: a layer, batch normalisation, an activation, and a layer that gives logits.
 
-    The energy's training runs the network twice in a step, once for strangers that it then does nothing with, so that
+    The energy's training runs the network twice in a step, once for OOD nodes that it then does nothing with, so that
     the averages of batch normalisation move twice (``passes``).
     """
 

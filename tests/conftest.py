@@ -42,7 +42,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_threa
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# These ask how credal-coverage behaves, not how well it finds strangers: a fifth of its trees will do.
+# These ask how credal-coverage behaves, not how well it finds OOD nodes: a fifth of its trees will do.
 FEW_TREES = (
     "test_contract", "test_calibration", "test_model", "test_inductive", "test_methods", "test_testing", "test_tun",
     "test_outside", "test_own", "test_probe", "test_storage",

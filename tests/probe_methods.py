@@ -88,7 +88,7 @@ class Truth(Distance):
         shares = (1.0, *[1.0 - len(train) / self.known_nodes] * 3)
         found = csbm_graph_posterior(homophily=self.homophily, known=train, unknown_share=shares)
         kept = found.probabilities[:, 1:]
-        self.posterior_ = (kept / kept.sum(-1, keepdim=True)).nan_to_num(1.0 / 3.0)  # a node that is surely a stranger
+        self.posterior_ = (kept / kept.sum(-1, keepdim=True)).nan_to_num(1.0 / 3.0)  # a node that is surely an OOD node
 
     def _predictor(self, graph: cg.Graph, context: Context) -> Predictor:
         def predict(nodes: Tensor) -> cg.Prediction:

@@ -24,9 +24,7 @@ def _array(value: ArrayLike) -> Array:
     return np.asarray(value, dtype=np.float64)
 
 
-# ---------------------------------------------------------------------------------------------
 # Scores of logits and probabilities
-# ---------------------------------------------------------------------------------------------
 
 
 def softmax(logits: ArrayLike) -> Array:
@@ -55,11 +53,11 @@ def entropy(logits: ArrayLike) -> Array:
 
 def energy(logits: ArrayLike, temperature: float = 1.0) -> Array:
     """-T log sum_k exp(f_k / T) (Liu et al. 2020); in distribution it is low."""
-    found = []
+    result = []
     for row in _array(logits):
         top = max(row)
-        found.append(-(top + temperature * math.log(sum(math.exp((a - top) / temperature) for a in row))))
-    return np.array(found)
+        result.append(-(top + temperature * math.log(sum(math.exp((a - top) / temperature) for a in row))))
+    return np.array(result)
 
 
 def propagate(values: ArrayLike, edge_index: ArrayLike, alpha: float, steps: int) -> Array:
@@ -94,15 +92,13 @@ class Decomposition(NamedTuple):
 
 def decompose(members: ArrayLike) -> Decomposition:
     """Members [M, N, C]: entropy of the mean, mean of the entropies, and the difference."""
-    given = _array(members)
-    total = np.array([bits(sum(member[n] for member in given) / len(given)) for n in range(given.shape[1])])
-    aleatoric = np.array([sum(bits(member[n]) for member in given) / len(given) for n in range(given.shape[1])])
+    inputs = _array(members)
+    total = np.array([bits(sum(member[n] for member in inputs) / len(inputs)) for n in range(inputs.shape[1])])
+    aleatoric = np.array([sum(bits(member[n]) for member in inputs) / len(inputs) for n in range(inputs.shape[1])])
     return Decomposition(total, aleatoric, total - aleatoric)
 
 
-# ---------------------------------------------------------------------------------------------
 # Scores of latents
-# ---------------------------------------------------------------------------------------------
 
 
 class Gaussians(NamedTuple):
@@ -117,15 +113,15 @@ def fit_gaussians(latents: ArrayLike, labels: ArrayLike, classes: int) -> Gaussi
 
     The inverse is that of Moore and Penrose: directions with (almost) no variance count for nothing.
     """
-    points, given = _array(latents), np.asarray(labels)
-    means = np.array([points[given == k].mean(axis=0) for k in range(classes)])
+    points, inputs = _array(latents), np.asarray(labels)
+    means = np.array([points[inputs == k].mean(axis=0) for k in range(classes)])
     covariance = np.zeros((points.shape[1], points.shape[1]))
-    for point, label in zip(points, given, strict=True):
+    for point, label in zip(points, inputs, strict=True):
         covariance += np.outer(point - means[label], point - means[label])
     covariance /= len(points)
     u, s, vt = np.linalg.svd(covariance)
-    kept = s > len(s) * np.finfo(np.float32).eps * s.max()
-    return Gaussians(means, (vt[kept].T / s[kept]) @ u[:, kept].T)
+    retained = s > len(s) * np.finfo(np.float32).eps * s.max()
+    return Gaussians(means, (vt[retained].T / s[retained]) @ u[:, retained].T)
 
 
 def nearest_gaussian(gaussians: Gaussians, latents: ArrayLike) -> tuple[Array, NDArray[np.int64]]:
@@ -140,14 +136,14 @@ def nearest_gaussian(gaussians: Gaussians, latents: ArrayLike) -> tuple[Array, N
 
 def knn(train: ArrayLike, queries: ArrayLike, k: int, kth: bool = False, normalize: bool = False) -> Array:
     """Mean Euclidean distance to the k nearest training points, or the distance to the k-th (Sun et al. 2022)."""
-    base, asked = _array(train), _array(queries)
+    base, query = _array(train), _array(queries)
     if normalize:
-        base, asked = _unit(base), _unit(asked)
-    found = []
-    for point in asked:
+        base, query = _unit(base), _unit(query)
+    result = []
+    for point in query:
         near = sorted(math.dist(point, other) for other in base)[:k]
-        found.append(near[-1] if kth else sum(near) / k)
-    return np.array(found)
+        result.append(near[-1] if kth else sum(near) / k)
+    return np.array(result)
 
 
 def _unit(points: Array) -> Array:
@@ -155,9 +151,7 @@ def _unit(points: Array) -> Array:
     return np.array([p / math.hypot(*p) if any(p) else p for p in points])
 
 
-# ---------------------------------------------------------------------------------------------
 # The credal head and its loss
-# ---------------------------------------------------------------------------------------------
 
 
 def credal_logits(
@@ -216,9 +210,7 @@ def dro_loss(log_lower: ArrayLike, log_upper: ArrayLike, target: ArrayLike, delt
     return Loss(sum(optimistic) / nodes + sum(pessimistic[n] for n in hardest) / k, to_lower, to_upper)
 
 
-# ---------------------------------------------------------------------------------------------
 # Networks
-# ---------------------------------------------------------------------------------------------
 
 
 def gcn_matrix(edge_index: ArrayLike, nodes: int) -> Array:
@@ -265,27 +257,27 @@ class Network:
         cls, kind: str, weights: Mapping[str, ArrayLike], weight: ArrayLike, bias: ArrayLike, edges: ArrayLike, n: int
     ) -> Network:
         """From a state as PyG names it: ``convs.0.lin.weight`` and ``convs.0.bias``, or lin_l and lin_r."""
-        given = {name: _array(value) for name, value in weights.items()}
+        inputs = {name: _array(value) for name, value in weights.items()}
         layers = []
-        for number in range(sum(name.endswith(("lin.weight", "lin_r.weight")) for name in given)):
+        for number in range(sum(name.endswith(("lin.weight", "lin_r.weight")) for name in inputs)):
             conv = f"convs.{number}."
             if kind == "gcn":
-                through = given[conv + "lin.weight"]
-                layers.append(Layer(through, np.zeros_like(through), given[conv + "bias"]))
+                through = inputs[conv + "lin.weight"]
+                layers.append(Layer(through, np.zeros_like(through), inputs[conv + "bias"]))
             else:
-                through = given[conv + "lin_l.weight"]
-                layers.append(Layer(through, given[conv + "lin_r.weight"], given[conv + "lin_l.bias"]))
+                through = inputs[conv + "lin_l.weight"]
+                layers.append(Layer(through, inputs[conv + "lin_r.weight"], inputs[conv + "lin_l.bias"]))
         matrix = gcn_matrix(edges, n) if kind == "gcn" else mean_matrix(edges, n)
         return cls(matrix, tuple(layers), _array(weight), _array(bias))
 
     def latents(self, x: ArrayLike) -> list[Array]:
         """[z0, z1, .., zL]: the features and what comes out of each layer's ReLU."""
-        found = [_array(x)]
+        result = [_array(x)]
         for layer in self.layers:
-            z = found[-1]
+            z = result[-1]
             a = self.matrix @ z @ layer.through_edges.T + z @ layer.own.T + layer.bias
-            found.append(np.where(a > 0, a, 0.0))
-        return found
+            result.append(np.where(a > 0, a, 0.0))
+        return result
 
     def logits(self, x: ArrayLike) -> Array:
         return self.latents(x)[-1] @ self.weight.T + self.bias

@@ -23,9 +23,7 @@ def _array(value: ArrayLike) -> Array:
     return np.asarray(value, dtype=np.float64)
 
 
-# ---------------------------------------------------------------------------------------------
 # Joint latent density estimation
-# ---------------------------------------------------------------------------------------------
 
 
 def principal_components(train: ArrayLike, points: ArrayLike, dimensions: int) -> Array:
@@ -33,8 +31,8 @@ def principal_components(train: ArrayLike, points: ArrayLike, dimensions: int) -
     base = _array(train)
     mean = base.mean(axis=0)
     _, s, vt = np.linalg.svd(base - mean, full_matrices=False)
-    kept = [row for row, value in zip(vt, s, strict=True) if value > 1e-6 * s[0]][:dimensions]
-    return np.array([[row @ (point - mean) for row in kept] for point in _array(points)])
+    retained = [row for row, value in zip(vt, s, strict=True) if value > 1e-6 * s[0]][:dimensions]
+    return np.array([[row @ (point - mean) for row in retained] for point in _array(points)])
 
 
 def jlde(latents: list[Array], train: ArrayLike, dimensions: int, k: int) -> Array:
@@ -44,9 +42,7 @@ def jlde(latents: list[Array], train: ArrayLike, dimensions: int, k: int) -> Arr
     return knn(joint[known], joint, k)
 
 
-# ---------------------------------------------------------------------------------------------
 # Graph energy-based model
-# ---------------------------------------------------------------------------------------------
 
 
 def diffuse(values: ArrayLike, edge_index: ArrayLike, alpha: float, steps: int) -> Array:
@@ -85,13 +81,13 @@ def gebm(
     What is fitted are logits and latents on the graph, what is scored are those of nodes with no neighbour but
     themselves (``alone``).
     """
-    scores, points, known, given = _array(logits), _array(latents), np.asarray(train), np.asarray(labels)
+    scores, points, known, inputs = _array(logits), _array(latents), np.asarray(train), np.asarray(labels)
     own_scores, own_points = _array(alone[0]), _array(alone[1])
     floor = 1e-3 * points[known].var(axis=0).mean()
     evidence = np.zeros_like(scores)
     for c in range(scores.shape[1]):
-        own = points[known][given == c]
-        mean, variance = own.mean(axis=0), np.maximum(own.var(axis=0), floor)
+        entries = points[known][inputs == c]
+        mean, variance = entries.mean(axis=0), np.maximum(entries.var(axis=0), floor)
         distance, own_distance = (
             np.array([sum((point - mean) ** 2 / variance) for point in some]) for some in (points, own_points)
         )
@@ -106,9 +102,7 @@ def gebm(
     return np.array([math.log(sum(math.exp(value) for value in each)) for each in scales])
 
 
-# ---------------------------------------------------------------------------------------------
 # GRASP
-# ---------------------------------------------------------------------------------------------
 
 
 def grasp(
@@ -147,9 +141,7 @@ def grasp(
     return current
 
 
-# ---------------------------------------------------------------------------------------------
 # Graph posterior network
-# ---------------------------------------------------------------------------------------------
 
 
 def softplus(a: float) -> float:
@@ -182,21 +174,21 @@ def gpn_evidence(
     steps: int,
 ) -> Array:
     """Evidence of an encoder with one hidden layer, after PageRank by repeated multiplication with a dense matrix."""
-    given = {name: _array(value) for name, value in weights.items()}
-    hidden = np.maximum(_array(x) @ given["backbone.convs.0.lin.weight"].T + given["backbone.convs.0.lin.bias"], 0)
-    z = hidden @ given["head.lin.weight"].T + given["head.lin.bias"]
-    centres, alphas, betas = (given[f"head.flows.{name}"] for name in ("centres", "alphas", "betas"))
+    inputs = {name: _array(value) for name, value in weights.items()}
+    hidden = np.maximum(_array(x) @ inputs["backbone.convs.0.lin.weight"].T + inputs["backbone.convs.0.lin.bias"], 0)
+    z = hidden @ inputs["head.lin.weight"].T + inputs["head.lin.bias"]
+    centres, alphas, betas = (inputs[f"head.flows.{name}"] for name in ("centres", "alphas", "betas"))
     prior = _array(counts) / np.sum(counts)
-    own = np.zeros((len(z), len(prior)))
+    entries = np.zeros((len(z), len(prior)))
     for n, point in enumerate(z):
         for c, p in enumerate(prior):
             log_p = log_density(point, lambda at, c=c: radial_map(at, centres[:, c], alphas[:, c], betas[:, c]))
             scaled = log_p + math.log(p) + 0.5 * z.shape[1] * math.log(4 * math.pi)
-            own[n, c] = math.exp(min(max(scaled, -30.0), 30.0))
+            entries[n, c] = math.exp(min(max(scaled, -30.0), 30.0))
     matrix = gcn_matrix(edge_index, len(z))
-    current = own
+    current = entries
     for _ in range(steps):
-        current = (1 - teleport) * matrix @ current + teleport * own
+        current = (1 - teleport) * matrix @ current + teleport * entries
     return current
 
 
@@ -211,9 +203,7 @@ def gpn_loss(alpha: ArrayLike, labels: ArrayLike, entropy_weight: float) -> floa
     return float(total)
 
 
-# ---------------------------------------------------------------------------------------------
 # Kernel-based Dirichlet evidence
-# ---------------------------------------------------------------------------------------------
 
 
 def kernel_evidence(
@@ -224,42 +214,42 @@ def kernel_evidence(
     for source, target in np.asarray(edge_index).T:
         near[source].add(int(target))
         near[target].add(int(source))
-    found = np.zeros((nodes, classes))
+    result = np.zeros((nodes, classes))
     for start, label in zip(np.asarray(train), np.asarray(labels), strict=True):
         distance, layer, seen = 0, {int(start)}, {int(start)}
         while layer:
             for node in layer:
                 scaled = distance / bandwidth
-                found[node, label] += math.exp(-scaled * scaled / 2) / (bandwidth * math.sqrt(2 * math.pi))
+                result[node, label] += math.exp(-scaled * scaled / 2) / (bandwidth * math.sqrt(2 * math.pi))
             layer = {other for node in layer for other in near[node]} - seen
             seen |= layer
             distance += 1
-    return found
+    return result
 
 
 def squared_risk(alpha: ArrayLike, labels: ArrayLike) -> Array:
     """The expected squared error under a Dirichlet distribution, by its mean and variance."""
-    found = []
+    result = []
     for a, y in zip(_array(alpha), np.asarray(labels), strict=True):
         a0 = a.sum()
         mean, variance = a / a0, a * (a0 - a) / (a0 * a0 * (a0 + 1))
-        found.append(sum((float(c == y) - mean[c]) ** 2 + variance[c] for c in range(len(a))))
-    return np.array(found)
+        result.append(sum((float(c == y) - mean[c]) ** 2 + variance[c] for c in range(len(a))))
+    return np.array(result)
 
 
 def dirichlet_divergence(alpha: ArrayLike, prior: ArrayLike) -> Array:
     """KL divergence as the difference of cross entropy and entropy, E[log p(x; alpha)] - E[log p(x; prior)]."""
-    found = []
+    result = []
     for a, b in zip(_array(alpha), _array(prior), strict=True):
         mean_log = digamma(a) - digamma(a.sum())
         log_p = [gammaln(v.sum()) - gammaln(v).sum() + sum((v - 1) * mean_log) for v in (a, b)]
-        found.append(log_p[0] - log_p[1])
-    return np.array(found)
+        result.append(log_p[0] - log_p[1])
+    return np.array(result)
 
 
 def dissonance(alpha: ArrayLike) -> Array:
     """Of belief masses (alpha - 1) / alpha_0, as Josang et al. 2018 define it."""
-    found = []
+    result = []
     for a in _array(alpha):
         b = (a - 1) / a.sum()
         total = 0.0
@@ -270,21 +260,19 @@ def dissonance(alpha: ArrayLike) -> Array:
             balance = [1 - abs(b[j] - b[c]) / (b[j] + b[c]) if b[j] * b[c] != 0 else 0.0 for j in others]
             weighed = sum(b[j] * bal for j, bal in zip(others, balance, strict=True))
             total += b[c] * weighed / sum(b[j] for j in others)
-        found.append(total)
-    return np.array(found)
+        result.append(total)
+    return np.array(result)
 
 
-# ---------------------------------------------------------------------------------------------
 # Random sets
-# ---------------------------------------------------------------------------------------------
 
 
 def masses(beliefs: Mapping[frozenset[int], float]) -> dict[frozenset[int], float]:
     """What is believed of a set and of none of its subsets alone, by recursion from the smallest."""
-    found: dict[frozenset[int], float] = {}
+    result: dict[frozenset[int], float] = {}
     for members in sorted(beliefs, key=len):
-        found[members] = beliefs[members] - sum(mass for inner, mass in found.items() if inner < members)
-    return found
+        result[members] = beliefs[members] - sum(mass for inner, mass in result.items() if inner < members)
+    return result
 
 
 class RandomSet(NamedTuple):
@@ -314,9 +302,9 @@ def random_set(beliefs: Mapping[frozenset[int], float], classes: int) -> RandomS
 
 def set_diameters(distances: ArrayLike, classes: int) -> list[tuple[float, int]]:
     """Largest distance inside each set of two classes or more, but that of all, and its size; in rising order."""
-    given = _array(distances)
+    inputs = _array(distances)
     return sorted(
-        (max(given[a, b] for a, b in combinations(members, 2)), size)
+        (max(inputs[a, b] for a, b in combinations(members, 2)), size)
         for size in range(2, classes)
         for members in combinations(range(classes), size)
     )

@@ -68,21 +68,19 @@ def check_sets(found: Any, head: CredalHead, z: np.ndarray) -> None:
     assert (up - low).max() > 0.01
 
 
-# ---------------------------------------------------------------------------------------------
 # A classifier and a credal layer
-# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_dual_equals_the_reference_from_weights(sparse: bool) -> None:
     task = small_task(sparse)
     fitted = CredalDual(**SHORT).fit(task)
-    module, found = fitted.module_, fitted.predict()
+    module, result = fitted.module_, fitted.predict()
     z = latents_of(module.backbone, task.graph)
-    check_sets(found, module.head.credal, np.concatenate(z, axis=1))
+    check_sets(result, module.head.credal, np.concatenate(z, axis=1))
     weight, bias = (value.detach().double().numpy() for value in module.head.classifier.parameters())
     logits = z[-1] @ weight.T + bias
-    np.testing.assert_allclose(found.probabilities.numpy(), ref.softmax(logits), atol=1e-5)
+    np.testing.assert_allclose(result.probabilities.numpy(), ref.softmax(logits), atol=1e-5)
     np.testing.assert_allclose(fitted.outputs().logits.numpy(), logits, atol=1e-4)
 
 
@@ -137,9 +135,7 @@ def test_dual_learns_both_losses() -> None:
     assert best.loss < fitted.history_[0].loss
 
 
-# ---------------------------------------------------------------------------------------------
 # A frozen model
-# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -148,9 +144,9 @@ def test_frozen_equals_the_reference_from_weights(sparse: bool) -> None:
     before = {name: value.clone() for name, value in vanilla.module_.state_dict().items()}
     fitted = CredalFrozen(model=vanilla, **HEAD).fit(task)
     assert all(torch.equal(value, before[name]) for name, value in vanilla.module_.state_dict().items())
-    found = fitted.predict()
-    check_sets(found, fitted.head_, np.concatenate(latents_of(vanilla.module_.backbone, task.graph), axis=1))
-    assert torch.equal(found.probabilities, vanilla.predict().probabilities)
+    result = fitted.predict()
+    check_sets(result, fitted.head_, np.concatenate(latents_of(vanilla.module_.backbone, task.graph), axis=1))
+    assert torch.equal(result.probabilities, vanilla.predict().probabilities)
 
 
 @pytest.mark.parametrize("inductive", [False, True])
@@ -186,8 +182,8 @@ def test_frozen_is_trained_as_written(sparse: bool, inductive: bool) -> None:
 def test_frozen_stands_on_any_model_with_outputs() -> None:
     task = small_task()
     model = CredalLJ(**SHORT).fit(task)
-    found = CredalFrozen(model=model, **HEAD).fit(task).predict()
-    np.testing.assert_allclose(found.probabilities.numpy(), ref.softmax(model.outputs().logits.numpy()), atol=1e-6)
+    result = CredalFrozen(model=model, **HEAD).fit(task).predict()
+    np.testing.assert_allclose(result.probabilities.numpy(), ref.softmax(model.outputs().logits.numpy()), atol=1e-6)
     with pytest.raises(MethodError, match="logits and latents"):
         CredalFrozen(model=Degree())
 
@@ -206,14 +202,12 @@ def test_a_wide_interval_is_more_uncertain(kind: type) -> None:
     size = latents_of(backbone, task.graph)[-1].sum(1)
     narrow, wide = int(size.argmin()), int(size.argmax())
     assert size[wide] > size[narrow] + 1.0
-    found = fitted.predict()
-    assert float(found.score[wide]) > float(found.score[narrow])
-    assert float(found.scores["AU"][wide]) < float(found.scores["AU"][narrow])
+    result = fitted.predict()
+    assert float(result.score[wide]) > float(result.score[narrow])
+    assert float(result.scores["AU"][wide]) < float(result.scores["AU"][narrow])
 
 
-# ---------------------------------------------------------------------------------------------
 # Some of the latents
-# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("latents", [[0], [-1], [1, 2], [2, 0], [0, 1, 2]], ids=str)

@@ -78,12 +78,12 @@ def test_the_sum_over_all_labellings(homophily: float, classes: int) -> None:
         repeated += plain.shape[1] - torch.unique(plain, dim=1).shape[1]
         for known, shares in (([], None), ([3, 5], [1.0, 0.4, 0.7][:classes])):
             exact = summed(options, known, shares or [1.0] * classes)
-            found = csbm_graph_posterior(
+            result = csbm_graph_posterior(
                 **options, known=torch.tensor(known, dtype=torch.int64), unknown_share=shares, sweeps=SWEEPS
             )
-            for chain in (found.probabilities, found.second):
+            for chain in (result.probabilities, result.second):
                 assert (np.abs(chain.numpy() - exact) <= 4 * standard_error(exact) + 1e-4).all()
-            assert set(known) | set(range(classes)) <= set(found.known.nonzero().flatten().tolist())
+            assert set(known) | set(range(classes)) <= set(result.known.nonzero().flatten().tolist())
             uncertain += int(((exact > 0.05) & (exact < 0.95)).any(1).sum())
     assert uncertain > 5  # there was something to find out
     assert repeated > 0
@@ -119,9 +119,9 @@ def test_calibrated_and_better_than_features_alone(found: dict[float, Any], homo
         spread = float((p * (1 - p))[chosen].sum().sqrt())
         assert abs(float((truth - p)[chosen].sum())) <= 6 * spread + 1e-9
     # So is the probability of the true class: on average it is the sum of squares.
-    expected, own = p.square().sum(1), p.gather(1, labels[:, None])[:, 0]
+    expected, entries = p.square().sum(1), p.gather(1, labels[:, None])[:, 0]
     spread = float((p * (p - expected[:, None]).square()).sum().sqrt())
-    assert abs(float((own - expected).sum())) <= 6 * spread + 1e-9
+    assert abs(float((entries - expected).sum())) <= 6 * spread + 1e-9
     alone = csbm_posterior(homophily=homophily, seed=1)[open_nodes]
     if homophily == 0.25:  # with four classes edges then tell nothing but the sizes of the classes
         assert (p - alone).abs().mean() < 0.01
@@ -165,20 +165,20 @@ def test_known_nodes_chosen_by_class() -> None:
     labels = csbm(homophily=0.4, seed=2).labels
     known = (torch.rand(1000, generator=torch.Generator().manual_seed(0)) < 0.6) & (labels > 0)
     shares = (1.0, 0.4, 0.4, 0.4)
-    told = csbm_graph_posterior(homophily=0.4, seed=2, known=known, unknown_share=shares, sweeps=300)
+    reported = csbm_graph_posterior(homophily=0.4, seed=2, known=known, unknown_share=shares, sweeps=300)
     deaf = csbm_graph_posterior(homophily=0.4, seed=2, known=known, sweeps=300)
-    rest = ~told.known
+    rest = ~reported.known
     count = int((labels[rest] == 0).sum())
-    p = told.probabilities[rest]
+    p = reported.probabilities[rest]
     assert abs(float(p[:, 0].sum()) - count) <= 6 * float((p[:, 0] * (1 - p[:, 0])).sum().sqrt())
     assert nll(p, labels[rest]) < nll(deaf.probabilities[rest], labels[rest]) - 0.02
 
 
 def test_among_classes() -> None:
     p = torch.tensor([[0.5, 0.2, 0.3], [1.0, 0.0, 0.0]], dtype=torch.float64)
-    kept = among_classes(p, [2, 1])
-    assert torch.allclose(kept[0], torch.tensor([0.6, 0.4], dtype=torch.float64))
-    assert kept[1].isnan().all()
+    retained = among_classes(p, [2, 1])
+    assert torch.allclose(retained[0], torch.tensor([0.6, 0.4], dtype=torch.float64))
+    assert retained[1].isnan().all()
     for bad in ([], [0, 0], [3], [-1]):
         with pytest.raises(GraphError, match="classes"):
             among_classes(p, bad)

@@ -220,7 +220,7 @@ def test_the_paper_s_model_closes_on_digits_and_says_so(kind: type[Method], tmp_
         loaded.predict()
 
 
-def test_a_graph_without_strangers_is_warned_of_too() -> None:
+def test_a_graph_without_ood_nodes_is_warned_of_too() -> None:
     graph = load_task("digits").graph
     masks = torch.arange(graph.num_nodes) % 3
     with pytest.warns(CredalWarning, match="closed intervals"):

@@ -43,24 +43,22 @@ def vanilla(task: Task) -> Vanilla:
 
 
 def latents_of(vanilla: Vanilla) -> list[np.ndarray]:
-    found = vanilla.outputs().latents
-    return [(z.to_dense() if isinstance(z, SparseMatrix) else z).double().numpy() for z in found]
+    result = vanilla.outputs().latents
+    return [(z.to_dense() if isinstance(z, SparseMatrix) else z).double().numpy() for z in result]
 
 
 def labels_of(task: Task) -> np.ndarray:
     return task.training.graph.labels[task.split.train].numpy()
 
 
-# ---------------------------------------------------------------------------------------------
 # Joint latent density estimation
-# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("dimensions", "k"), [(3, 1), (8, 5), (40, 10)])
 def test_jlde_equals_the_definition(task: Task, vanilla: Vanilla, dimensions: int, k: int) -> None:
-    found = JLDE(model=vanilla, dimensions=dimensions, k=k).fit(task).predict().score
+    result = JLDE(model=vanilla, dimensions=dimensions, k=k).fit(task).predict().score
     expected = naive.jlde(latents_of(vanilla), task.split.train.numpy(), dimensions, k)
-    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(result.numpy(), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("layout", ["dense", "sparse", "wide", "wide sparse"])
@@ -70,13 +68,13 @@ def test_principal_components_are_those_of_a_full_svd(layout: str, monkeypatch: 
         monkeypatch.setattr("credalgnn.methods.density.EXACT", 10)
     x = torch.randn(60, 30, generator=torch.Generator().manual_seed(0)) * torch.linspace(3, 0.1, 30) + 1.0
     x = torch.where(x.abs() > 0.5, x, 0.0)
-    given = SparseMatrix.from_torch(x.to_sparse_csr()) if "sparse" in layout else x
+    data = SparseMatrix.from_torch(x.to_sparse_csr()) if "sparse" in layout else x
     if "sparse" in layout:
         monkeypatch.setattr(SparseMatrix, "to_dense", lambda self: pytest.fail("made dense"))
-    found = fit_projection(given, 5)(given)
+    result = fit_projection(data, 5)(data)
     expected = naive.principal_components(x.numpy(), x.numpy(), 5)
-    np.testing.assert_allclose(torch.cdist(found, found).numpy(), _distances(expected), atol=1e-5)
-    assert torch.equal(found, fit_projection(given, 5)(given))
+    np.testing.assert_allclose(torch.cdist(result, result).numpy(), _distances(expected), atol=1e-5)
+    assert torch.equal(result, fit_projection(data, 5)(data))
 
 
 def _distances(points: np.ndarray) -> np.ndarray:
@@ -91,9 +89,7 @@ def test_jlde_of_latents_that_do_not_vary(task: Task) -> None:
         JLDE(dimensions=0)
 
 
-# ---------------------------------------------------------------------------------------------
 # Graph energy-based model
-# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("aggregation", ["sum", "logsumexp"])
@@ -102,14 +98,14 @@ def test_gebm_equals_the_definition(
     task: Task, vanilla: Vanilla, weight: float, alpha: float, steps: int, aggregation: str
 ) -> None:
     method = GEBM(model=vanilla, weight=weight, alpha=alpha, steps=steps, aggregation=aggregation)  # type: ignore[arg-type]
-    found = method.fit(task).predict().score
+    result = method.fit(task).predict().score
     logits, edges = vanilla.outputs().logits.double().numpy(), task.graph.edge_index.numpy()
     z, train = latents_of(vanilla)[-1], task.split.train.numpy()
     loops = torch.arange(task.graph.num_nodes).expand(2, -1)
-    own = vanilla.outputs(Graph(task.graph.features, loops))
-    alone = own.logits.double().numpy(), own.latents[-1].double().numpy()  # type: ignore[union-attr]
+    values = vanilla.outputs(Graph(task.graph.features, loops))
+    alone = values.logits.double().numpy(), values.latents[-1].double().numpy()  # type: ignore[union-attr]
     expected = naive.gebm(logits, z, alone, train, labels_of(task), edges, weight, alpha, steps, aggregation)
-    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(result.numpy(), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_gebm_grows_without_bound_far_from_all_data(task: Task, vanilla: Vanilla) -> None:
@@ -128,9 +124,7 @@ def test_gebm_refuses_what_cannot_work() -> None:
             GEBM(**wrong)  # type: ignore[arg-type]
 
 
-# ---------------------------------------------------------------------------------------------
 # GRASP
-# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -171,9 +165,8 @@ def test_grasp_refuses_what_cannot_work() -> None:
             GRASP(**wrong)  # type: ignore[arg-type]
 
 
-# ---------------------------------------------------------------------------------------------
 # Graph posterior network
-# ---------------------------------------------------------------------------------------------
+
 
 BRIEF = {"hidden": 16, "epochs": 10, "dimensions": 4, "flows": 3}
 
@@ -181,14 +174,14 @@ BRIEF = {"hidden": 16, "epochs": 10, "dimensions": 4, "flows": 3}
 def test_gpn_equals_the_definition(task: Task) -> None:
     """Evidence from the trained weights, the score, the probabilities, and the loss."""
     method = GPN(teleport=0.2, steps=4, **BRIEF).fit(task)
-    found, train = method.predict(), task.split.train
+    result, train = method.predict(), task.split.train
     weights = {name: tensor.numpy() for name, tensor in method.module_.state_dict().items()}
     labels = task.training.graph.labels[train].numpy()
     x, edges = task.graph.features.to_dense().numpy(), task.graph.edge_index.numpy()
     evidence = naive.gpn_evidence(x, edges, weights, np.bincount(labels), 0.2, 4)
-    np.testing.assert_allclose(found.score.numpy(), -np.log(evidence.sum(1)), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(result.score.numpy(), -np.log(evidence.sum(1)), rtol=1e-4, atol=1e-4)
     alpha = 1 + evidence
-    np.testing.assert_allclose(found.probabilities, alpha / alpha.sum(1, keepdims=True), rtol=1e-4)
+    np.testing.assert_allclose(result.probabilities, alpha / alpha.sum(1, keepdims=True), rtol=1e-4)
     loss = method._loss(torch.from_numpy(evidence[train]), torch.from_numpy(labels)).item()
     assert loss == pytest.approx(naive.gpn_loss(alpha[train], labels, 1e-4), rel=1e-9)
 
@@ -242,9 +235,7 @@ def test_gpn_refuses_what_cannot_work() -> None:
             GPN(**wrong)  # type: ignore[arg-type]
 
 
-# ---------------------------------------------------------------------------------------------
 # Kernel-based Dirichlet evidence
-# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("bandwidth", "tolerance"), [(0.4, 2e-3), (1.0, 1e-4), (2.0, 1e-4)])
@@ -257,9 +248,9 @@ def test_kernel_evidence_equals_a_search_from_each_node(bandwidth: float, tolera
     graph = Graph(graph.features, edges, graph.labels)
     train = torch.arange(0, 700, 2)
     labels = graph.labels[train]
-    found = kernel_evidence(undirected(graph), train, labels, 3, bandwidth)
+    result = kernel_evidence(undirected(graph), train, labels, 3, bandwidth)
     expected = naive.kernel_evidence(edges.numpy(), 700, train.numpy(), labels.numpy(), 3, bandwidth)
-    np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(result.numpy(), expected, rtol=0, atol=tolerance)
 
 
 def test_dirichlet_formulas_equal_their_definitions() -> None:
@@ -267,17 +258,17 @@ def test_dirichlet_formulas_equal_their_definitions() -> None:
     alpha = 1 + np.exp(draw.normal(0, 3, (50, 4)))
     alpha[0], alpha[1, 1:] = 1.0, 1.0  # no evidence at all, and for one class alone
     prior, labels = 1 + np.exp(draw.normal(0, 1, (50, 4))), draw.integers(0, 4, 50)
-    given = torch.from_numpy(alpha)
-    np.testing.assert_allclose(squared_risk(given, torch.from_numpy(labels)), naive.squared_risk(alpha, labels))
+    data = torch.from_numpy(alpha)
+    np.testing.assert_allclose(squared_risk(data, torch.from_numpy(labels)), naive.squared_risk(alpha, labels))
     np.testing.assert_allclose(
-        dirichlet_divergence(given, torch.from_numpy(prior)),
+        dirichlet_divergence(data, torch.from_numpy(prior)),
         naive.dirichlet_divergence(alpha, prior),
         rtol=1e-8,
         atol=1e-9,
     )
-    np.testing.assert_allclose(dissonance(given), naive.dissonance(alpha), atol=1e-12)
-    assert float(dissonance(given).min()) >= 0.0
-    assert float(dissonance(given).max()) <= 1.0
+    np.testing.assert_allclose(dissonance(data), naive.dissonance(alpha), atol=1e-12)
+    assert float(dissonance(data).min()) >= 0.0
+    assert float(dissonance(data).max()) <= 1.0
 
 
 def test_evidential_is_trained_by_the_sum_of_both_losses(task: Task) -> None:
@@ -292,9 +283,9 @@ def test_evidential_is_trained_by_the_sum_of_both_losses(task: Task) -> None:
     prior = 1 + naive.kernel_evidence(edges, n, train, labels, 3, 1.0)
     both = naive.squared_risk(alpha[train], labels).sum() + 0.3 * naive.dirichlet_divergence(alpha, prior).sum()
     assert lines[-1] == pytest.approx(both / len(train), rel=1e-4)
-    found = method.predict()
-    np.testing.assert_allclose(found.score, 3 / alpha.sum(1), rtol=1e-6)
-    np.testing.assert_allclose(found.scores["dissonance"], naive.dissonance(alpha), atol=1e-9)
+    result = method.predict()
+    np.testing.assert_allclose(result.score, 3 / alpha.sum(1), rtol=1e-6)
+    np.testing.assert_allclose(result.scores["dissonance"], naive.dissonance(alpha), atol=1e-9)
 
 
 def test_evidential_learns_what_is_near(task: Task) -> None:
@@ -310,9 +301,7 @@ def test_evidential_learns_what_is_near(task: Task) -> None:
             Evidential(**wrong)
 
 
-# ---------------------------------------------------------------------------------------------
 # Random sets
-# ---------------------------------------------------------------------------------------------
 
 
 def sets_of(family: torch.Tensor) -> list[frozenset[int]]:
@@ -347,10 +336,10 @@ def test_random_set_equals_the_definition(task: Task, budget: int) -> None:
         np.testing.assert_allclose(p[n], expected.pignistic, atol=1e-9)
         np.testing.assert_allclose(credal.lower[n], expected.belief, atol=1e-9)
         np.testing.assert_allclose(credal.upper[n], expected.plausibility, atol=1e-9)
-    found = method.predict()
-    width = [found.credal.upper[n, c] - found.credal.lower[n, c] for n, c in enumerate(found.classes)]
-    torch.testing.assert_close(found.scores["width"], torch.stack(width))
-    assert bool(found.credal.contains(found.probabilities).all())
+    result = method.predict()
+    width = [result.credal.upper[n, c] - result.credal.lower[n, c] for n, c in enumerate(result.classes)]
+    torch.testing.assert_close(result.scores["width"], torch.stack(width))
+    assert bool(result.credal.contains(result.probabilities).all())
 
 
 @pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
@@ -378,8 +367,8 @@ def test_class_distances_are_those_of_means(task: Task) -> None:
     train, labels = task.split.train, torch.from_numpy(labels_of(task))
     both = np.concatenate([x, references.mean_matrix(edges, len(x)) @ x], 1)[train]
     means = np.array([both[labels == c].mean(0) for c in range(3)])
-    found = class_distances(*inputs(task.graph), train, labels, 3)
-    np.testing.assert_allclose(found, _distances(means), atol=1e-5)
+    result = class_distances(*inputs(task.graph), train, labels, 3)
+    np.testing.assert_allclose(result, _distances(means), atol=1e-5)
 
 
 def test_random_set_refuses_what_cannot_work() -> None:
@@ -388,9 +377,7 @@ def test_random_set_refuses_what_cannot_work() -> None:
             RandomSet(**wrong)  # type: ignore[arg-type]
 
 
-# ---------------------------------------------------------------------------------------------
 # Orientation
-# ---------------------------------------------------------------------------------------------
 
 
 def task_with_ood_nodes(kind: str) -> Task:
@@ -414,7 +401,7 @@ def task_with_ood_nodes(kind: str) -> Task:
     ],
     ids=lambda value: getattr(value, "name", value),
 )
-def test_strangers_score_higher(method: Method, kind: str) -> None:
+def test_ood_nodes_score_higher(method: Method, kind: str) -> None:
     task = task_with_ood_nodes(kind)
-    found = method.clone().fit(task).predict(nodes=task.test.nodes)
-    assert found.score[task.test.is_ood].median() > found.score[~task.test.is_ood].quantile(0.75)
+    result = method.clone().fit(task).predict(nodes=task.test.nodes)
+    assert result.score[task.test.is_ood].median() > result.score[~task.test.is_ood].quantile(0.75)

@@ -32,7 +32,7 @@ from credalgnn.methods import (
     load_method,
 )
 from credalgnn.methods.base import parts_of
-from strangers import disturbed
+from disturbing import disturbed
 
 pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
 
@@ -83,7 +83,7 @@ def learnt(method: Method, folder: Path) -> tuple[bytes, Any]:
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("name", list(METHODS))
 def test_training_does_not_see_other_nodes(name: str, sparse: bool, tmp_path: Path) -> None:
-    """Test nodes, strangers and nodes without a label are changed beyond recognition, and not a bit is learnt anew."""
+    """Test nodes, OOD nodes and nodes without a label are changed beyond recognition, and not a bit is learnt anew."""
     task = small_task(sparse=sparse)
     found = [learnt(make(name).fit(one), tmp_path / str(k)) for k, one in enumerate((task, disturbed(task)))]
     assert found[0] == found[1]

@@ -353,7 +353,7 @@ def test_high_energy_is_more_uncertain_than_low_energy() -> None:
     assert scores.energy(logits)[1].item() == pytest.approx(-12.0, abs=1e-4)
 
 
-def test_neighbours_of_strangers_are_more_uncertain() -> None:
+def test_neighbours_of_ood_nodes_are_more_uncertain() -> None:
     """Nodes 2 and 3 are alike; 0, of high energy, points at 2, and 1, of low energy, at 3. 4 points at nobody's."""
     values = torch.tensor([5.0, -5.0, 0.0, 0.0, 0.0])
     spread = scores.propagate(values, bare([[0, 1, 2], [2, 3, 4]], 5), alpha=0.5, steps=1)
@@ -694,7 +694,7 @@ def test_few_features_and_few_neighbours_are_more_uncertain() -> None:
     assert alone.tolist() == [0.0, -3.0, -1.0, -1.0]
 
 
-def test_the_neighbour_of_a_stranger_is_more_uncertain() -> None:
+def test_the_neighbour_of_an_ood_node_is_more_uncertain() -> None:
     """Two nodes alike: one is joined to a node of high energy, the other to one of low energy."""
     task = small_task()
     fitted = GNNSafe(model=small_vanilla("sage")).fit(task)
@@ -1086,8 +1086,8 @@ def test_an_empty_validation_part_is_refused() -> None:
         CredalLJ(**SHORT).fit(graph, train=torch.arange(96), val=torch.zeros(160, dtype=torch.bool))
     with pytest.raises(MethodError, match="train"):
         Vanilla(**SHORT).fit(graph, train=nobody, val=torch.arange(96))
-    strangers = (graph.labels == 0).nonzero().squeeze(1)
-    split = Split(torch.arange(2, 100), strangers[strangers >= 100][:3], torch.tensor([0, 1]))
+    ood_nodes = (graph.labels == 0).nonzero().squeeze(1)
+    split = Split(torch.arange(2, 100), ood_nodes[ood_nodes >= 100][:3], torch.tensor([0, 1]))
     task = Task.leave_out(graph, [0], split=split)
     assert not len(task.training.val)
     with pytest.raises(MethodError, match="val"):

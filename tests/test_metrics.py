@@ -522,19 +522,19 @@ def test_narrow_is_of_the_nodes_of_the_part() -> None:
         assert ("narrow" in evaluate(made, task).marks) == marked
 
 
-def sure_of(task: Task, strangers: float, doubtful: int = 0) -> Prediction:
-    """A model that knows the ID nodes for certain, but for the first few, and opens its intervals for strangers."""
+def sure_of(task: Task, ood_nodes: float, doubtful: int = 0) -> Prediction:
+    """A model that knows the ID nodes for certain, but for the first few, and opens its intervals for OOD nodes."""
     known = torch.arange(len(task.test.nodes)) >= doubtful
-    width = torch.where(task.test.is_ood | ~known, strangers, 1e-6).double()[:, None]
+    width = torch.where(task.test.is_ood | ~known, ood_nodes, 1e-6).double()[:, None]
     p = one_hot(task.test.labels.clamp_min(0).tolist(), task.num_classes, 1 - 1e-6)
     credal = IntervalSet(p * (1 - width), p * (1 - width) + width)
     return Prediction.of_credal(task.test.nodes, credal, task.class_names)
 
 
-@pytest.mark.parametrize("strangers", [1, 5, 40])
-def test_a_model_that_is_sure_of_known_nodes_and_open_for_strangers_works(strangers: int) -> None:
+@pytest.mark.parametrize("ood_nodes", [1, 5, 40])
+def test_a_model_that_is_sure_of_known_nodes_and_open_for_ood_nodes_works(ood_nodes: int) -> None:
     """However few they are: the median of the widest intervals is nothing, and so is their 95th percentile."""
-    task = task_of([0, 1, 2, 3] * 50 + [-1] * strangers, 4)
+    task = task_of([0, 1, 2, 3] * 50 + [-1] * ood_nodes, 4)
     result = evaluate(sure_of(task, 0.9), task)
     assert result.metrics["widest"] < 1e-3  # type: ignore[operator]
     assert result.scores["EU"]["auroc"] == 1.0
@@ -542,10 +542,10 @@ def test_a_model_that_is_sure_of_known_nodes_and_open_for_strangers_works(strang
     assert not any(disqualifies(mark, "sealed") for mark in result.marks)
 
 
-def test_a_model_that_is_sure_of_strangers_too_is_closed() -> None:
+def test_a_model_that_is_sure_of_ood_nodes_too_is_closed() -> None:
     task = task_of([0, 1, 2, 3] * 50 + [-1] * 40, 4)
     p = one_hot([0, 1, 2, 3] * 50 + [0] * 40, 4, 0.9) * (1 - 1e-6)
-    p[200:] = 0.25 * (1 - 1e-6)  # it doubts the strangers, and yet its intervals are as narrow as anywhere
+    p[200:] = 0.25 * (1 - 1e-6)  # it doubts the OOD nodes, and yet its intervals are as narrow as anywhere
     closed = Prediction.of_credal(task.test.nodes, IntervalSet(p, p + 1e-6), task.class_names)
     result = evaluate(closed, task)
     assert result.scores["TU"]["auroc"] == 1.0

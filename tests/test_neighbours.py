@@ -48,8 +48,8 @@ def test_recall_is_what_is_stated(kind: str, width: int) -> None:
     assert bool((kth >= exact[:, -1] - slack).all())  # none is nearer than the nearest
     assert float((kth <= exact[:, -1] + slack).double().mean()) > 1 - 5 * (1 - bank.recall) - 0.02
     first = bank.distance(queries, 1)
-    found = float((first <= exact[:, 0] * (1 + 1e-4) + 1e-9).double().mean())
-    assert neighbours.RECALL <= bank.recall == pytest.approx(found, abs=0.025)  # another k, another search
+    result = float((first <= exact[:, 0] * (1 + 1e-4) + 1e-9).double().mean())
+    assert neighbours.RECALL <= bank.recall == pytest.approx(result, abs=0.025)  # another k, another search
 
 
 def test_how_widely_is_searched_hangs_on_training_nodes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,10 +82,10 @@ def test_a_fitted_method_states_its_recall_and_is_saved_with_it(
     method.save(tmp_path)
     monkeypatch.setattr(neighbours._Index, "tune", None)
     loaded = load_method(tmp_path)
-    for asked in (method, loaded):
-        chunks = torch.cat([chunk.score for chunk in asked.predict_chunks(graph, size=70)])
+    for queries in (method, loaded):
+        chunks = torch.cat([chunk.score for chunk in queries.predict_chunks(graph, size=70)])
         assert torch.equal(chunks, whole.score)
-        assert asked.recall == recall
+        assert queries.recall == recall
     monkeypatch.setattr(neighbours, "EXACT_UP_TO", 1000)
     assert template.clone().fit(graph).recall is None
 
@@ -102,24 +102,24 @@ def test_where_rough_distances_are_of_no_use_rows_are_searched(monkeypatch: pyte
     monkeypatch.setattr(neighbours, "RECALL", 0.999)
     train, queries = latents(5000, 16, "gauss", 0), latents(100, 16, "gauss", 1)
     bank = NeighbourBank(train)
-    found = bank.distance(queries, 3, kth=True)
+    result = bank.distance(queries, 3, kth=True)
     assert bank.search is not None
     assert bank.search.recall >= 0.999
     assert not bank.search.rough
-    torch.testing.assert_close(found, true(train, queries, 3)[:, -1], rtol=1e-3, atol=0)
+    torch.testing.assert_close(result, true(train, queries, 3)[:, -1], rtol=1e-3, atol=0)
 
 
 def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "SEARCHED", 256)
     train, queries = latents(8000, 16, "relu", 0), latents(3000, 16, "relu", 1)
-    before, found = torch.get_num_threads(), []
+    before, result = torch.get_num_threads(), []
     try:
         for threads in (1, 2, 4, 2):
             torch.set_num_threads(threads)
-            found.append(NeighbourBank(train).distance(queries, 5))
+            result.append(NeighbourBank(train).distance(queries, 5))
     finally:
         torch.set_num_threads(before)
-    assert all(torch.equal(each, found[0]) for each in found)
+    assert all(torch.equal(each, result[0]) for each in result)
 
 
 def test_latents_in_a_file_are_searched_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,11 +203,11 @@ def test_bins_of_local_homophily_hold_all_nodes_with_neighbours() -> None:
     result = by_homophily(prediction, task, torch.arange(len(task.test.nodes)))
     source, target = task.graph.edge_index
     counts = np.zeros((len(BINS) - 1, 2), dtype=int)
-    for node, stranger in zip(task.test.nodes.tolist(), task.test.is_ood.tolist(), strict=True):
+    for node, is_ood in zip(task.test.nodes.tolist(), task.test.is_ood.tolist(), strict=True):
         labels = task.graph.labels[source[target == node]]
         if len(labels):
             share = float((labels == task.graph.labels[node]).double().mean())
-            counts[min(int(share * 5 + 1e-9), 4), int(stranger)] += 1
+            counts[min(int(share * 5 + 1e-9), 4), int(is_ood)] += 1
     assert (result["known"], result["ood"]) == (counts[:, 0].tolist(), counts[:, 1].tolist())
     assert result["accuracy"] == [None] * 5
 

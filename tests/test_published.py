@@ -291,7 +291,7 @@ def test_one_seed_has_no_spread() -> None:
     assert torch.equal(theirs[0], fitted("credal-lj", seed=42).predict().score)
 
 
-def test_strangers_stop_and_rank_vanilla_gnns() -> None:
+def test_ood_nodes_stop_and_rank_vanilla_gnns() -> None:
     method = fitted("vanilla", "ood-stopping")
     assert method.get_params()["monitor"] == "ood_auroc"
     assert all(-1.0 <= line.monitor <= 0.0 for line in method.history_)

@@ -49,20 +49,20 @@ def naive(fitted: Any, edges: np.ndarray, nodes: int) -> ref.Network:
 def passes(fitted: Any, graph: Graph) -> np.ndarray:
     """Class probabilities of each pass, by dense matrices and loops over layers."""
     x, edges = graph.features.to_dense().double().numpy(), graph.edge_index.numpy()
-    found = []
+    result = []
     for number in range(fitted.samples):
         draws = generator(fitted, number)
         if isinstance(fitted, DropEdge):
-            kept = torch.rand(graph.num_edges, generator=draws).numpy() >= fitted.edge_dropout
-            found.append(ref.softmax(naive(fitted, edges[:, kept], len(x)).logits(x)))
+            retained = torch.rand(graph.num_edges, generator=draws).numpy() >= fitted.edge_dropout
+            result.append(ref.softmax(naive(fitted, edges[:, retained], len(x)).logits(x)))
             continue
         network, z = naive(fitted, edges, len(x)), x
         for layer in network.layers:
             a = network.matrix @ z @ layer.through_edges.T + z @ layer.own.T + layer.bias
-            kept = torch.rand(a.shape[1], generator=draws).numpy() >= fitted.dropout
-            z = np.where(a > 0, a, 0.0) * kept / (1.0 - fitted.dropout)
-        found.append(ref.softmax(z @ network.weight.T + network.bias))
-    return np.stack(found)
+            retained = torch.rand(a.shape[1], generator=draws).numpy() >= fitted.dropout
+            z = np.where(a > 0, a, 0.0) * retained / (1.0 - fitted.dropout)
+        result.append(ref.softmax(z @ network.weight.T + network.bias))
+    return np.stack(result)
 
 
 @pytest.mark.parametrize(("backbone", "sparse"), [("sage", False), ("gcn", True)])
@@ -71,14 +71,14 @@ def test_passes_equal_the_reference(kind: type, backbone: str, sparse: bool) -> 
     task = small_task(sparse)
     fitted = kind(backbone=backbone, seed=3, **SHORT).fit(task)
     members = passes(fitted, task.graph)
-    expected, found = ref.decompose(members), fitted.predict()
-    np.testing.assert_allclose(found.probabilities.numpy(), members.mean(0), atol=1e-5)
-    np.testing.assert_allclose(found.scores["TU"].numpy(), expected.total, atol=1e-5)
-    np.testing.assert_allclose(found.scores["AU"].numpy(), expected.aleatoric, atol=1e-5)
-    np.testing.assert_allclose(found.scores["EU"].numpy(), expected.epistemic, atol=1e-5)
+    expected, result = ref.decompose(members), fitted.predict()
+    np.testing.assert_allclose(result.probabilities.numpy(), members.mean(0), atol=1e-5)
+    np.testing.assert_allclose(result.scores["TU"].numpy(), expected.total, atol=1e-5)
+    np.testing.assert_allclose(result.scores["AU"].numpy(), expected.aleatoric, atol=1e-5)
+    np.testing.assert_allclose(result.scores["EU"].numpy(), expected.epistemic, atol=1e-5)
     assert expected.epistemic.max() > 0.002
-    assert found.headline == "EU"
-    assert found.credal is None
+    assert result.headline == "EU"
+    assert result.credal is None
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -140,10 +140,10 @@ def test_passes_that_memory_has_no_room_for_lie_in_a_file(memory: str, monkeypat
 def test_units_that_disagree_make_a_node_uncertain() -> None:
     """A node without features is the same in all passes, whatever is dropped; one with many is not."""
     graph = Graph(torch.stack([torch.zeros(10), torch.ones(10)]), torch.tensor([[0, 1], [0, 1]]))
-    found = loud(MCDropout).predict(graph)
-    assert float(found.scores["EU"][0]) == pytest.approx(0.0, abs=1e-9)
-    assert float(found.scores["AU"][0]) == pytest.approx(np.log2(3), abs=1e-6)
-    assert float(found.score[1]) > 0.5
+    result = loud(MCDropout).predict(graph)
+    assert float(result.scores["EU"][0]) == pytest.approx(0.0, abs=1e-9)
+    assert float(result.scores["AU"][0]) == pytest.approx(np.log2(3), abs=1e-6)
+    assert float(result.score[1]) > 0.5
 
 
 @pytest.mark.filterwarnings("ignore::credalgnn.InputWarning")
@@ -153,10 +153,10 @@ def test_neighbours_that_come_and_go_make_a_node_uncertain() -> None:
     with torch.no_grad():
         fitted.module_.head.weight[1:] = 0.0  # the louder, the more it says class 0
     graph = Graph(torch.tensor([[0.0] * 10, [0.0] * 10, [1.0] * 10]), torch.tensor([[2], [1]]))
-    found = fitted.predict(graph)
-    assert float(found.scores["EU"][0]) == pytest.approx(0.0, abs=1e-9)
-    assert float(found.scores["AU"][0]) == pytest.approx(np.log2(3), abs=1e-6)
-    assert float(found.score[1]) > 0.3
+    result = fitted.predict(graph)
+    assert float(result.scores["EU"][0]) == pytest.approx(0.0, abs=1e-9)
+    assert float(result.scores["AU"][0]) == pytest.approx(np.log2(3), abs=1e-6)
+    assert float(result.score[1]) > 0.3
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -203,9 +203,9 @@ def test_sums_over_thinned_edges_are_those_of_all_edges_on_average(operator: str
 @pytest.mark.parametrize("kind", KINDS)
 def test_batches_and_other_backbones(kind: type, options: dict[str, Any]) -> None:
     fitted = kind(**options, **SHORT).fit(small_task())
-    found = fitted.predict()
-    assert torch.equal(found.score, fitted.predict().score)
-    assert float(found.scores["EU"].max()) > 1e-3
+    result = fitted.predict()
+    assert torch.equal(result.score, fitted.predict().score)
+    assert float(result.scores["EU"].max()) > 1e-3
     plain = fitted.outputs().latents[-1]
     assert torch.equal(plain, fitted.outputs().latents[-1])  # without noise
 

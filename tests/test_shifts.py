@@ -66,7 +66,7 @@ def unchanged(task: Task, shifted: Task, *fields: str) -> None:
         assert torch.equal(getattr(task.training.graph, field), getattr(shifted.training.graph, field))
 
 
-def test_fewer_strangers_leave_the_graph_those_of_the_test_part_last() -> None:
+def test_fewer_ood_nodes_leave_the_graph_those_of_the_test_part_last() -> None:
     """Known nodes keep features, labels, parts and the edges among them; the numbering closes the gaps."""
     graph = Graph(
         np.arange(10, dtype=np.float32)[:, None] + 1.0,

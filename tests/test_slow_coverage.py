@@ -41,7 +41,7 @@ def percent(task: Task, found: Prediction) -> float:
         ("squirrel", True, 76.0),
     ],
 )
-def test_strangers_in_real_graphs(name: str, inductive: bool, least: float, tmp_path: Path) -> None:
+def test_ood_nodes_in_real_graphs(name: str, inductive: bool, least: float, tmp_path: Path) -> None:
     task = real(name, tmp_path, inductive)
     result = [percent(task, CredalCoverage(seed=seed).fit(task).predict()) for seed in range(3)]
     print(name, "inductive" if inductive else "", np.round(result, 2))
@@ -52,7 +52,7 @@ def test_strangers_in_real_graphs(name: str, inductive: bool, least: float, tmp_
 @needs_mirror
 @pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")  # Squirrel's TU is at its maximum
 @pytest.mark.parametrize(("name", "gain"), [("chameleon", 5.0), ("squirrel", 5.0), ("cora", -2.0), ("citeseer", -2.0)])
-def test_strangers_that_were_never_in_the_graph(name: str, gain: float, tmp_path: Path) -> None:
+def test_ood_nodes_that_were_never_in_the_graph(name: str, gain: float, tmp_path: Path) -> None:
     """Above the vanilla GNN's entropy by so many points at least, though nothing but known classes was ever seen."""
     task = real(name, tmp_path, inductive=True)
     gains = []

@@ -63,15 +63,15 @@ def test_coverage_and_size_of_sets(benchmark: ModuleType, predicted: tuple[Task,
         assert sizes["credal"].mean() <= 1.01 * sizes[other].mean()
 
 
-def test_false_alarms_and_strangers_with_calibration_nodes_of_their_own(benchmark: ModuleType) -> None:
+def test_false_alarms_and_ood_nodes_with_calibration_nodes_of_their_own(benchmark: ModuleType) -> None:
     """Five splits of digits; the standard error is that over splits."""
     rates = []
     for seed in range(5):
         parts = benchmark.sealed(load_task("digits", split_seed=seed), seed)
         scores = benchmark.fitted(parts, seed).predict().score
         rates.append([benchmark.rate(scores[parts.calibration], scores[each]) for each in parts[-2:]])
-    known, strangers = np.mean(rates, 0)
+    known, ood_nodes = np.mean(rates, 0)
     error = np.std(rates, 0, ddof=1)[0] / np.sqrt(len(rates))
     print(np.round(rates, 3))
     assert known <= 0.05 + 2.0 * error
-    assert strangers >= 0.95
+    assert ood_nodes >= 0.95

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from credalgnn.graphs import Graph, Split, Task, TrainingView, load_task
+from disturbing import disturbed
 from small_tasks import CLASSES, NAMES, raises, task_of, toy, village
-from strangers import disturbed
 
 
 def hand_made() -> Task:

@@ -64,11 +64,11 @@ def test_the_temperature_is_where_the_slope_is_zero(seed: int, scale: float) -> 
     logits = scale * rng.normal(size=(60, 4))
     labels = np.array([rng.choice(4, p=row) for row in ref.softmax(logits / rng.uniform(0.5, 3.0))])
     low, high = 1.0 / RANGE[1], 1.0 / RANGE[0]
-    found = best_temperature(torch.from_numpy(logits), torch.from_numpy(labels))
+    result = best_temperature(torch.from_numpy(logits), torch.from_numpy(labels))
     if slope(low, logits, labels) > 0:  # the labels are worse than drawn blindly
-        assert found == pytest.approx(RANGE[1], rel=1e-4)
+        assert result == pytest.approx(RANGE[1], rel=1e-4)
     else:
-        assert found == pytest.approx(1.0 / brentq(slope, low, high, (logits, labels)), rel=1e-4)
+        assert result == pytest.approx(1.0 / brentq(slope, low, high, (logits, labels)), rel=1e-4)
 
 
 def test_perfect_logits_have_the_least_temperature() -> None:
@@ -87,10 +87,10 @@ def test_temperature_scaling_equals_the_reference(sparse: bool) -> None:
     best = 1.0 / brentq(slope, 0.05, 20.0, (logits[nodes], labels))
     assert fitted.temperature_ == pytest.approx(best, rel=1e-4)
     assert abs(math.log(best)) > 0.05  # it changes something
-    found = fitted.predict()
-    np.testing.assert_allclose(found.scores["entropy"].numpy(), ref.entropy(logits / best), rtol=1e-3, atol=1e-6)
-    np.testing.assert_allclose(found.probabilities.numpy(), ref.softmax(logits / best), rtol=1e-3, atol=1e-6)
-    assert torch.equal(found.classes, vanilla.predict().classes)
+    result = fitted.predict()
+    np.testing.assert_allclose(result.scores["entropy"].numpy(), ref.entropy(logits / best), rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(result.probabilities.numpy(), ref.softmax(logits / best), rtol=1e-3, atol=1e-6)
+    assert torch.equal(result.classes, vanilla.predict().classes)
 
 
 @pytest.mark.parametrize("kind", [Temperature, CaGCN])
@@ -112,7 +112,7 @@ def test_a_node_without_evidence_is_more_uncertain(kind: type) -> None:
 @pytest.mark.parametrize("kind", [Temperature, CaGCN])
 @pytest.mark.parametrize("inductive", [False, True])
 def test_only_validation_nodes_of_known_classes_calibrate(kind: type, inductive: bool) -> None:
-    """Other labels of theirs change what is learnt; those of strangers and test nodes do not."""
+    """Other labels of theirs change what is learnt; those of OOD nodes and test nodes do not."""
     task = small_task(inductive=inductive)
     vanilla = Vanilla(**SHORT).fit(task)
     labels, strange = task.graph.labels, task.graph.labels == 0
@@ -135,9 +135,7 @@ def test_only_validation_nodes_of_known_classes_calibrate(kind: type, inductive:
     assert any(not torch.equal(before[name], other[name]) for name in before)
 
 
-# ---------------------------------------------------------------------------------------------
 # CaGCN
-# ---------------------------------------------------------------------------------------------
 
 
 def naive_cagcn(weights: dict[str, np.ndarray], logits: np.ndarray, edges: np.ndarray) -> np.ndarray:
@@ -145,7 +143,7 @@ def naive_cagcn(weights: dict[str, np.ndarray], logits: np.ndarray, edges: np.nd
     a = ref.gcn_matrix(edges, len(logits))
     hidden = a @ logits @ weights["convs.0.lin.weight"].T + weights["convs.0.bias"]
     t = a @ np.where(hidden > 0, hidden, 0.0) @ weights["convs.1.lin.weight"].T + weights["convs.1.bias"]
-    return np.array([row * math.log(math.exp(own) + 1.1) for row, own in zip(logits, t[:, 0], strict=True)])
+    return np.array([row * math.log(math.exp(values) + 1.1) for row, values in zip(logits, t[:, 0], strict=True)])
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -156,10 +154,10 @@ def test_cagcn_equals_the_reference_from_weights(sparse: bool) -> None:
     logits = logits_of(vanilla)
     expected = naive_cagcn(weights, logits, task.graph.edge_index.numpy())
     assert np.ptp(expected / logits) > 0.05  # temperatures differ from node to node
-    found = fitted.predict()
-    np.testing.assert_allclose(found.score.numpy(), ref.entropy(expected), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(found.probabilities.numpy(), ref.softmax(expected), rtol=1e-4, atol=1e-5)
-    assert torch.equal(found.classes, vanilla.predict().classes)
+    result = fitted.predict()
+    np.testing.assert_allclose(result.score.numpy(), ref.entropy(expected), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(result.probabilities.numpy(), ref.softmax(expected), rtol=1e-4, atol=1e-5)
+    assert torch.equal(result.classes, vanilla.predict().classes)
 
 
 @given(seed=st.integers(0, 10_000), classes=st.integers(2, 6))
@@ -171,8 +169,8 @@ def test_the_margin_term_equals_the_reference(seed: int, classes: int) -> None:
     for p, label in zip(ref.softmax(logits), labels, strict=True):
         second, first = sorted(p)[-2:]
         total += 1.0 - first + second if p[label] == first else first - second
-    found = margin_loss(torch.from_numpy(logits), torch.from_numpy(labels)).item()
-    assert found == pytest.approx(total / 40, abs=1e-12)
+    result = margin_loss(torch.from_numpy(logits), torch.from_numpy(labels)).item()
+    assert result == pytest.approx(total / 40, abs=1e-12)
 
 
 def test_cagcn_minimises_both_terms_on_validation_nodes() -> None:

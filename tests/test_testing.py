@@ -446,7 +446,7 @@ def one_sided() -> Task:
     ],
 )
 def test_a_broken_data_set_is_told_what_is_wrong(dataset: Any, problem: str) -> None:
-    own = callable(dataset) and not isinstance(dataset, Dataset)
+    values = callable(dataset) and not isinstance(dataset, Dataset)
     with pytest.raises((AssertionError, GraphError)) as caught:
-        check_dataset(dataset, None if dataset is one_sided or not own or "task" in problem else [0])
+        check_dataset(dataset, None if dataset is one_sided or not values or "task" in problem else [0])
     assert problem in str(caught.value)

@@ -19,8 +19,8 @@ from credalgnn.methods import METHODS
 from credalgnn.methods.choices import options
 from credalgnn.metrics.evaluation import Evaluation
 from credalgnn.nn.training import Epoch
+from disturbing import disturbed
 from searches import ENSEMBLES, PROTOCOLS, SPACES, small_task
-from strangers import disturbed
 
 # Networks that are trained for a few epochs have credal sets that say nothing, and warn of it, as they should.
 pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
@@ -115,7 +115,7 @@ def test_a_sealed_trial_does_not_depend_on_ood_nodes(method: str, tmp_path: Path
 
 @pytest.mark.parametrize("method", list(SPACES))
 def test_an_inductive_trial_does_not_see_other_nodes(method: str, tmp_path: Path) -> None:
-    """Neither its training nor its value: test nodes and strangers have not come yet."""
+    """Neither its training nor its value: test nodes and OOD nodes have not come yet."""
     task, run = replace(small_task(), inductive=True), short_run(method, "sealed")
     one, other = (try_point(run, each, ModelCache(tmp_path), {})["value"] for each in (task, disturbed(task)))
     assert math.isfinite(one)

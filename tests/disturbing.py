@@ -19,11 +19,11 @@ def disturbed(task: Task, seed: int = 0) -> Task:
     hidden = torch.ones(count, dtype=torch.bool)
     hidden[task.split.train] = False
     hidden[task.validation.nodes[~task.validation.is_ood]] = False
-    strangers = hidden.nonzero().squeeze(-1)
+    unseen = hidden.nonzero().squeeze(-1)
     features = graph.features.to_dense().clone()
-    features[strangers] = 100.0 * torch.randn(len(strangers), features.shape[1], generator=generator)
+    features[unseen] = 100.0 * torch.randn(len(unseen), features.shape[1], generator=generator)
     kept = graph.edge_index[:, ~hidden[graph.edge_index].any(0)]
-    ends = strangers[torch.randint(len(strangers), (4 * count,), generator=generator)]
+    ends = unseen[torch.randint(len(unseen), (4 * count,), generator=generator)]
     others = torch.randint(count, (4 * count,), generator=generator)
     new = torch.cat([torch.stack([ends, others]), torch.stack([others, ends])], 1)
     is_new = torch.ones(kept.shape[1] + new.shape[1], dtype=torch.bool)
@@ -31,6 +31,6 @@ def disturbed(task: Task, seed: int = 0) -> Task:
     edges = torch.empty(2, len(is_new), dtype=torch.int64)
     edges[:, ~is_new], edges[:, is_new] = kept, new
     labels = graph.labels.clone()
-    labels[strangers] = task.ood_classes[-1]
+    labels[unseen] = task.ood_classes[-1]
     disturbed = Graph(features, edges, labels, node_ids=graph.node_ids, class_names=graph.class_names)
     return replace(task, graph=disturbed)
