@@ -92,7 +92,7 @@ def test_a_fitted_method_states_its_recall_and_is_saved_with_it(
 
 @pytest.mark.parametrize("wrong", [[0, 32, 4, 1, 0.9], [5, 0, 4, 1, 0.9], [5, 32, 1e9, 1, 0.9], [5, 32, 4, 7, 0.9]])
 def test_a_search_that_cannot_be_is_refused(wrong: list[float]) -> None:
-    with pytest.raises(ValueError, match="neighbours cannot be searched as it says"):
+    with pytest.raises(ValueError, match="invalid settings of the neighbour search"):
         Search.from_tensor(torch.tensor(wrong, dtype=torch.float64))
     assert Search.from_tensor(Search(5, 32, 4, True, 0.97).tensor()) == (5, 32, 4, True, 0.97)
 

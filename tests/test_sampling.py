@@ -163,16 +163,16 @@ def test_neighbours_that_come_and_go_make_a_node_uncertain() -> None:
 def test_edges_that_are_left_are_normalised_anew(weighted: bool) -> None:
     graph = small_task(weighted=weighted).graph
     edges = Adjacency.from_index(graph.edge_index, graph.num_nodes, graph.edge_weight)
-    kept = torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(0)) >= 0.4
-    found = drop_edges(edges, 0.4, torch.Generator().manual_seed(0))
-    assert 0.5 < found.edge_index.shape[1] / graph.num_edges < 0.7
-    weights = None if graph.edge_weight is None else graph.edge_weight[kept]
-    wanted = Adjacency.from_index(graph.edge_index[:, kept], graph.num_nodes, weights)
+    selected = torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(0)) >= 0.4
+    results = drop_edges(edges, 0.4, torch.Generator().manual_seed(0))
+    assert 0.5 < results.edge_index.shape[1] / graph.num_edges < 0.7
+    weights = None if graph.edge_weight is None else graph.edge_weight[selected]
+    expected_ = Adjacency.from_index(graph.edge_index[:, selected], graph.num_nodes, weights)
     for name in ("mean", "normalized"):
-        assert torch.equal(found.matrix(name).to_dense(), wanted.matrix(name).to_dense())
+        assert torch.equal(results.matrix(name).to_dense(), expected_.matrix(name).to_dense())
     if not weighted:
-        expected = ref.mean_matrix(graph.edge_index[:, kept].numpy(), graph.num_nodes)
-        np.testing.assert_allclose(found.matrix("mean").to_dense().numpy(), expected, atol=1e-6)
+        expected = ref.mean_matrix(graph.edge_index[:, selected].numpy(), graph.num_nodes)
+        np.testing.assert_allclose(results.matrix("mean").to_dense().numpy(), expected, atol=1e-6)
 
 
 def test_edges_of_a_batch_stand_for_those_that_are_left_out() -> None:
