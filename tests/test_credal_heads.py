@@ -22,6 +22,7 @@ from credalgnn.methods import (
     Vanilla,
     load_method,
 )
+from credalgnn.methods.inputs import inputs
 from credalgnn.nn import CredalHead, SparseMatrix, dro_loss
 from credalgnn.runtime.context import Context
 from credalgnn.sets import log_interval_softmax
@@ -92,7 +93,7 @@ def test_the_credal_layer_sends_no_gradient_into_the_backbone() -> None:
     for method in (CredalDual(**SHORT), Vanilla(**SHORT)):
         torch.manual_seed(0)
         module = method._build(view.graph.num_features, view.num_classes)
-        output = module(view.graph.features, view.graph.edge_index)
+        output = module(*inputs(view.graph))
         rows = output[view.train] if isinstance(output, torch.Tensor) else tuple(part[view.train] for part in output)
         method._loss(rows, view.graph.labels[view.train]).backward()
         gradients.append({name: value.grad for name, value in module.named_parameters()})
