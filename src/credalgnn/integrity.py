@@ -34,6 +34,7 @@ from .records.schema import EDITED, RecordError, read_json, read_record
 from .report.standings import ARCHIVE, read_archive
 from .report.standings import PAGE as BOARD_PAGE
 from .report.standings import TABLES as BOARD_TABLES
+from .runtime.errors import CredalError
 from .runtime.files import Occupancy, make_folder, sealed_with, sync_folder, write
 
 # Made of records for people, and never read again.
@@ -44,7 +45,7 @@ PAGES = (
 GRAPH, RAW = "graph.npz", "raw"
 
 
-class NothingToCheck(ValueError):
+class NothingToCheck(CredalError, ValueError):
     """A place holds nothing that this package writes."""
 
 

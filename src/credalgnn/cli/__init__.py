@@ -1,90 +1,116 @@
-"""The command line: arguments to calls. Heavy imports wait until a command needs them."""
+"""Command line: commands are functions whose options come from signatures and docstrings.
+
+Heavy imports wait until a command needs them.
+"""
 
 from __future__ import annotations
 
-import argparse
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, NoReturn
 
 from .._version import __version__
 from ..runtime.names import suggestion
 from ..runtime.texts import one_line
-from . import bench, check, data, own, pack, probe, search, sets
-from .errors import UserError
+from .common import UserError, settings_of
+from .parser import Command, Parser, parser_of
 from .streams import steady_streams
 
-RESUMABLE = "what was finished is kept, and the same command goes on"  # unless a command says something else
-
-
-class _Parser(argparse.ArgumentParser):
-    """Options have one spelling (``--seed`` is not ``--seeds``), and an unknown one gets the nearest."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options, allow_abbrev=False)
-
-    def parse_known_args(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
-    ) -> tuple[argparse.Namespace, list[str]]:
-        args = sys.argv[1:] if args is None else args
-        self._check_options(args)  # before argparse complains of what is missing because of the typo
-        result, rest = super().parse_known_args(args, namespace)
-        if rest:
-            self.error(f"unexpected argument {rest[0]!r}")
-        return result, rest
-
-    def _check_options(self, args: Sequence[str]) -> None:
-        for argument in args:
-            if argument == "--" or (self._subparsers is not None and not argument.startswith("-")):
-                return  # what follows is not this parser's
-            option = argument.partition("=")[0]
-            if option.startswith("--") and option not in self._option_string_actions:
-                options = [name for name in self._option_string_actions if name.startswith("--")]
-                self.error(f"unknown option {option}: {suggestion(option, options)}")
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is not None and value not in action.choices:
-            raise argparse.ArgumentError(action, f"unknown {value!r}: {suggestion(str(value), action.choices)}")
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"credalgnn: {one_line(message)} (see {self.prog} --help)\n")
+RESUMABLE = "what was finished is kept, and the same command goes on"
+NOTHING = "nothing was written"
+COMMANDS = {
+    "fit": Command(
+        "own:fit", "model/fitting.py:fit", ("data", "train", "val", "calibration"), ("out",), {"out": "DIR"},
+        stopped="own:stopped_fit",
+        example="credalgnn fit --nodes nodes.csv --edges edges.csv --label topic --out model/",
+    ),
+    "predict": Command(
+        "own:predict", "model/predicting.py:predict_to", ("data",), names={"out": "FILE"}, stopped=NOTHING,
+        example="credalgnn predict model/ --nodes new.csv --edges new_edges.csv \\\n"
+        "      --context nodes.csv edges.csv --out predictions.parquet --false-alarms 0.05",
+    ),
+    "evaluate": Command(
+        "own:evaluate", "model/model.py:Model.evaluate", ("data",), stopped=NOTHING, prints=True,
+        example="credalgnn evaluate model/ --nodes labelled.csv --edges edges.csv",
+    ),
+    "watch": Command(
+        "own:watch", "model/watching.py:watch", ("data", "folder"), stopped=NOTHING,
+        example="credalgnn watch model/ --nodes monday.csv --edges monday_edges.csv \\\n"
+        "      --context nodes.csv edges.csv",
+    ),
+    "bench": Command(
+        "experiments:bench", "experiments/bench.py:benchmark", required=("out",),
+        example="credalgnn bench -d chameleon -m vanilla credal-lj --seeds 3 --out runs/first",
+    ),
+    "tune": Command("experiments:tune", "experiments/tuning.py:tune", names={"storage": "URL"}),
+    "reproduce": Command("experiments:reproduce", "experiments/reproduction.py:reproduce"),
+    "probe": Command("experiments:probe", "experiments/probing.py:probe"),
+    "report": Command("experiments:report"),
+    "leaderboard": Command(
+        "experiments:leaderboard",
+        example="credalgnn leaderboard docs/results/leaderboard runs/mine --out runs/leaderboard",
+    ),
+    "check": Command("data:check", stopped="nothing was lost, and the same command goes on"),
+    "datasets": Command("data:datasets", prints=True),
+    "describe": Command("data:describe", prints=True),
+    "pack": Command(
+        "data:pack", "graphs/packing.py:pack", names={"nodes": "NODES", "edges": "EDGES"},
+        example="credalgnn pack nodes/ edges/ --out graph.cg --memory 4GiB --dtype float16",
+    ),
+    "uncertainty": Command("sets:uncertainty", names={"file": "FILE", "out": "FILE"}, prints=True),
+}  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        argv: Its arguments; None for those of the process.
+        argv: Arguments; None: those of the process.
 
     Returns:
-        The exit code: 0 if all went well, 1 if something is left, failed or lost, 2 for an error of the user's.
+        The exit code: 0 if all went well, 1 if something is left, failed or lost, 2 for an error of the user.
     """
-    parser = _Parser(prog="credalgnn", description="Graph neural networks that know what they do not know.")
-    parser.add_argument("--version", action="version", version=f"credalgnn {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (own, bench, search, probe, check, data, pack, sets):
-        module.add_commands(commands)
+    words = list(sys.argv[1:] if argv is None else argv)
     with steady_streams() as out:
-        args = parser.parse_args(argv)
+        name = words[0] if words and words[0] in COMMANDS else _without_command(words)
+        command = COMMANDS[name]
+        options = vars(parser_of(name, command).parse_args(words[1:]))
         with _terminable():
-            code = _run(args)
+            code = _run(command, options)
         out.flush()
-        if code == 0 and out.lost is not None and getattr(args, "prints", False) and getattr(args, "out", None) is None:
+        if code == 0 and out.lost is not None and command.prints and "out" not in options:
             print(f"credalgnn: the result could not be written to stdout: {out.lost.strerror}", file=sys.stderr)
             return 1
     return code
 
 
+def _without_command(words: list[str]) -> NoReturn:
+    """Show the help or the version, or say what is wrong with words that begin with no command."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:{width}}  {command.summary}" for name, command in COMMANDS.items()]
+    parser = Parser(
+        prog="credalgnn", usage="credalgnn COMMAND ...", formatter_class=Parser.RAW,
+        description="Graph neural networks that know what they do not know.",
+        epilog="\n".join(["commands (credalgnn COMMAND --help):", *lines]),
+    )  # fmt: skip
+    parser.add_argument("--version", action="version", version=f"credalgnn {__version__}")
+    if words and not words[0].startswith("-"):
+        parser.error(f"unknown {words[0]!r}: {suggestion(words[0], COMMANDS)}")
+    parser.parse_args(words)
+    parser.error("the following arguments are required: COMMAND")
+
+
 class _Terminated(KeyboardInterrupt):
-    """The process is asked to end, as by a queue of jobs whose time is over: the same as Ctrl-C."""
+    """SIGTERM, as from a queue of jobs whose time is over; handled as Ctrl-C."""
 
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Inside, SIGTERM ends the command as Ctrl-C does."""
+    """Let SIGTERM end the command as Ctrl-C does."""
 
     def end(*_: object) -> NoReturn:
         raise _Terminated
@@ -99,13 +125,21 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _run(args: argparse.Namespace) -> int:
+def _run(command: Command, options: dict[str, Any]) -> int:
     try:
-        return int(args.run(args) or 0)
+        if "settings" in options:
+            options["settings"] = settings_of(options["settings"])
+        return int(_function(command.handler)(**options) or 0)
     except UserError as error:
         print(f"credalgnn: {one_line(str(error))}", file=sys.stderr)
         return error.code
     except KeyboardInterrupt as stop:
-        left = getattr(args, "stopped", RESUMABLE)  # a text, or what makes it
-        print(f"credalgnn: stopped; {left() if callable(left) else left}", file=sys.stderr)
+        left = command.stopped or RESUMABLE
+        text = _function(left)(**options) if left.startswith("own:") else left
+        print(f"credalgnn: stopped; {text}", file=sys.stderr)
         return 128 + (signal.SIGTERM if isinstance(stop, _Terminated) else signal.SIGINT)
+
+
+def _function(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(import_module(f".{module}", __name__), name)

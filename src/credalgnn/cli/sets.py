@@ -2,55 +2,48 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from ..runtime.files import write
 from ..runtime.reading import Unreadable, read_npz
-from .errors import UserError
+from .common import UserError
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ..sets import CredalSet
 
-RULES = ("interval-dominance", "maximality", "e-admissibility")
 
+def uncertainty(
+    file: Path,
+    *,
+    out: Path | None = None,
+    rule: Literal["interval-dominance", "maximality", "e-admissibility"] = "e-admissibility",
+) -> None:
+    """Compute exact total, aleatoric and epistemic uncertainty of credal sets in a file.
 
-def add_commands(commands: Any) -> None:
-    """Add ``uncertainty`` to the command line.
+    Each row of the result has the three uncertainties in bits, a bound of the error of total and aleatoric (gap;
+    epistemic is off by at most twice that), the point prediction (intersection probability) and the classes that stay
+    in question.
 
     Args:
-        commands: The subparsers of argparse.
+        file: CSV with columns lower_NAME and upper_NAME for every class NAME (others are passed through), or npz with
+            the arrays lower and upper [N, C], or members [M, N, C]
+        out: write the CSV here instead of to the terminal
+        rule: decision rule for the classes that stay in question
     """
-    measure = commands.add_parser(
-        "uncertainty",
-        help="exact total, aleatoric and epistemic uncertainty of credal sets in a file",
-        description="Exact total, aleatoric and epistemic uncertainty (bits) of the credal sets in FILE, each a row, "
-        "with a bound of the error of total and of aleatoric (gap; epistemic is off by at most twice that), the point "
-        "prediction (intersection probability) and the classes that stay in question. FILE is a CSV "
-        "with columns lower_NAME and upper_NAME for every class NAME (others, like an id, are passed through), or an "
-        "npz with the arrays lower and upper [N, C], or members [M, N, C].",
-    )
-    measure.add_argument("file", type=Path, metavar="FILE")
-    measure.add_argument("--out", type=Path, metavar="FILE", help="write the CSV here instead of to the terminal")
-    measure.add_argument("--rule", choices=RULES, default=RULES[-1], help="which classes stay (default: %(default)s)")
-    measure.set_defaults(run=_uncertainty, prints=True)  # without --out
-
-
-def _uncertainty(args: argparse.Namespace) -> None:
-    if not args.file.is_file():
-        raise UserError(f"{args.file}: {'not a file' if args.file.exists() else 'no such file'}")
-    if args.out is not None and args.out.resolve() == args.file.resolve():
-        raise UserError(f"{args.out}: the result would overwrite the input; name another file")
-    if args.out is not None and not args.out.resolve().parent.is_dir():
-        raise UserError(f"{args.out}: its folder does not exist; make it first")
-    arrays, classes, header, extra = _read(args.file)
+    if not file.is_file():
+        raise UserError(f"{file}: {'not a file' if file.exists() else 'no such file'}")
+    if out is not None and out.resolve() == file.resolve():
+        raise UserError(f"{out}: the result would overwrite the input; name another file")
+    if out is not None and not out.resolve().parent.is_dir():
+        raise UserError(f"{out}: its folder does not exist; make it first")
+    arrays, classes, header, extra = _read(file)
 
     from .. import sets
 
@@ -58,19 +51,19 @@ def _uncertainty(args: argparse.Namespace) -> None:
         credal: CredalSet = sets.HullSet(*arrays) if len(arrays) == 1 else sets.IntervalSet(*arrays)
     except (ValueError, TypeError) as error:
         message = str(error)
-        if args.file.suffix == ".csv":  # a person counts lines from 1, the header among them
+        if file.suffix == ".csv":  # a person counts lines from 1, the header among them
             message = re.sub(r"\brow (\d+)", lambda row: f"line {int(row[1]) + 2}", message)
-        raise UserError(f"{args.file}: {message}") from None
+        raise UserError(f"{file}: {message}") from None
     measures = sets.uncertainty(credal, certify=True)
     point = credal.intersection_probability()
-    kept = getattr(sets, args.rule.replace("-", "_"))(credal)
+    kept = getattr(sets, rule.replace("-", "_"))(credal)
     columns = measures.total, measures.aleatoric, measures.epistemic, measures.gap, point.argmax(-1), kept
     rows: list[list[str]] = [[*header, "total", "aleatoric", "epistemic", "gap", "prediction", "kept"]]
     for k, (total, aleatoric, epistemic, gap, best, row_kept) in enumerate(zip(*columns, strict=True)):
         labels = "|".join(name for name, stays in zip(classes, row_kept, strict=True) if stays)
         bits = [f"{float(value):.9g}" for value in (total, aleatoric, epistemic)]
         rows.append([*(extra[k] if extra else []), *bits, f"{float(gap):.1e}", classes[int(best)], labels])
-    _write(rows, args.out)
+    _write(rows, out)
 
 
 def _write(rows: list[list[str]], out: Path | None) -> None:

@@ -13,6 +13,7 @@ from ..methods.choices import MethodLike, choose
 from ..methods.training_data import EvalProtocol
 from ..report.results import Results
 from ..report.summary import read_runs
+from ..runtime.errors import ArgumentError
 from .best import comparable_best
 from .plan import Run, check_setting, plan
 from .runner import EngineName, Place, Setting, TaskLike, Work, as_texts, listed
@@ -61,7 +62,7 @@ def benchmark(
         jobs: Processes on this machine; None: one per core.
         engine: ``"local"`` processes, or an existing ``"ray"`` cluster.
         address: Address of the Ray cluster; None: the one that Ray finds.
-        time_limit: Seconds after which nothing is begun or waited for.
+        time_limit: Seconds (in the shell also 30m or 1h30m) after which nothing is begun or waited for.
         mirror: Folder with raw files in PyG's layout, searched first.
         data_root: Cache folder of graphs.
         progress: False hides progress on stderr.
@@ -73,13 +74,13 @@ def benchmark(
     work = Work(jobs, engine, address, time_limit, mirror, data_root, progress)
     check_setting(setting, protocol)
     if seeds < 1:
-        raise ValueError(f"`seeds` must be at least 1, not {seeds}")
+        raise ArgumentError(f"`seeds` must be at least 1, not {seeds}")
     if predictions not in ("none", "first", "all"):
-        raise ValueError(f"unknown `predictions` {predictions!r}: choose 'none', 'first' or 'all'")
+        raise ArgumentError(f"unknown `predictions` {predictions!r}: choose 'none', 'first' or 'all'")
     if vary_split and split_seed:
-        raise ValueError("`vary_split` gives every seed its own split: leave out `split_seed`")
+        raise ArgumentError("`vary_split` gives every seed its own split: leave out `split_seed`")
     if vary_split and tuned is not None:
-        raise ValueError("`tuned` is valid for the split of the search: leave out `vary_split`")
+        raise ArgumentError("`tuned` is valid for the split of the search: leave out `vary_split`")
     choices = choose(listed(methods), settings or {}, with_baselines=True)
     splits = list(range(seeds)) if vary_split else [split_seed]
     source, loaded = work.load(tasks, splits, setting == "inductive", ood_classes)

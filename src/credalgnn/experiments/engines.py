@@ -30,13 +30,14 @@ from tqdm import tqdm
 from .._version import __version__
 from ..graphs import GraphError, Task
 from ..methods import CredalWarning
+from ..runtime.errors import CredalError
 from ..runtime.memory import own_folder
 from ..runtime.ray import NoCluster, connect
 from .execute import ModelCache
 from .plan import Run, Source
 
 
-class EngineError(RuntimeError):
+class EngineError(CredalError, RuntimeError):
     """An engine or its storage cannot be used; the message says why and what to do."""
 
 

@@ -21,6 +21,7 @@ from ..methods.choices import MethodLike, choose
 from ..metrics import evaluate
 from ..metrics.evaluation import rows_of_part
 from ..records.schema import PROBED
+from ..runtime.errors import ArgumentError
 from ..sets import HullSet, IntervalSet
 from .conditions import BASE, BINS, Condition, changed_tasks, conditions
 from .engines import Unit
@@ -71,7 +72,7 @@ def probe(
         jobs: Processes on this machine; None: one per core.
         engine: ``"local"`` processes, or an existing ``"ray"`` cluster.
         address: Address of the Ray cluster; None: the one that Ray finds.
-        time_limit: Seconds after which nothing is begun or waited for.
+        time_limit: Seconds (in the shell also 30m or 1h30m) after which nothing is begun or waited for.
         mirror: Folder with raw files in PyG's layout, searched first.
         data_root: Cache folder of graphs.
         progress: False hides progress on stderr.
@@ -81,7 +82,7 @@ def probe(
     """
     work = Work(jobs, engine, address, time_limit, mirror, data_root, progress)
     if seeds is not None and seeds < 1:
-        raise ValueError(f"`seeds` must be at least 1, not {seeds}")
+        raise ArgumentError(f"`seeds` must be at least 1, not {seeds}")
     seeds = seeds or (1 if quick else SEEDS)
     choices = choose(listed(methods), settings or {}, with_baselines=False)
     by_name: dict[str, Condition] = {}

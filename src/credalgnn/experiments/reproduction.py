@@ -49,7 +49,7 @@ def reproduce(
         jobs: Processes on this machine; None: one per core.
         engine: ``"local"`` processes, or an existing ``"ray"`` cluster.
         address: Address of the Ray cluster; None: the one that Ray finds.
-        time_limit: Seconds after which nothing is begun or waited for.
+        time_limit: Seconds (in the shell also 30m or 1h30m) after which nothing is begun or waited for.
         mirror: Folder with raw files in PyG's layout, searched first.
         data_root: Cache folder of graphs.
         progress: False hides progress on stderr.

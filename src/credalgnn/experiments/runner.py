@@ -17,6 +17,7 @@ from ..methods import Method
 from ..records.folder import EXPERIMENT, Folder, FolderVanished, guarded
 from ..records.node_tables import graph_columns
 from ..records.schema import REMEDY, RecordError, read_record
+from ..runtime.errors import ArgumentError
 from ..runtime.files import Lock
 from ..runtime.memory import processors
 from ..runtime.progress import Progress
@@ -76,11 +77,11 @@ class Work:
 
     def __post_init__(self) -> None:
         if self.engine not in ("local", "ray"):
-            raise ValueError(f"unknown `engine` {self.engine!r}: choose 'local' or 'ray'")
+            raise ArgumentError(f"unknown `engine` {self.engine!r}: choose 'local' or 'ray'")
         if self.engine == "ray" and self.jobs is not None:
-            raise ValueError("`jobs` is for this machine; a Ray cluster has its own number of processors")
+            raise ArgumentError("`jobs` is for this machine; a Ray cluster has its own number of processors")
         if self.engine == "local" and self.address is not None:
-            raise ValueError("`address` is for a Ray cluster: add engine='ray'")
+            raise ArgumentError("`address` is for a Ray cluster: add engine='ray'")
         limit = self.time_limit
         object.__setattr__(self, "deadline", None if limit is None else time.monotonic() + limit)
 

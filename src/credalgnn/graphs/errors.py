@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 import warnings
 
+from ..runtime.errors import CredalError
 
-class GraphError(ValueError):
+
+class GraphError(CredalError, ValueError):
     """Invalid graph, split, task or data set; the message says what is wrong, where, and what to do."""
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import conformal
+from ..runtime.errors import CredalError
 from ..sets import CredalSet, uncertainty
 from .calibration import Calibration, calibration_nodes_for
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-class MethodError(ValueError):
+class MethodError(CredalError, ValueError):
     """A method cannot do what it is asked to; the message says why and what to do."""
 
 

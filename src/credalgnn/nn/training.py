@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from ..runtime.errors import CredalError
 from ..runtime.progress import Progress
 from .adjacency import Adjacency
 from .distributed import Processes
@@ -30,7 +31,7 @@ MONITOR_BATCH = 2**31  # number of the first batch of monitored nodes: what is d
 ETA = 8  # weights are averaged over about the last 1 / (ETA + 1) of all steps
 
 
-class TrainingError(RuntimeError):
+class TrainingError(CredalError, RuntimeError):
     """Training failed in a way that more epochs will not mend."""
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .._version import __version__
+from ..runtime.errors import CredalError
 from ..runtime.files import BLANK, Lock, Occupancy, find_link, locked, seal, sealed_with, to_json, write
 from ..runtime.reading import Unreadable, read_bytes
 from .node_tables import Columns
@@ -22,8 +23,10 @@ DAMAGED = "damaged"  # `credalgnn check --repair` moves damaged files there
 VERSION = "credalgnn"  # field of the identity that is recorded and not compared
 
 
-class FolderVanished(RuntimeError):
+class FolderVanished(CredalError, RuntimeError):
     """The folder of an experiment, or a part of it, was deleted during the work."""
+
+    exit_code = 1
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from ..methods.training_data import EvalProtocol
 from ..metrics import METRICS
 from ..metrics.evaluation import BINS, REJECTION_STEPS, ROC_GRID
 from ..metrics.registry import ROUNDING
+from ..runtime.errors import CredalError
 from ..runtime.files import sealed_with, to_json
 from ..runtime.reading import parse_json, read_bytes
 
@@ -29,7 +30,7 @@ def is_published(method: str) -> bool:
     return method.startswith(PREFIX)
 
 
-class RecordError(ValueError):
+class RecordError(CredalError, ValueError):
     """A folder or a record is not as written; the message says which and what to do."""
 
 
