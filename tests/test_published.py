@@ -429,7 +429,7 @@ def test_they_are_never_compared_with_others(folder: Path, tmp_path: Path) -> No
     [
         (["--as-published", "no-zo"], "unknown published choice 'no-zo': did you mean no-z0?"),
         (["--as-published", "qqq"], "choose from sigmoid-head, "),
-        (["--as-published", "--protocol", "sealed"], "needs protocol='paper'"),
+        (["--as-published", "--protocol", "sealed"], "--as-published needs --protocol paper"),
         (["--as-publish"], "did you mean --as-published?"),
     ],
 )

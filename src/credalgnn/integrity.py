@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from .experiments.best import BEST, read_best
 from .experiments.engines import EngineError
 from .experiments.execute import SECONDS
-from .experiments.probe_report import LEVELS as PROBE_LEVELS
-from .experiments.probe_report import PAGE as PROBE_PAGE
-from .experiments.probe_report import PICTURE as PROBE_PICTURE
-from .experiments.probe_report import TABLES as PROBE_TABLES
-from .experiments.probe_report import VALUES as PROBE_VALUES
+from .experiments.probe_results import LEVELS as PROBE_LEVELS
+from .experiments.probe_results import PAGE as PROBE_PAGE
+from .experiments.probe_results import PICTURE as PROBE_PICTURE
+from .experiments.probe_results import TABLES as PROBE_TABLES
+from .experiments.probe_results import VALUES as PROBE_VALUES
 from .experiments.storage import JOURNAL, OWNERS
 from .graphs import DATASETS, Graph, GraphError
 from .graphs._packed_files import ARRAYS, Entry, check_array, is_packed, read_entries, read_header
