@@ -157,10 +157,15 @@ def _median(values: Tensor) -> float | None:
     return float(np.median(values.numpy())) if len(values) else None
 
 
-def _auroc(nodes: ScoredNodes) -> float | None:
+def _auroc_of(positive: Array, score: Array) -> float | None:
+    """AUROC of a score for positives; None without both kinds."""
     from sklearn.metrics import roc_auc_score
 
-    return float(roc_auc_score(nodes.is_ood, nodes.score)) if nodes.is_ood.any() else None
+    return float(roc_auc_score(positive, score)) if 0 < positive.sum() < len(positive) else None
+
+
+def _auroc(nodes: ScoredNodes) -> float | None:
+    return _auroc_of(nodes.is_ood, nodes.score)
 
 
 def _aupr(nodes: ScoredNodes) -> float | None:
@@ -177,20 +182,12 @@ def _fpr95(nodes: ScoredNodes) -> float | None:
 
 
 def _misclassification_auroc(nodes: ScoredNodes) -> float | None:
-    from sklearn.metrics import roc_auc_score
-
-    if nodes.wrong is None or not 0 < nodes.wrong.sum() < len(nodes.wrong):
-        return None
-    return float(roc_auc_score(nodes.wrong, nodes.score[~nodes.is_ood]))
+    return None if nodes.wrong is None else _auroc_of(nodes.wrong, nodes.score[~nodes.is_ood])
 
 
 def _shifted_auroc(nodes: ScoredNodes) -> float | None:
-    from sklearn.metrics import roc_auc_score
-
-    if nodes.is_shifted is None:
-        return None
-    changed = nodes.is_shifted[~nodes.is_ood]
-    return float(roc_auc_score(changed, nodes.score[~nodes.is_ood])) if 0 < changed.sum() < len(changed) else None
+    is_id = ~nodes.is_ood
+    return None if nodes.is_shifted is None else _auroc_of(nodes.is_shifted[is_id], nodes.score[is_id])
 
 
 def _aurc(nodes: ScoredNodes) -> float | None:
