@@ -30,7 +30,6 @@ from torch import Tensor
 import references as ref
 from credalgnn.graphs import Graph, Split, Task, csbm, load_task
 from credalgnn.methods import (
-    METHODS,
     ClassicalEnsemble,
     CredalCoverage,
     CredalLJ,
@@ -573,22 +572,6 @@ def test_midpoints_of_any_method_that_classifies(kind: str, tmp_path: Path) -> N
 # What it may know
 
 
-def test_labels_of_other_nodes_change_nothing() -> None:
-    """Test nodes and OOD nodes get any labels: not a bit of any prediction changes."""
-    task = small_task()
-    hidden = torch.ones(task.graph.num_nodes, dtype=torch.bool)
-    hidden[task.split.train] = False
-    hidden[task.training.val] = False
-    labels = task.graph.labels.clone()
-    labels[hidden & (labels > 0)] = 1 + labels[hidden & (labels > 0)] % 3  # OOD nodes stay OOD, but test ID moves
-    other = replace(task, graph=task.graph.replace(labels=labels))
-    assert not torch.equal(other.graph.labels, task.graph.labels)
-    one, two = fitted_small().predict(), quick().fit(other).predict()
-    for key in one.scores:
-        assert torch.equal(one.scores[key], two.scores[key])
-    assert torch.equal(one.probabilities, two.probabilities)
-
-
 def test_coverage_reads_which_nodes_are_labelled_and_no_label() -> None:
     task = small_task()
     names = ("a", "b", "c")
@@ -674,21 +657,6 @@ def test_cores_change_no_bit() -> None:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
         result.add(done.stdout)
     assert len(result) == 1
-
-
-def test_global_generators_are_left_alone() -> None:
-    torch.manual_seed(5)
-    np.random.seed(5)  # noqa: NPY002
-    vanilla = fitted_small().model_
-    before = torch.random.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index, union-attr] # noqa: NPY002
-    fitted = CredalCoverage(model=vanilla).fit(small_task())
-    fitted.predict(other_graph())
-    fitted.explain(0)
-    assert torch.equal(before[0], torch.random.get_rng_state())
-    assert np.array_equal(before[1], np.random.get_state()[1])  # type: ignore[index] # noqa: NPY002
-    torch.manual_seed(6)
-    np.random.seed(6)  # noqa: NPY002
-    assert torch.equal(CredalCoverage(model=vanilla).fit(small_task()).coverage(), fitted.coverage())
 
 
 def sparse_task() -> Task:
@@ -1123,11 +1091,6 @@ def test_explanations_are_for_people() -> None:
             assert result.similar == (9 if graph is not None and graph.num_nodes == 10 else 50)
             assert 0.0 <= result.width <= 1.0
             assert set(asdict(result)) >= {"labels_near", "trust", "reasons"}
-
-
-def test_it_is_registered() -> None:
-    assert METHODS["credal-coverage"] is CredalCoverage
-    assert CredalCoverage.score_names[0] == "EU"
 
 
 def test_splits_of_ones_own_with_ood_nodes_in_the_middle() -> None:
