@@ -1,4 +1,4 @@
-"""A graph as a practitioner has it: two tables, some labels, strangers among the nodes nobody has labelled."""
+"""A practitioner's graph: two tables, some labels, a class that nobody has labelled."""
 
 from __future__ import annotations
 
@@ -17,17 +17,11 @@ FAST = {"epochs": 20}
 
 
 def blobs(
-    count: int = 300, seed: int = 0, strangers: bool = True
+    count: int = 300, seed: int = 0, unfamiliar: bool = True
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    """Features, edges and true classes; class 3 is that of strangers.
-
-    Args:
-        count: The number of nodes.
-        seed: Of all of it.
-        strangers: Whether there are any.
-    """
+    """Features, edges and true classes; class 3, if there is one, is unfamiliar."""
     random = np.random.default_rng(seed)
-    truth = random.integers(0, 4 if strangers else 3, count)
+    truth = random.integers(0, 4 if unfamiliar else 3, count)
     features = random.normal(size=(count, 4)) + 2.0 * np.eye(4)[truth]
     ends = []
     for node in range(count):
@@ -38,24 +32,12 @@ def blobs(
 
 
 def graph_of(count: int = 300, seed: int = 0, ids: Sequence[Any] | None = None, share: float = 0.7) -> Graph:
-    """The same as a graph; no stranger has a label.
-
-    Args:
-        count: The number of nodes.
-        seed: Of all of it.
-        ids: What the nodes are called.
-        share: Of the other nodes that are labelled.
-    """
+    """The blobs as a graph in which a share of the familiar nodes has a label."""
     features, edges, truth = blobs(count, seed)
     hidden = np.random.default_rng(seed + 1).random(count) >= share
     labels = np.where((truth == 3) | hidden, -1, truth)
-    return Graph(
-        torch.from_numpy(features).float(),
-        torch.from_numpy(edges),
-        torch.from_numpy(labels),
-        None if ids is None else np.array(ids),
-        CLASSES,
-    )
+    names = None if ids is None else np.array(ids)
+    return Graph(torch.from_numpy(features).float(), torch.from_numpy(edges), torch.from_numpy(labels), names, CLASSES)
 
 
 def write_tables(
@@ -65,28 +47,17 @@ def write_tables(
     name: Callable[[int], str] = "n{:04d}".format,
     share: float = 0.7,
     classes: Sequence[str] = CLASSES,
-    strangers: bool = True,
-    of_strangers: str = "",
+    unfamiliar: bool = True,
+    unfamiliar_label: str = "",
 ) -> tuple[Path, Path]:
-    """The same as two CSV files.
-
-    Args:
-        folder: Where to.
-        count: The number of nodes.
-        seed: Of all of it.
-        name: What a node is called.
-        share: Of nodes of known classes that are labelled.
-        classes: What the classes are called, as it stands in the file.
-        strangers: Whether there are any.
-        of_strangers: Their label.
-    """
-    features, edges, truth = blobs(count, seed, strangers)
+    """The blobs as two CSV files; `name` makes an id of a number."""
+    features, edges, truth = blobs(count, seed, unfamiliar)
     random = np.random.default_rng(seed + 1)
     labelled = random.random(count) < share
     kinds = random.choice(["x", "y", "z"], count)
     lines = ["id,topic,w1,w2,w3,w4,kind"]
     for node in range(count):
-        label = of_strangers if truth[node] == 3 else classes[truth[node]] if labelled[node] else ""
+        label = unfamiliar_label if truth[node] == 3 else classes[truth[node]] if labelled[node] else ""
         numbers = ",".join(f"{value:.4f}" for value in features[node])
         lines.append(f"{name(node)},{label},{numbers},{kinds[node]}")
     folder.mkdir(parents=True, exist_ok=True)

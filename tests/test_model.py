@@ -29,12 +29,10 @@ from credalgnn.graphs import Graph, GraphError, csbm
 from credalgnn.methods import MethodError
 from credalgnn.methods.base import parts_of
 from credalgnn.model import Model, fit, load_model
-from credalgnn.model.folder import SUMMED
+from credalgnn.model.model import SUMMED
 from credalgnn.model.page import report
 from credalgnn.model.predicting import predict_to
-from credalgnn.model.watching import PICTURE, STATE, watch
-from credalgnn.model.watching import _content as content_of
-from credalgnn.model.watching import _entries as entries_of
+from credalgnn.model.watching import PICTURE, STATE, batch_content, sparse_rows, watch
 from credalgnn.report.drawing import evidence_chart
 from credalgnn.runtime.files import to_json
 from own_graphs import CLASSES, FAST, blobs, graph_of, write_tables
@@ -215,7 +213,7 @@ def test_settings_reach_the_method_and_what_it_stands_on(tables: tuple[Path, Pat
     assert parts_of(model.method)["model"].seed == 5
     with pytest.raises(MethodError, match="nonsense"):
         quick(*tables, settings={"nonsense": 1})
-    with pytest.raises(MethodError, match="say where"):
+    with pytest.raises(MethodError, match="give `out`"):
         quick(*tables, tune=2)
     first, second = quick(*tables, seed=1), quick(*tables, seed=2)
     assert first.method.calibration_.known.nodes.tolist() != second.method.calibration_.known.nodes.tolist()
@@ -248,11 +246,11 @@ def test_with_too_few_calibration_nodes_it_works_and_promises_nothing(count: int
     prediction = model.predict()
     with pytest.raises(MethodError, match=f"needs 19 calibration nodes to be told, and there are {held}"):
         prediction.to_table()
-    false_alarms, coverage = model.rates(prediction, None, None)
+    false_alarms, coverage = model.promises(prediction, None, None)
     assert false_alarms is None
     assert (coverage is None) == (held < 9)
     assert "p_value" in prediction.to_table(false_alarms, coverage).column_names
-    assert model.rates(prediction, 0.3, 0.5) == (0.3, 0.5)  # what is asked for is not changed
+    assert model.promises(prediction, 0.3, 0.5) == (0.3, 0.5)  # what is asked for is not changed
     strange = write_tables(tmp_path / "new", 60, seed=2, name="z{}".format)
     assert "too few calibration nodes" in str(model.evaluate(*strange))
 
@@ -315,7 +313,7 @@ def test_evaluation_leaves_out_what_was_learnt_and_finds_strangers(
     covered: tuple[Model, Path], tables: tuple[Path, Path], tmp_path: Path
 ) -> None:
     model = covered[0]
-    labelled = write_tables(tmp_path, share=1.0, of_strangers="d")  # the same nodes, all labelled now
+    labelled = write_tables(tmp_path, share=1.0, unfamiliar_label="d")  # the same nodes, all labelled now
     result = model.evaluate(*labelled)
     rows = pa.csv.read_csv(labelled[0])["topic"].to_pylist()
     seen = {int(node) for known in model.parts.values() for node in known.nodes}
@@ -333,10 +331,10 @@ def test_evaluation_leaves_out_what_was_learnt_and_finds_strangers(
     assert result.set_size == pytest.approx(float(kept[known].double().sum(-1).mean()))
     right = [CLASSES[int(prediction.classes[node])] == rows[node] for node in known]
     assert result.evaluation.metrics["accuracy"] == pytest.approx(np.mean(right))
-    assert result.alike
+    assert result.calibrated_here
     assert f"{stranger.sum()} of them of no known class" in str(result)
     for tables_, words in (
-        (tables, "learnt from all labelled"),
+        (tables, "fitted with all labelled nodes"),
         (write_tables(tmp_path / "b", share=0.0), "no node has"),
     ):
         with pytest.raises(MethodError, match=words):
@@ -364,16 +362,16 @@ def test_nodes_that_cannot_be_told_from_those_learnt_from_are_no_secret(tmp_path
             with pytest.warns(cg.InputWarning, match="that takes ids, in this graph and in the fitted one"):
                 result = model.evaluate(packed)
             assert result.left_out == 0
-            assert not result.told
+            assert not result.identified
             assert "They may be among these." in str(result)
-            with pytest.raises(MethodError, match="learnt from all labelled nodes"):
+            with pytest.raises(MethodError, match="fitted with all labelled nodes"):
                 model.evaluate(graph)
         else:
-            with pytest.raises(MethodError, match="learnt from all labelled nodes"):
+            with pytest.raises(MethodError, match="fitted with all labelled nodes"):
                 model.evaluate(packed)
             later = packed.replace(labels=torch.zeros(300, dtype=torch.int64))  # strangers have one now
             result = model.evaluate(later)
-            assert result.told
+            assert result.identified
             assert result.left_out == int((graph.labels >= 0).sum())
             assert "among these" not in str(result)
 
@@ -384,7 +382,7 @@ def test_nodes_learnt_from_are_known_where_one_more_makes_numbers_texts() -> Non
     more = graph.with_nodes(graph.features[:1], torch.tensor([[300], [0]]), ["a"], [300])
     texts = more.replace(node_ids=[*map(str, range(300)), "new"])
     result = model.evaluate(texts)
-    assert (result.nodes, result.left_out, result.told) == (1, int((graph.labels >= 0).sum()), True)
+    assert (result.nodes, result.left_out, result.identified) == (1, int((graph.labels >= 0).sum()), True)
 
 
 def test_a_model_predicts_within_a_budget_and_in_chunks(tables: tuple[Path, Path], tmp_path: Path) -> None:
@@ -433,7 +431,7 @@ def test_a_large_graph_is_judged_by_nodes_drawn_by_chance(monkeypatch: pytest.Mo
     whole, some = model.evaluate(later, memory="8GiB"), model.evaluate(later, memory="100MiB")
     again = model.evaluate(later, memory="100MiB")
     assert asked[1:] == [150, 20, 20]
-    assert (whole.nodes, whole.of, some.nodes, some.of) == (150, 150, 20, 150)
+    assert (whole.nodes, whole.eligible, some.nodes, some.eligible) == (150, 150, 20, 150)
     assert str(whole).startswith("150 labelled nodes judged")
     assert str(some).startswith(f"20 of 150 labelled nodes judged, {some.unfamiliar} of them")
     assert some.left_out == whole.left_out == 150
@@ -456,7 +454,7 @@ def test_answers_for_many_classes_are_made_within_memory(monkeypatch: pytest.Mon
     assert model.summary["alarms"][0]["of"] == 273  # half of what there is room for, and half of that for each kind
     monkeypatch.setattr(cg.Vanilla, "_prediction", counted)
     result = model.evaluate(graph, memory="1MiB")
-    assert (result.nodes, result.of) == (546, 1_500)
+    assert (result.nodes, result.eligible) == (546, 1_500)
     out = tmp_path / "predictions.csv"
     assert "3,000 nodes predicted" in predict_to(model, out, graph, memory="1MiB", progress=False)
     assert len(out.read_text().splitlines()) == 3_001
@@ -720,7 +718,7 @@ def test_a_batch_counts_once_whatever_its_context(watched: Path, tmp_path: Path)
     rows = pa.csv.read_csv(watched.parent / "nodes.csv")
     with pytest.raises(MethodError, match="fitted with all nodes of this batch"):
         watch(model, folder, rows.filter(pa.compute.not_equal(rows["topic"], "")))
-    with pytest.raises(MethodError, match=r"watched with a false-alarm rate of 0\.01"):
+    with pytest.raises(MethodError, match=r"watched with false_alarms=0\.01"):
         watch(model, folder, *batch(tmp_path, 2), false_alarms=0.05)
     assert (folder / STATE).read_bytes() == state  # what was refused has left no trace
     again = watch(model, folder, *first, reset=True, false_alarms=0.05)
@@ -728,7 +726,7 @@ def test_a_batch_counts_once_whatever_its_context(watched: Path, tmp_path: Path)
     assert again.false_alarms == 0.05
     assert watch(model, folder, *batch(tmp_path, 2)).false_alarms == 0.05
     (folder / STATE).write_bytes(b"half")
-    with pytest.raises(MethodError, match="--reset begins anew"):
+    with pytest.raises(MethodError, match="begin anew with `reset`"):
         watch(model, folder, *batch(tmp_path, 3))
     assert watch(model, folder, *batch(tmp_path, 3), reset=True).batch == 1
 
@@ -752,12 +750,12 @@ def test_sparse_and_dense_features_are_watched_alike(tmp_path: Path) -> None:
         np.vstack([later.features.to_dense().numpy(), others]), later.edge_index, node_ids=np.arange(240, 600)
     )
     assert among.features.layout == torch.strided
-    assert content_of(among, torch.arange(60)) == content_of(later, torch.arange(60))
+    assert batch_content(among, torch.arange(60)) == batch_content(later, torch.arange(60))
     rows = torch.tensor([3, 0])
     dense = later.features.to_dense()
-    for sparse, strided in zip(entries_of(later.rows(rows)), entries_of(dense[rows]), strict=True):
+    for sparse, strided in zip(sparse_rows(later.rows(rows)), sparse_rows(dense[rows]), strict=True):
         assert torch.equal(sparse, strided)
-    assert torch.equal(entries_of(dense[rows])[1], torch.cat([dense[3].nonzero(), dense[0].nonzero()]).squeeze(1))
+    assert torch.equal(sparse_rows(dense[rows])[1], torch.cat([dense[3].nonzero(), dense[0].nonzero()]).squeeze(1))
 
 
 @pytest.mark.parametrize("names", [None, "n{}".format, int])
@@ -778,7 +776,7 @@ def test_the_hash_of_a_batch_is_that_of_all_of_it_at_once(
             digest.update(part.tobytes())
         if names is not None:
             digest.update("\0".join(str(names(k)) for k in rows).encode())
-        assert content_of(each, torch.from_numpy(rows).flip(0)) == digest.hexdigest()
+        assert batch_content(each, torch.from_numpy(rows).flip(0)) == digest.hexdigest()
 
 
 def test_a_packed_graph_is_watched_and_reported_within_memory_or_not_at_all(
@@ -808,7 +806,7 @@ def test_nodes_of_fit_are_not_watched(watched: Path, tmp_path: Path) -> None:
     model = load_model(folder)
     graph = model.read(watched.parent / "nodes.csv", watched.parent / "edges.csv").graph
     report = watch(model, folder, watched.parent / "nodes.csv", watched.parent / "edges.csv")
-    assert report.nodes == 300 - int(model.seen(graph).sum()) < 300
+    assert report.nodes == 300 - int(model.fitted_mask(graph).sum()) < 300
 
 
 def _watch_one(folder: Path, nodes: Path, edges: Path) -> None:

@@ -157,13 +157,13 @@ def test_a_model_of_a_graph_is_not_told_to_read_tables(typed: Typed, here: Path)
     assert "not the graph that the model was fitted with" not in out
     code, out, err = typed("predict other --graph nameless.npz --out p.csv")
     assert code == 0
-    assert "This is not the graph that the model was fitted with. Which nodes the model has learnt from cannot" in out
+    assert "This is not the graph that the model was fitted with. Nodes that the model was fitted with cannot" in out
     code, out, err = typed("evaluate other --graph nameless.npz")
     assert code == 0
-    assert err.startswith("! Which nodes the model has learnt from cannot be told")
+    assert err.startswith("! Nodes that the model was fitted with cannot be identified")
     code, out, err = typed("watch other --graph nameless.npz")
     assert code in (0, 3)
-    assert err.startswith("! Which nodes the model has learnt from cannot be told")
+    assert err.startswith("! Nodes that the model was fitted with cannot be identified")
     code, out, _ = typed("predict other --graph fitted.npz --out p.csv")
     assert "not the graph" not in out
     assert "of which the model was fitted with" in out
@@ -192,7 +192,7 @@ def test_ids_stay_as_they_are_written(typed: Typed, here: Path) -> None:
 
 
 def test_evaluate_says_what_was_judged(typed: Typed, here: Path) -> None:
-    write_tables(here / "known", 80, 6, "known{}".format, of_strangers="d", share=1.0)
+    write_tables(here / "known", 80, 6, "known{}".format, unfamiliar_label="d", share=1.0)
     code, out, _ = typed("evaluate model --nodes known/nodes.csv --edges known/edges.csv --false-alarms 0.1")
     assert code == 0
     assert out.startswith("80 labelled nodes judged")
@@ -343,7 +343,7 @@ def test_questions_that_have_no_answer(typed: Typed, here: Path) -> None:
     refuses(typed, f"{predict} --context missing.csv edges.csv", "missing.csv: no such file")
     refuses(typed, f"{predict} --context a b c", "two files")
     refuses(typed, f"{predict} --graph .", "--graph")
-    refuses(typed, f"evaluate model {TABLES}", "learnt from all labelled nodes")
+    refuses(typed, f"evaluate model {TABLES}", "fitted with all labelled nodes")
     refuses(typed, f"watch model {NEW} --false-alarms 2", "rate")
     text = Path("new/nodes.csv").read_text()
     Path("less.csv").write_text("\n".join(",".join(line.split(",")[:5]) for line in text.splitlines()))
@@ -406,7 +406,7 @@ def test_what_is_said_of_tables_is_refused_where_a_whole_graph_is_given(typed: T
     assert typed(f"fit --graph packed.cg {fit} --out other")[0] == 0
     for command in ("predict other --out p.csv", "evaluate other", "watch other", "report other --out page"):
         line = f"{command} --graph packed.cg --context nodes.csv edges.csv"
-        refuses(typed, line, "packed.cg is a whole graph, and context is for tables")
+        refuses(typed, line, "packed.cg is a whole graph, and --context is for tables")
 
 
 def test_a_training_that_comes_to_nothing_ends_in_a_line(typed: Typed, here: Path) -> None:
@@ -421,8 +421,8 @@ def test_after_a_full_disk_nothing_is_said_to_be_kept_that_is_not(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     fit = f"fit {TABLES} {QUICK} --out other"
-    monkeypatch.setattr("credalgnn.model.fitting.to_learn", full)
-    monkeypatch.setattr("credalgnn.model.model.to_predict", full)
+    monkeypatch.setattr("credalgnn.model.fitting.read_to_fit", full)
+    monkeypatch.setattr("credalgnn.model.model.read_to_predict", full)
     for line in (fit, f"predict model {NEW} --out p.csv", f"evaluate model {NEW}", f"watch model {NEW}"):
         refuses(typed, line, "No space left on device; mend that, and give the same command again")
     refuses(typed, f"{fit} --tune 2", "No space left on device; finished runs are kept, and the same command goes on")
@@ -452,7 +452,7 @@ def test_warnings_of_others_stay_what_they_are(monkeypatch: pytest.MonkeyPatch) 
         warnings.warn("of somebody else", UserWarning, stacklevel=2)
         raise GraphError("no further")
 
-    monkeypatch.setattr("credalgnn.model.fitting.to_learn", warned)
+    monkeypatch.setattr("credalgnn.model.fitting.read_to_fit", warned)
     for action, seen, raised in (("always", 1, GraphError), ("ignore", 0, GraphError), ("error", 0, UserWarning)):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter(action)  # type: ignore[arg-type]
@@ -467,8 +467,8 @@ def test_a_search_keeps_to_its_machine_and_its_memory(
     """It is refused where that cannot be; trials side by side are no more than memory has room for."""
     pytest.importorskip("optuna")
     fit = f"fit {TABLES} {QUICK} --out other --tune 2"
-    refuses(typed, f"{fit} --engine ray --workers 2", "on this machine alone", "leave out workers")
-    refuses(typed, f"{fit} --memory 100MiB", "does not fit in memory: leave tune out", "--set")
+    refuses(typed, f"{fit} --engine ray --workers 2", "on this machine alone", "leave out --workers")
+    refuses(typed, f"{fit} --memory 100MiB", "does not fit in memory: leave out --tune", "--set")
     assert not Path("other").exists()
     asked: list[object] = []
 
@@ -476,7 +476,7 @@ def test_a_search_keeps_to_its_machine_and_its_memory(
         asked.append(jobs)
         raise MethodError("enough")
 
-    monkeypatch.setattr("credalgnn.model.fitting.search", search)
+    monkeypatch.setattr("credalgnn.experiments.tune", search)
     monkeypatch.setattr("credalgnn.model.fitting.processors", lambda: 3)
     for memory in ("--memory 500MiB", "--memory 1000MiB", "--memory 9GiB", ""):
         refuses(typed, f"{fit} {memory}", "enough")
@@ -547,7 +547,7 @@ def test_a_page_that_finds_no_room_costs_no_model(typed: Typed, here: Path, monk
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("credalgnn.model.fitting.write_page_of", full)
+        patched.setattr("credalgnn.model.page.write_page_of", full)
         code, out, err = typed(f"fit {TABLES} {QUICK} --out other")
     assert code == 0
     assert "! the model is in other, and its page could not be written (No space left on device)" in err
@@ -566,7 +566,7 @@ def test_a_folder_of_checkpoints_of_somebody_else_is_not_ours(typed: Typed, here
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc")
 def test_a_place_where_nothing_can_be_written_is_refused_before_any_work(typed: Typed) -> None:
     """Permissions would allow it."""
-    refuses(typed, f"fit {TABLES} {QUICK} --out /proc/model", "/proc: nothing can be written there")
+    refuses(typed, f"fit {TABLES} {QUICK} --out /proc/model", "/proc/model: nothing can be written there")
 
 
 def test_large_features_of_a_graph_are_told_by_name(typed: Typed, here: Path) -> None:

@@ -1,4 +1,4 @@
-"""A model of one's own graph: from tables to predictions that say "I don't know", kept in a folder to be handed on."""
+"""Models of your own graph: fit, predict, evaluate, monitor."""
 
 from .fitting import fit
 from .model import Model, ModelEvaluation, load_model

@@ -1,51 +1,74 @@
-"""A fitted method with all it takes to use it on other tables, in a folder that can be handed on."""
+"""Model of one graph: a fitted method with all it takes to use it on other tables, and its folder."""
 
 from __future__ import annotations
 
 import os
+import platform
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from safetensors.torch import save as save_tensors
 from torch import Tensor
 
+from .._version import __version__
 from ..graphs import Graph, Part
-from ..methods import InputWarning, Method, MethodError, Prediction
+from ..methods import InputWarning, Method, MethodError, Prediction, load_method
 from ..methods.base import CHUNK, room_for
 from ..methods.calibration import calibration_nodes_for
+from ..methods.checkpoints import holds_checkpoints
 from ..methods.known_nodes import KnownNodes
 from ..methods.large import budget_of, fits
+from ..methods.storage import CONFIG, WEIGHTS
 from ..metrics import Evaluation
 from ..metrics.evaluation import evaluate_nodes
+from ..runtime.files import check_writable, checksum, find_link, sealed_with, to_json, write
+from ..runtime.reading import parse_json, read_bytes, read_tensors
 from ..runtime.warn import warn_caller
-from .reading import Loaded, TableReader, to_predict
-from .summary import facts, percent, sample_nodes, summary_text
+from .reading import Loaded, TableReader, read_to_predict
+from .summary import card, facts, percent, sample_nodes, summary_text
 
-FALSE_ALARMS, COVERAGE = 0.05, 0.95  # where nothing else is said
-NOT_TOLD = "Which nodes the model has learnt from cannot be told: that takes ids, in this graph and in the fitted one."
+FALSE_ALARMS, COVERAGE = 0.05, 0.95  # defaults
+NOT_IDENTIFIED = (
+    "Nodes that the model was fitted with cannot be identified: that takes ids, in this graph and in the fitted one."
+)
+
+FORMAT = 3
+MODEL, PARTS, CARD, PAGE, TUNING = "model.json", "parts.safetensors", "README.md", "report.html", "tuning"
+SUMMED = (WEIGHTS, CONFIG, PARTS)  # the checksums of these are in model.json
+CHECKPOINTS = "checkpoints"  # training states of a fit that is not finished
+DAMAGED = "damaged"  # for damaged records (`credalgnn check --repair`)
+AGAIN = "copy the folder again, or fit again"
+_PART = re.compile(rf"\.({'|'.join(map(re.escape, (*SUMMED, MODEL, CARD, PAGE)))})\.\d+\.part")  # of a killed process
 
 
 @dataclass(frozen=True, eq=False)
 class ModelEvaluation:
-    """What a model is worth on labelled nodes it has not learnt from.
+    """Quality of a model on labelled nodes that it was not fitted with; ``print`` shows it as a table.
 
     Attributes:
-        evaluation: All metrics.
-        nodes: How many nodes were judged.
-        unfamiliar: How many of them are of no class that the model knows.
-        left_out: How many labelled nodes were not judged, because the model has learnt from them.
-        false_alarms: The rate that was allowed; None where none can be promised.
-        flagged_known: The share of nodes of known classes that were flagged; None where there are none.
-        flagged_ood: The share of strangers that were flagged; None where there are none.
-        coverage: What was promised of the classes in question; None where nothing can be.
-        covered: The share of nodes of known classes whose true class is in question; None where there are none.
-        set_size: The mean number of classes in question of these nodes.
-        alike: Whether calibration nodes were judged in the same graph (``Calibration.alike``).
-        of: How many nodes there were to be judged. Of a graph that does not fit in memory no more than 100,000 are,
-            drawn by chance.
-        told: Whether nodes that the model has learnt from could be told from others: if not, they may be among them.
+        evaluation (Evaluation): All metrics.
+        nodes (int): Number of nodes judged.
+        unfamiliar (int): Number of these of no class that the model knows.
+        left_out (int): Number of labelled nodes left out, as the model was fitted with them.
+        false_alarms (float | None): Promised rate of false alarms; None: too few calibration nodes for any.
+        flagged_known (float | None): Share of nodes of known classes that are flagged; None: there are none.
+        flagged_ood (float | None): Share of unfamiliar nodes that are flagged; None: there are none.
+        coverage (float | None): Promised coverage of the sets of classes; None: too few calibration nodes for any.
+        covered (float | None): Share of nodes of known classes with the true class in their set; None: there are none.
+        set_size (float | None): Mean size of these sets.
+        calibrated_here (bool): Whether calibration nodes were scored in the graph of these nodes.
+        eligible (int): Number of nodes that could be judged; 100,000 at most are if the graph does not fit in memory.
+        identified (bool): Whether nodes that the model was fitted with could be identified; else they may be judged.
+
+    Example:
+        >>> result = cg.load_model("model/").evaluate("checked.csv", "edges.csv")
+        >>> result.evaluation.metrics["accuracy"], result.flagged_known
     """
 
     evaluation: Evaluation
@@ -58,17 +81,17 @@ class ModelEvaluation:
     coverage: float | None
     covered: float | None
     set_size: float | None
-    alike: bool
-    of: int
-    told: bool
+    calibrated_here: bool
+    eligible: int
+    identified: bool
 
     def __str__(self) -> str:
         known = self.nodes - self.unfamiliar
-        seen = f", {self.left_out:,} others left out that the model has learnt from" if self.left_out else ""
-        among = f"{self.nodes:,} of {self.of:,}" if self.nodes < self.of else f"{self.nodes:,}"
-        lines = [f"{among} labelled nodes judged, {self.unfamiliar:,} of them of no known class{seen}."]
-        if not self.told:
-            lines.append(f"{NOT_TOLD} They may be among these.")
+        others = f", {self.left_out:,} others left out that the model was fitted with" if self.left_out else ""
+        count = f"{self.nodes:,} of {self.eligible:,}" if self.nodes < self.eligible else f"{self.nodes:,}"
+        lines = [f"{count} labelled nodes judged, {self.unfamiliar:,} of them of no known class{others}."]
+        if not self.identified:
+            lines.append(f"{NOT_IDENTIFIED} They may be among these.")
         metrics, headline = self.evaluation.metrics, self.evaluation.headline
         rows = []
         if known and metrics.get("accuracy") is not None:
@@ -81,26 +104,30 @@ class ModelEvaluation:
             rows.append(["false alarms", percent(self.flagged_known), f"allowed {100 * self.false_alarms:g} %"])
         if self.flagged_ood is not None:
             rows.append(["unknown classes flagged", percent(self.flagged_ood), f"of {self.unfamiliar:,}"])
-        auroc = self.evaluation.scores[headline].get("auroc")
-        if auroc is not None:
+        if (auroc := self.evaluation.scores[headline].get("auroc")) is not None:
             rows.append([f"AUROC of {headline}", percent(auroc), "unknown against known classes; 50 is chance"])
         lines += [facts(rows)] if rows else []
         if self.false_alarms is None:
             lines.append("No rate of false alarms as low as 5 % can be promised: too few calibration nodes.")
-        elif not self.alike:
+        elif not self.calibrated_here:
             lines.append("The rates are promised for nodes as they were in the fitted graph, whose nodes are not here.")
         return "\n".join(lines)
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A fitted method, how its tables are read, and which nodes it has learnt from; ``fit`` makes it.
+    """Model of one graph, made by ``fit`` or ``load_model``; ``print`` shows its summary.
 
     Attributes:
-        method: The fitted method.
-        parts: The nodes that it has learnt from (train, val), and those it calibrates with.
-        reader: How tables are read; None where it was fitted on a graph.
-        summary: What it is worth, as plain values; ``print(model)`` says it in words.
+        method (Method): Fitted method.
+        parts (Mapping[str, KnownNodes]): Nodes that it was fitted with: train, val and calibration.
+        reader (TableReader | None): Reader of its tables; None: it was fitted on a graph.
+        summary (Mapping): Its quality, as plain values.
+
+    Example:
+        >>> model = cg.fit("nodes.csv", "edges.csv", label="topic")
+        >>> prediction = model.predict("new.csv", "new_edges.csv", context=("nodes.csv", "edges.csv"))
+        >>> prediction.flag_unfamiliar(false_alarms=0.05)
     """
 
     method: Method
@@ -110,7 +137,7 @@ class Model:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The classes it knows."""
+        """Names of the known classes."""
         return self.method.class_names
 
     def predict(
@@ -122,18 +149,18 @@ class Model:
         ids: Sequence[Any] | None = None,
         memory: str | int | None = None,
     ) -> Prediction:
-        """Predict nodes: of the fitted graph, of another one, or of tables.
+        """Predict nodes of the fitted graph, of another one, or of tables.
 
         Args:
-            data: A table of nodes (a file, a pyarrow table, a data frame), a ``Graph``, or a folder or file that holds
-                one. None: the fitted graph, which a loaded model does not have.
-            edges: A table of edges, where ``data`` is one of nodes.
-            context: Tables ``(nodes, edges)`` of nodes that were there before, on which new ones may hang: those that
-                the model was fitted on, say, so that it knows its calibration nodes again. They are not predicted.
+            data: Table of nodes (file, pyarrow table or data frame), ``Graph``, or file or folder that holds one. None:
+                the fitted graph, which a loaded model does not have.
+            edges: Table of edges, if ``data`` is one of nodes.
+            context: Tables ``(nodes, edges)``, or their folder, of earlier nodes to which new ones may be joined: those
+                of ``fit``, for example, so that calibration nodes are scored in the same graph. They are not predicted.
             ids: Only these nodes.
             memory: Memory budget of this call, as in ``"4GiB"``; None: what is available.
         """
-        return self.method.predict(**self._asked(data, edges, context, ids), memory=memory)
+        return self.method.predict(**self._selected(data, edges, context, ids), memory=memory)
 
     def predict_chunks(
         self,
@@ -147,39 +174,39 @@ class Model:
         workers: int | None = None,
         address: str | None = None,
     ) -> Iterator[Prediction]:
-        """As ``predict``, some nodes at a time, in their order.
+        """Predict some nodes at a time, in their order.
 
         Args:
             data: See ``predict``.
             edges: See ``predict``.
             context: See ``predict``.
             ids: See ``predict``.
-            size: Nodes of a chunk, at the most: fewer where the answers for so many take half of the memory.
+            size: Nodes of a chunk at most; fewer if their predictions would take half of the memory.
             memory: See ``predict``.
-            workers: Let so many tasks of a Ray cluster help; None: this process alone.
+            workers: Number of tasks of a Ray cluster that help; None: this process alone.
             address: ``HOST:PORT`` of the cluster; None: that of ``RAY_ADDRESS``, or the one that Ray finds.
         """
-        asked = self._asked(data, edges, context, ids)
-        return self.method.predict_chunks(**asked, size=size, memory=memory, workers=workers, address=address)
+        selected = self._selected(data, edges, context, ids)
+        return self.method.predict_chunks(**selected, size=size, memory=memory, workers=workers, address=address)
 
-    def _asked(self, data: Any, edges: Any, context: Any, ids: Sequence[Any] | None) -> dict[str, Any]:
-        """What the method is to predict: which graph, and which of its nodes."""
+    def _selected(self, data: Any, edges: Any, context: Any, ids: Sequence[Any] | None) -> dict[str, Any]:
+        """Return the arguments of the method's ``predict``: a graph and some of its nodes."""
         if data is None:
             if self.method.graph_ is None:
-                raise MethodError("a loaded model does not have the graph it was fitted on: say what to predict")
+                raise MethodError("a loaded model does not have the graph it was fitted on: give data")
             return {"ids": ids}
         loaded = self.read(data, edges, context)
         return {"graph": loaded.graph, "nodes": None if ids is not None else loaded.nodes, "ids": ids}
 
     def read(self, data: Any, edges: Any = None, context: Any = None) -> Loaded:
-        """Read what is to be predicted, as it was read to learn.
+        """Return the graph to predict, its features encoded as in ``fit``.
 
         Args:
             data: See ``predict``.
             edges: See ``predict``.
             context: See ``predict``.
         """
-        return to_predict(data, edges, context, self.reader, self.class_names)
+        return read_to_predict(data, edges, context, self.reader, self.class_names)
 
     def evaluate(
         self,
@@ -191,19 +218,18 @@ class Model:
         coverage: float | None = None,
         memory: str | int | None = None,
     ) -> ModelEvaluation:
-        """Judge the model on labelled nodes; labels of no known class are those of strangers.
+        """Judge the model on labelled nodes; labels of no known class are those of unfamiliar nodes.
 
-        Nodes that the model has learnt from, known by their ids, are left out; if neither ids nor the graph tell which
-        they are, that is warned of (``InputWarning``). Of a graph that does not fit in memory 100,000 are judged, or
-        as many as it has room for the answers of.
+        Nodes that the model was fitted with, identified by their ids, are left out; if they cannot be identified, there
+        is an ``InputWarning``. Of a graph that does not fit in memory, 100,000 random nodes at most are judged.
 
         Args:
             data: See ``predict``; with labels.
             edges: See ``predict``.
             context: See ``predict``.
-            false_alarms: The rate at which nodes are flagged; None: see ``rates``.
-            coverage: Of the classes that stay in question; None: see ``rates``.
-            memory: How much memory may be used, as in ``"4GiB"``; None: what is available.
+            false_alarms: Rate of false alarms of the flags; None: see ``promises``.
+            coverage: Coverage of the sets of classes; None: see ``promises``.
+            memory: Memory budget, as in ``"4GiB"``; None: what is available.
         """
         loaded = self.read(data, edges, context)
         graph = loaded.graph
@@ -212,49 +238,47 @@ class Model:
         if not bool(labelled.any()):
             column = f" (column {self.reader.columns.label!r})" if self.reader is not None else ""
             raise MethodError(f"no node has a label{column}, so there is nothing to judge by")
-        if not (told := self.can_tell(graph)):
-            warn_caller(NOT_TOLD, InputWarning)
-        others = (labelled & ~self.seen(graph)).nonzero().squeeze(-1)
-        if not len(others):
-            raise MethodError("the model has learnt from all labelled nodes that are given: give others")
-        nodes = others
-        budget = budget_of(memory)
-        if not fits(graph, len(self.method.class_names), budget):
-            nodes = sample_nodes(others, room_for(self.method, budget))
+        identified = self.check_identified(graph)
+        eligible = (labelled & ~self.fitted_mask(graph)).nonzero().squeeze(-1)
+        if not len(eligible):
+            raise MethodError("the model was fitted with all labelled nodes of data: give others")
+        budget, nodes = budget_of(memory), eligible
+        if not fits(graph, len(self.class_names), budget):
+            nodes = sample_nodes(eligible, room_for(self.method, budget))
         prediction = self.method.predict(graph, nodes, memory=memory)
-        false_alarms, coverage = self.rates(prediction, false_alarms, coverage)
-        stranger = graph.labels[nodes] >= len(self.class_names)
-        truth = Part(nodes, graph.labels[nodes].where(~stranger, -1), stranger)
-        flagged = None if false_alarms is None else prediction.flag_unfamiliar(false_alarms)
-        kept = None if coverage is None else prediction.sets(coverage)[~stranger]
-        hits = None if kept is None else kept.gather(1, truth.labels[~stranger][:, None]).squeeze(1)
+        false_alarms, coverage = self.promises(prediction, false_alarms, coverage)
+        unfamiliar = graph.labels[nodes] >= len(self.class_names)
+        truth = Part(nodes, graph.labels[nodes].where(~unfamiliar, -1), unfamiliar)
+        flags = None if false_alarms is None else prediction.flag_unfamiliar(false_alarms)
+        sets = None if coverage is None else prediction.sets(coverage)[~unfamiliar]
+        hits = None if sets is None else sets.gather(1, truth.labels[~unfamiliar][:, None]).squeeze(1)
         assert prediction.calibration is not None
         return ModelEvaluation(
             evaluation=evaluate_nodes(prediction, truth),
             nodes=len(nodes),
-            unfamiliar=int(stranger.sum()),
-            left_out=int(labelled.sum()) - len(others),
+            unfamiliar=int(unfamiliar.sum()),
+            left_out=int(labelled.sum()) - len(eligible),
             false_alarms=false_alarms,
-            flagged_known=None if flagged is None else _share(flagged[~stranger]),
-            flagged_ood=None if flagged is None else _share(flagged[stranger]),
+            flagged_known=None if flags is None else _mean(flags[~unfamiliar]),
+            flagged_ood=None if flags is None else _mean(flags[unfamiliar]),
             coverage=coverage,
-            covered=None if hits is None else _share(hits),
-            set_size=None if kept is None else _share(kept.sum(-1)),
-            alike=prediction.calibration.alike,
-            of=len(others),
-            told=told,
+            covered=None if hits is None else _mean(hits),
+            set_size=None if sets is None else _mean(sets.sum(-1)),
+            calibrated_here=prediction.calibration.alike,
+            eligible=len(eligible),
+            identified=identified,
         )
 
     @staticmethod
-    def rates(
-        prediction: Prediction, false_alarms: float | None, coverage: float | None
+    def promises(
+        prediction: Prediction, false_alarms: float | None = None, coverage: float | None = None
     ) -> tuple[float | None, float | None]:
-        """Which false-alarm rate and coverage a prediction is asked for.
+        """Return the rate of false alarms and the coverage to use, by default as far as they can be promised.
 
         Args:
-            prediction: Of this model.
-            false_alarms: What was said; None: 0.05 if there are calibration nodes enough to promise it, or else None.
-            coverage: What was said; None: 0.95, or None likewise and where no classes are predicted.
+            prediction: Prediction of this model.
+            false_alarms: Rate to use; None: 0.05 if there are enough calibration nodes, else None.
+            coverage: Coverage to use; None: 0.95 likewise, and None if no classes are predicted.
         """
         count = 0 if prediction.calibration is None else len(prediction.calibration.scores)
         if false_alarms is None and count >= calibration_nodes_for(false_alarms=FALSE_ALARMS):
@@ -263,11 +287,11 @@ class Model:
             coverage = COVERAGE
         return false_alarms, None if prediction.probabilities is None else coverage
 
-    def seen(self, graph: Graph) -> Tensor:
-        """Which nodes of a graph the model has learnt from or calibrates with, as far as ids tell ``[N]``.
+    def fitted_mask(self, graph: Graph) -> Tensor:
+        """Return a mask ``[N]`` of the nodes of a graph that the model was fitted with, as far as ids identify them.
 
         Args:
-            graph: The graph.
+            graph: The fitted graph, or another one.
         """
         result = torch.zeros(graph.num_nodes, dtype=torch.bool)
         if self.parts:
@@ -275,39 +299,140 @@ class Model:
             result[numbers[numbers >= 0]] = True
         return result
 
-    def can_tell(self, graph: Graph) -> bool:
-        """Whether it can be known which nodes of a graph the model has learnt from: see ``seen``.
+    def identifies_nodes(self, graph: Graph) -> bool:
+        """Return whether nodes that the model was fitted with can be identified in a graph.
 
         Args:
-            graph: The graph.
+            graph: The fitted graph, or another one.
         """
-        return all(known.can_be_told_in(graph) for known in self.parts.values())
+        return all(nodes.can_be_told_in(graph) for nodes in self.parts.values())
+
+    def check_identified(self, graph: Graph) -> bool:
+        """Return ``identifies_nodes``, and warn if it is False."""
+        if not (identified := self.identifies_nodes(graph)):
+            warn_caller(NOT_IDENTIFIED, InputWarning)
+        return identified
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the model into a folder: safetensors, JSON and text only, with a model card.
 
         Args:
-            folder: Where to; a folder that holds a model is refused.
+            folder: Its path; a folder that holds a model or other files is refused.
         """
-        from .folder import save
-
-        save(self, Path(folder))
+        place = Path(folder)
+        check_free(place)
+        tensors = {f"{name}.{key}": value.clone()
+                   for name, nodes in self.parts.items() for key, value in nodes.state().items()}  # fmt: skip
+        versions = {"credalgnn": __version__, "python": platform.python_version(), "torch": torch.__version__}
+        config: dict[str, Any] = {
+            "format": FORMAT,
+            "made": datetime.now(UTC).isoformat(timespec="seconds"),
+            "versions": {**versions, "numpy": np.__version__},
+            "parts": list(self.parts),
+            "tables": None if self.reader is None else self.reader.to_json(),
+            "summary": dict(self.summary),
+        }
+        try:
+            for path in place.glob(".*.part"):
+                if _PART.fullmatch(path.name):
+                    path.unlink()
+            self.method.save(place)
+            write(place / PARTS, save_tensors(tensors))
+            config["sums"] = {name: checksum((place / name).read_bytes()) for name in SUMMED}
+            columns = None if self.reader is None else self.reader.columns
+            write(place / CARD, card(self.summary, config, columns, self.method.is_credal).encode())
+            write(place / MODEL, to_json(config))  # last: a folder without it is no model
+        except OSError as error:
+            raise MethodError(f"{place}: cannot be written ({error.strerror}); choose another place") from None
 
     def __str__(self) -> str:
         return summary_text(self.summary)
 
 
 def load_model(folder: str | os.PathLike[str], *, method: type[Method] | str | None = None) -> Model:
-    """Read what ``Model.save`` or ``credalgnn fit`` wrote; runs no code from the files.
+    """Load a model that ``fit`` or ``Model.save`` wrote; no code in its files is run.
 
     Args:
-        folder: The folder.
-        method: The class, or its import path, of a method that is neither built in nor an installed plug-in.
+        folder: Folder of the model.
+        method: Class, or its import path, of a method that is neither built in nor an installed plug-in.
+
+    Example:
+        >>> model = cg.load_model("model/")
+        >>> model.predict("new.csv", "new_edges.csv").to_parquet("predictions.parquet")
     """
-    from .folder import load
+    place = Path(folder)
+    config = read_config(place)
+    try:
+        tensors = read_tensors(place / PARTS)[0]
+        parts = {
+            name: KnownNodes.from_state({key: tensors[f"{name}.{key}"] for key in ("content", "nodes", "codes")})
+            for name in config["parts"]
+        }
+        reader = None if config["tables"] is None else TableReader.from_json(config["tables"])
+        summary_text(config["summary"])  # raises if anything is missing
+    except OSError as error:
+        raise MethodError(f"{error.filename}: cannot be read ({error.strerror}); copy the folder again") from None
+    except MethodError:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as error:
+        raise _damaged(place / MODEL, error) from None
+    return Model(load_method(place, method=method), parts, reader, config["summary"])
 
-    return load(Path(folder), method)
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return the content of ``model.json`` after checking it and the files whose checksums it has."""
+    place = folder / MODEL
+    if not folder.is_dir():
+        raise MethodError(f"{folder}: no such folder; credalgnn fit makes a model")
+    if not place.is_file():
+        raise MethodError(f"{folder}: no model in it, or one whose fit was not finished; credalgnn fit makes one")
+    try:
+        text = read_bytes(place)
+        config = parse_json(text)
+        if not isinstance(config, dict) or config.get("format") != FORMAT:
+            raise MethodError(f"{place}: not a model of format {FORMAT}, which this version reads: fit again")
+        if sealed_with(text) is None:
+            raise MethodError(f"{place}: damaged or edited, its checksum does not fit; {AGAIN}")
+        for name in SUMMED:
+            if checksum(read_bytes(folder / name)) != config["sums"][name]:
+                raise MethodError(f"{folder / name}: damaged, or of another model; {AGAIN}")
+    except OSError as error:
+        raise MethodError(f"{error.filename}: cannot be read ({error.strerror}); {AGAIN}") from None
+    except MethodError:
+        raise
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise _damaged(place, error) from None
+    return config
 
 
-def _share(values: Tensor) -> float | None:
+def _damaged(place: Path, error: Exception) -> MethodError:
+    return MethodError(f"{place}: damaged ({type(error).__name__}: {' '.join(str(error).split())[:100]}); {AGAIN}")
+
+
+def check_free(folder: Path) -> None:
+    """Refuse a folder that cannot be written, or that holds anything but the rest of an unfinished ``fit``."""
+    if (folder / MODEL).exists():
+        raise MethodError(f"{folder} holds a model already: name another folder, or remove this one")
+    place = next(place for place in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(place))
+    if not place.is_dir():
+        kind = "a link to no folder" if place.is_symlink() else "a file"
+        raise MethodError(f"{place} is {kind}, so {folder} cannot be made: name another folder")
+    try:
+        check_writable(folder, folder=True)
+    except OSError as error:
+        raise MethodError(f"{folder}: nothing can be written there ({error.strerror}); name another folder") from None
+    if (link := find_link(folder)) is not None:
+        raise MethodError(f"{link}: a link, which would lead writes elsewhere; remove it, or name another folder")
+    ours = {*SUMMED, PAGE, TUNING, DAMAGED}
+    if holds_checkpoints(folder / CHECKPOINTS):
+        ours.add(CHECKPOINTS)
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if PARTS in names:
+        ours.add(CARD)  # without the parts, a README.md is not of a model
+    others = sorted(name for name in names - ours if not _PART.fullmatch(name))
+    if others:
+        raise MethodError(f"{folder} holds other files ({others[0]}): name a new or an empty folder for the model")
+
+
+def _mean(values: Tensor) -> float | None:
     return float(values.double().mean()) if len(values) else None

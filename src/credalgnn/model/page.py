@@ -17,8 +17,7 @@ from ..methods.calibration import calibration_nodes_for
 from ..methods.large import fits
 from ..report.graph import GraphPage, write_graph_page
 from ..runtime.progress import Stages
-from .folder import PAGE
-from .model import Model
+from .model import PAGE, Model
 from .summary import alarms_of
 
 

@@ -1,4 +1,4 @@
-"""``watch``: is what comes, batch after batch, still what was learnt?"""
+"""``watch``: monitor new batches for distribution shift."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import copy
 import hashlib
 import json
 import math
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -19,34 +20,38 @@ from torch import Tensor
 
 from ..conformal import ExchangeabilityTest, p_values
 from ..graphs import Graph
-from ..methods import InputWarning, Method, MethodError
+from ..methods import Method, MethodError
 from ..methods.known_nodes import ids_of
 from ..report.drawing import evidence_chart
 from ..runtime.files import BLANK, Lock, seal, sealed_with, write
 from ..runtime.reading import parse_json, parse_tensors, read_bytes, texts_about
-from ..runtime.warn import warn_caller
-from .model import NOT_TOLD, Model
+from .model import Model
 
 STATE, PICTURE, LOCK = "watch.safetensors", "watch.svg", ".watch"
 FALSE_ALARMS = 0.01  # over all time
-NUMBERS = 1 << 22  # of features that are hashed at a time
+NUMBERS = 1 << 22  # features hashed at a time
 
 
 @dataclass(frozen=True)
 class WatchReport:
-    """What one batch says.
+    """Result of monitoring one batch; ``print`` shows it in a line.
 
     Attributes:
-        batch: Its number, from 1.
-        nodes: How many nodes it has, but for those that the model was fitted with.
-        median_p: The median of their p-values against the calibration nodes; about 0.5 where nothing has changed.
-        small_p: The share of p-values of at most 0.05; about 0.05 where nothing has changed.
-        evidence: How many times its stake a bet against "nothing has changed" has won so far.
-        highest: The most that this has ever been.
-        alarm: Whether it has ever been 1 / ``false_alarms`` or more.
-        false_alarms: The probability of an alarm, ever, while nothing changes.
-        made: When, in UTC.
-        content: A hash of what was watched, by which a batch is known again.
+        batch (int): Number of the batch, from 1.
+        nodes (int): Number of its nodes that the model was not fitted with.
+        median_p (float): Median of their p-values against the calibration nodes; about 0.5 without a shift.
+        small_p (float): Share of p-values of at most 0.05; about 0.05 without a shift.
+        evidence (float): Factor by which a bet against "no shift" has multiplied its stake so far.
+        highest (float): Largest value of ``evidence`` so far.
+        alarm (bool): Whether ``highest`` has reached 1 / ``false_alarms``.
+        false_alarms (float): Probability that there is ever an alarm without a shift.
+        made (str): Time of the report, in UTC.
+        content (str): Hash of the batch, by which it is recognised.
+
+    Example:
+        >>> report = cg.watch(cg.load_model("model/"), "model/", "monday.csv", "monday_edges.csv")
+        >>> if report.alarm:
+        ...     print(report.reason)
     """
 
     batch: int
@@ -70,17 +75,18 @@ class WatchReport:
 
     @property
     def reason(self) -> str:
-        """Why there is an alarm, in a sentence or two."""
+        """Explanation of an alarm."""
         return (
-            f"what comes is stranger than what was learnt: the evidence has reached {_times(self.highest)}, and if "
-            f"nothing had changed it would ever reach {1.0 / self.false_alarms:,.0f} with a probability of at most "
-            f"{self.false_alarms:g}. Look at the flagged nodes (credalgnn predict), label some of them and fit again."
+            f"the batches are less familiar than the calibration nodes: the evidence has reached "
+            f"{_times(self.highest)}, and without a shift it would ever reach {1.0 / self.false_alarms:,.0f} with a "
+            f"probability of at most {self.false_alarms:g}. Look at the flagged nodes (credalgnn predict), label some "
+            "of them and fit again."
         )
 
 
 def watch(
     model: Model,
-    folder: Path,
+    folder: str | os.PathLike[str],
     data: Any,
     edges: Any = None,
     *,
@@ -89,38 +95,42 @@ def watch(
     reset: bool = False,
     memory: str | int | None = None,
 ) -> WatchReport:
-    """Take in the next batch of nodes; what was found so far is kept in the model's folder.
+    """Monitor new batches for distribution shift; the state is kept in the model's folder.
 
-    If the nodes that come are exchangeable with the calibration nodes, the probability that there is ever an alarm is
-    at most ``false_alarms``, however many batches come. Every node belongs into one batch; nodes that the model was
-    fitted with are left out, and where neither ids nor the graph tell which these are, that is warned of.
+    If new nodes are exchangeable with the calibration nodes, the probability that there is ever an alarm is at most
+    ``false_alarms``, however many batches there are. Each node belongs in one batch; nodes that the model was fitted
+    with are left out, and if they cannot be identified, there is an ``InputWarning``.
 
     Args:
-        model: The model.
-        folder: Where it is kept.
-        data: The batch: see ``Model.predict``.
+        model: Model.
+        folder: Folder of the model.
+        data: Batch: see ``Model.predict``.
         edges: See ``Model.predict``.
         context: See ``Model.predict``.
-        false_alarms: The probability of an alarm, ever, while nothing changes; 0.01 unless the first batch was watched
-            with another. It cannot be changed on the way.
+        false_alarms: Probability that there is ever an alarm without a shift; None: that of the first batch, or 0.01.
+            It cannot be changed later.
         reset: Forget all batches so far.
-        memory: How much memory may be used, as in ``"4GiB"``; None: what is available.
+        memory: Memory budget, as in ``"4GiB"``; None: what is available.
+
+    Example:
+        >>> model = cg.load_model("model/")
+        >>> print(cg.watch(model, "model/", "monday.csv", "monday_edges.csv", context=("nodes.csv", "edges.csv")))
     """
+    place = Path(folder)
     calibration = model.method.calibration_
     if calibration is None:
         raise MethodError("the model was fitted without calibration nodes, so there is nothing to compare with")
-    with _alone(folder):
-        test, history = _read(folder, calibration.fitted.scores, false_alarms, reset)
+    with _locked(place):
+        test, history = _read(place, calibration.fitted.scores, false_alarms, reset)
         loaded = model.read(data, edges, context)
-        if not model.can_tell(loaded.graph):
-            warn_caller(NOT_TOLD, InputWarning)
-        nodes = loaded.nodes[~model.seen(loaded.graph)[loaded.nodes]]
+        model.check_identified(loaded.graph)
+        nodes = loaded.nodes[~model.fitted_mask(loaded.graph)[loaded.nodes]]
         if not len(nodes):
             raise MethodError("the model was fitted with all nodes of this batch: give nodes that came later")
-        content = _content(loaded.graph, nodes)
+        content = batch_content(loaded.graph, nodes)
         earlier = next((report.batch for report in history if report.content == content), None)
         if earlier is not None:
-            raise MethodError(f"this is batch {earlier} again: it has been counted; give another, or --reset")
+            raise MethodError(f"this is batch {earlier} again, which is counted: give another, or use `reset`")
         chunks = _as_stored(model.method).predict_chunks(loaded.graph, nodes, memory=memory)
         scores = torch.cat([chunk.score for chunk in chunks])
         p = p_values(calibration.fitted.scores, scores)
@@ -137,14 +147,13 @@ def watch(
             made=datetime.now(UTC).isoformat(timespec="seconds"),
             content=content,
         )
-        history = [*history, report]
-        _write(folder, test, history)
+        _write(place, test, [*history, report])
     return report
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """While nobody else watches with the same folder."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder."""
     lock = Lock(folder / LOCK)
     try:
         lock.take(wait=True)
@@ -157,7 +166,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _as_stored(method: Method) -> Method:
-    """The method with the scores of ``fit``: batches are compared with each other, so nothing is learnt anew."""
+    """Return the method with the calibration scores of ``fit``, so that all batches are compared with the same."""
     if not hasattr(method, "reestimate"):
         return method
     stored = copy.copy(method)
@@ -165,14 +174,14 @@ def _as_stored(method: Method) -> Method:
     return stored
 
 
-def _content(graph: Graph, nodes: Tensor) -> str:
-    """A hash of the nodes of a batch, which does not depend on the context: ids, features, edges between them."""
+def batch_content(graph: Graph, nodes: Tensor) -> str:
+    """Return a hash of nodes, independent of their context: of ids, features and the edges between them."""
     rows = nodes.sort().values
     parts = torch.split(rows, max(1, NUMBERS // graph.num_features))
     digest = hashlib.blake2b(digest_size=16)
     for kind in range(3):  # all counts, then all columns, then all values
         for part in parts:
-            digest.update(_entries(graph.rows(part))[kind].contiguous().numpy().tobytes())
+            digest.update(sparse_rows(graph.rows(part))[kind].contiguous().numpy().tobytes())
             graph.release()
     place = torch.full((graph.num_nodes,), -1)
     place[rows] = torch.arange(len(rows))
@@ -187,15 +196,15 @@ def _content(graph: Graph, nodes: Tensor) -> str:
     return digest.hexdigest()
 
 
-def _entries(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The entries of rows of features that are not 0: how many each has, their columns and values."""
+def sparse_rows(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the number of nonzero features of each row, their columns and their values."""
     if rows.layout == torch.strided:
         rows = rows.to_sparse_csr()
     return rows.crow_indices().long().diff(), rows.col_indices().long(), rows.values()
 
 
 def _edge_chunks(graph: Graph) -> Iterator[Tensor]:
-    """The edges ``[2, n]`` of a graph in their order; those of a packed one are read chunk by chunk."""
+    """Yield edges ``[2, n]`` in their order; those of a packed graph are read chunk by chunk."""
     if graph.path is None:
         yield graph.edge_index
         return
@@ -226,11 +235,11 @@ def _read(
         test = ExchangeabilityTest.from_state(stored["test"], arrays)
         history = [_report(**report) for report in stored["batches"]]
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OSError) as error:
-        raise MethodError(f"{place}: cannot be read ({error}); --reset begins anew") from None
+        raise MethodError(f"{place}: cannot be read ({error}); begin anew with `reset`") from None
     if false_alarms is not None and false_alarms != test.false_alarms:
         raise MethodError(
-            f"the batches so far were watched with a false-alarm rate of {test.false_alarms:g}: leave the rate as it "
-            "is, or begin anew with --reset"
+            f"the batches so far were watched with false_alarms={test.false_alarms:g}: give the same, or begin anew "
+            "with `reset`"
         )
     return test, history
 
@@ -239,7 +248,7 @@ _TYPES = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}
 
 
 def _report(**values: Any) -> WatchReport:
-    """A report as it was written; one with values of other types is refused."""
+    """Restore a report; values of other types are refused."""
     report = WatchReport(**values)
     for field in fields(WatchReport):
         if type(getattr(report, field.name)) not in _TYPES[str(field.type)]:
@@ -248,7 +257,7 @@ def _report(**values: Any) -> WatchReport:
 
 
 def _write(folder: Path, test: ExchangeabilityTest, history: Sequence[WatchReport]) -> None:
-    """State and history in one file, so that a kill leaves both or neither; the picture is made of them."""
+    """Write state and history into one file, so that a kill leaves both or neither, then the picture."""
     values, arrays = test.state()
     stored = {"test": values, "batches": [asdict(report) for report in history]}
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
@@ -268,11 +277,7 @@ def _times(value: float) -> str:
 
 
 def picture(history: Sequence[WatchReport]) -> str:
-    """The evidence over time as an SVG: its line, the alarm's, and the share of small p-values of each batch.
-
-    Args:
-        history: The batches so far.
-    """
+    """Return an SVG of the evidence over time, with the share of small p-values of each batch."""
     rate = history[-1].false_alarms
     evidence = [math.log10(max(report.evidence, 1e-300)) for report in history]
     return evidence_chart(evidence, [report.small_p for report in history], -math.log10(rate))
