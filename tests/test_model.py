@@ -93,7 +93,7 @@ def test_a_graph_and_its_file_give_the_same_model(tmp_path: Path) -> None:
     first, second = quick(graph).predict(), quick(tmp_path / "graph.npz").predict()
     assert torch.equal(first.probabilities, second.probabilities)
     assert torch.equal(first.p_values, second.p_values)
-    with pytest.raises(GraphError, match="leave out edges"):
+    with pytest.raises(GraphError, match="leave out `edges`"):
         quick(graph, "edges.csv")
     with pytest.raises(GraphError, match="needs one of edges"):
         quick("nodes.csv")
@@ -109,9 +109,9 @@ def test_what_is_said_of_tables_is_refused_of_a_graph(tables: tuple[Path, Path])
         quick(graph, features=["w1"])
     model = quick(graph)
     for asked in (model.predict, model.evaluate, model.predict_chunks):
-        with pytest.raises(GraphError, match="a whole graph, and context is for tables"):
+        with pytest.raises(GraphError, match="a whole graph, and `context` is for tables"):
             asked(graph, context=tables)
-        with pytest.raises(GraphError, match="leave out edges"):
+        with pytest.raises(GraphError, match="leave out `edges`"):
             asked(graph, tables[1])
 
 

@@ -76,7 +76,7 @@ class TableReader:
         if not names:
             return
         are, them = ("are", "them") if len(names) > 1 else ("is", "it")
-        remedy = "; its parts are `train`, `val` and `calibration`, masks in its file, or those of cg.pack"
+        remedy = "; its parts are train=, val= and calibration=, masks in its file, or the split of pack"
         raise GraphError(
             f"{place} is a whole graph, and {' and '.join(names)} {are} for tables: leave {them} out"
             f"{remedy if 'split' in names else ''}"
@@ -113,7 +113,7 @@ def read_to_fit(data: Any, edges: Any, reader: TableReader) -> Loaded:
         return Loaded(source.graph, torch.arange(source.graph.num_nodes), source.parts, None)
     nodes, edges = source
     if edges is None:
-        raise GraphError(f"{_name(data)}: a table of nodes needs one of edges, edges=...")
+        raise GraphError(f"{_name(data)}: a table of nodes needs one of edges, `edges`")
     return reader.learn(nodes, edges)
 
 
@@ -125,7 +125,7 @@ def read_to_predict(
     if isinstance(source, GraphParts):
         if context is not None:
             raise GraphError(
-                f"{_name(data)} is a whole graph, and context is for tables: leave it out, and give a graph that "
+                f"{_name(data)} is a whole graph, and `context` is for tables: leave it out, and give a graph that "
                 "contains the earlier nodes, too"
             )
         if reader is not None and not isinstance(data, Graph):
@@ -151,7 +151,7 @@ def _source(data: Any, edges: Any) -> tuple[Any, Any] | GraphParts:
     """Return a graph with its parts, or two tables, the second of which may be None."""
     if isinstance(data, Graph):
         if edges is not None:
-            raise GraphError("a Graph has its edges: leave out edges=")
+            raise GraphError("a Graph has its edges: leave out `edges`")
         return GraphParts(data, data.parts if isinstance(data, PackedGraph) else {})
     if edges is not None or not isinstance(data, str | os.PathLike):
         return data, edges
