@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         load_method,
     )
     from .metrics import Evaluation, evaluate
-    from .model import Model, fit, load_model
+    from .model import Model, ModelEvaluation, WatchReport, fit, load_model, watch
     from .report import Leaderboard, Results, leaderboard, load_results, plot_ternary, write_report
     from .sets import (
         CredalSet,
@@ -80,7 +80,7 @@ _NAMES = {
     "KNNLJ MCDropout METHODS Mahalanobis Method MethodError Odin Prediction RandomSet Temperature Vanilla "
     "load_method",
     "metrics": "Evaluation evaluate",
-    "model": "Model fit load_model",
+    "model": "Model ModelEvaluation WatchReport fit load_model watch",
     "report": "Leaderboard Results leaderboard load_results plot_ternary write_report",
     "experiments": "ProbeResults TuningResults benchmark probe reproduce tune",
 }
@@ -123,6 +123,7 @@ __all__ = [
     "Method",
     "MethodError",
     "Model",
+    "ModelEvaluation",
     "Odin",
     "Prediction",
     "ProbeResults",
@@ -132,6 +133,7 @@ __all__ = [
     "Temperature",
     "TuningResults",
     "Vanilla",
+    "WatchReport",
     "__version__",
     "benchmark",
     "e_admissibility",
@@ -157,6 +159,7 @@ __all__ = [
     "u80",
     "uncertainty",
     "upper_entropy",
+    "watch",
     "widen",
     "write_report",
 ]
