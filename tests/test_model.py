@@ -660,7 +660,7 @@ def test_a_delimiter_that_was_given_is_kept(tables: tuple[Path, Path], tmp_path:
 
 def batch(folder: Path, number: int, count: int = 60, shift: float = 0.0) -> tuple[Path, Path]:
     """Nodes of known classes, with edges among themselves; shifted ones look like nothing that was learnt."""
-    nodes, edges = write_tables(folder / str(number), count, 100 + number, f"b{number}-{{}}".format, strangers=False)
+    nodes, edges = write_tables(folder / str(number), count, 100 + number, f"b{number}-{{}}".format, unfamiliar=False)
     if shift:
         header, *lines = nodes.read_text().splitlines()
         moved = []
@@ -677,7 +677,7 @@ def batch(folder: Path, number: int, count: int = 60, shift: float = 0.0) -> tup
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of a graph without strangers, of the same kind as the batches."""
     folder = tmp_path_factory.mktemp("watched")
-    nodes, edges = write_tables(folder, strangers=False)
+    nodes, edges = write_tables(folder, unfamiliar=False)
     quick(nodes, edges, out=folder / "model")
     return folder / "model"
 

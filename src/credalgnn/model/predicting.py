@@ -114,8 +114,8 @@ class _Tally:
         new = self.rows - self.seen
         others = f"the {new:,} others" if self.seen else f"{new:,} nodes"
         return (
-            f"{text}\n{self.flagged:,} of {others} ({100 * self.flagged / new:.1f} %) are flagged as unfamiliar; at most "
-            f"{100 * self._false_alarms:g} % false alarms\nare expected: "
+            f"{text}\n{self.flagged:,} of {others} ({100 * self.flagged / new:.1f} %) are flagged as unfamiliar; at "
+            f"most {100 * self._false_alarms:g} % false alarms\nare expected: "
             f"{class_sign(self.flagged, self._false_alarms * new, new)}."
         )
 
