@@ -124,7 +124,9 @@ def fit(
         with stages("fit"):
             fitted = template.fit(
                 graph,
-                **{name: parts[name] for name in ("train", "val", "calibration")},
+                train=parts["train"],
+                val=parts["val"],
+                calibration=parts["calibration"],
                 progress=progress,
                 memory=memory,
                 checkpoints=None if folder is None else folder / CHECKPOINTS,

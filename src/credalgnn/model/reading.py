@@ -143,8 +143,9 @@ def read_to_predict(
     if isinstance(context, str | os.PathLike):
         context = _source(context, None)
         if isinstance(context, GraphParts):
-            raise GraphError("the context must be tables: a folder with nodes and edges, or two files")
-    return reader.read(*source, context, class_names)
+            raise GraphError("the `context` must be tables: a folder with nodes and edges, or two files")
+    nodes, edges = source
+    return reader.read(nodes, edges, context, class_names)
 
 
 def _source(data: Any, edges: Any) -> tuple[Any, Any] | GraphParts:
