@@ -52,19 +52,19 @@ class ModelEvaluation:
     """Quality of a model on labelled nodes that it was not fitted with; ``print`` shows it as a table.
 
     Attributes:
-        evaluation (Evaluation): All metrics.
-        nodes (int): Number of nodes judged.
-        unfamiliar (int): Number of these of no class that the model knows.
-        left_out (int): Number of labelled nodes left out, as the model was fitted with them.
-        false_alarms (float | None): Promised rate of false alarms; None: too few calibration nodes for any.
-        flagged_known (float | None): Share of nodes of known classes that are flagged; None: there are none.
-        flagged_ood (float | None): Share of unfamiliar nodes that are flagged; None: there are none.
-        coverage (float | None): Promised coverage of the sets of classes; None: too few calibration nodes for any.
-        covered (float | None): Share of nodes of known classes with the true class in their set; None: there are none.
-        set_size (float | None): Mean size of these sets.
-        calibrated_here (bool): Whether calibration nodes were scored in the graph of these nodes.
-        eligible (int): Number of nodes that could be judged; 100,000 at most are if the graph does not fit in memory.
-        identified (bool): Whether nodes that the model was fitted with could be identified; else they may be judged.
+        evaluation: All metrics.
+        nodes: Number of nodes judged.
+        unfamiliar: Number of these of no class that the model knows.
+        left_out: Number of labelled nodes left out, as the model was fitted with them.
+        false_alarms: Promised rate of false alarms; None: too few calibration nodes for any.
+        flagged_known: Share of nodes of known classes that are flagged; None: there are none.
+        flagged_ood: Share of unfamiliar nodes that are flagged; None: there are none.
+        coverage: Promised coverage of the sets of classes; None: too few calibration nodes for any.
+        covered: Share of nodes of known classes with the true class in their set; None: there are none.
+        set_size: Mean size of these sets.
+        calibrated_here: Whether calibration nodes were scored in the graph of these nodes.
+        eligible: Number of nodes that could be judged; 100,000 at most are if the graph does not fit in memory.
+        identified: Whether nodes that the model was fitted with could be identified; else they may be judged.
 
     Example:
         >>> result = cg.load_model("model/").evaluate("checked.csv", "edges.csv")
@@ -119,10 +119,10 @@ class Model:
     """Model of one graph, made by ``fit`` or ``load_model``; ``print`` shows its summary.
 
     Attributes:
-        method (Method): Fitted method.
-        parts (Mapping[str, KnownNodes]): Nodes that it was fitted with: train, val and calibration.
-        reader (TableReader | None): Reader of its tables; None: it was fitted on a graph.
-        summary (Mapping): Its quality, as plain values.
+        method: Fitted method.
+        parts: Nodes that it was fitted with: train, val and calibration.
+        reader: Reader of its tables; None: it was fitted on a graph.
+        summary: Its quality, as plain values.
 
     Example:
         >>> model = cg.fit("nodes.csv", "edges.csv", label="topic")
@@ -238,7 +238,7 @@ class Model:
         if not bool(labelled.any()):
             column = f" (column {self.reader.columns.label!r})" if self.reader is not None else ""
             raise MethodError(f"no node has a label{column}, so there is nothing to judge by")
-        identified = self.check_identified(graph)
+        identified = check_identified(self, graph)
         eligible = (labelled & ~self.fitted_mask(graph)).nonzero().squeeze(-1)
         if not len(eligible):
             raise MethodError("the model was fitted with all labelled nodes of data: give others")
@@ -306,12 +306,6 @@ class Model:
             graph: The fitted graph, or another one.
         """
         return all(nodes.can_be_told_in(graph) for nodes in self.parts.values())
-
-    def check_identified(self, graph: Graph) -> bool:
-        """Return ``identifies_nodes``, and warn if it is False."""
-        if not (identified := self.identifies_nodes(graph)):
-            warn_caller(NOT_IDENTIFIED, InputWarning)
-        return identified
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the model into a folder: safetensors, JSON and text only, with a model card.
@@ -432,6 +426,13 @@ def check_free(folder: Path) -> None:
     others = sorted(name for name in names - ours if not _PART.fullmatch(name))
     if others:
         raise MethodError(f"{folder} holds other files ({others[0]}): name a new or an empty folder for the model")
+
+
+def check_identified(model: Model, graph: Graph) -> bool:
+    """Return ``model.identifies_nodes(graph)``, and warn if it is False."""
+    if not (identified := model.identifies_nodes(graph)):
+        warn_caller(NOT_IDENTIFIED, InputWarning)
+    return identified
 
 
 def _mean(values: Tensor) -> float | None:

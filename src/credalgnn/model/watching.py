@@ -25,7 +25,7 @@ from ..methods.known_nodes import ids_of
 from ..report.drawing import evidence_chart
 from ..runtime.files import BLANK, Lock, seal, sealed_with, write
 from ..runtime.reading import parse_json, parse_tensors, read_bytes, texts_about
-from .model import Model
+from .model import Model, check_identified
 
 STATE, PICTURE, LOCK = "watch.safetensors", "watch.svg", ".watch"
 FALSE_ALARMS = 0.01  # over all time
@@ -37,16 +37,16 @@ class WatchReport:
     """Result of monitoring one batch; ``print`` shows it in a line.
 
     Attributes:
-        batch (int): Number of the batch, from 1.
-        nodes (int): Number of its nodes that the model was not fitted with.
-        median_p (float): Median of their p-values against the calibration nodes; about 0.5 without a shift.
-        small_p (float): Share of p-values of at most 0.05; about 0.05 without a shift.
-        evidence (float): Factor by which a bet against "no shift" has multiplied its stake so far.
-        highest (float): Largest value of ``evidence`` so far.
-        alarm (bool): Whether ``highest`` has reached 1 / ``false_alarms``.
-        false_alarms (float): Probability that there is ever an alarm without a shift.
-        made (str): Time of the report, in UTC.
-        content (str): Hash of the batch, by which it is recognised.
+        batch: Number of the batch, from 1.
+        nodes: Number of its nodes that the model was not fitted with.
+        median_p: Median of their p-values against the calibration nodes; about 0.5 without a shift.
+        small_p: Share of p-values of at most 0.05; about 0.05 without a shift.
+        evidence: Factor by which a bet against "no shift" has multiplied its stake so far.
+        highest: Largest value of ``evidence`` so far.
+        alarm: Whether ``highest`` has reached 1 / ``false_alarms``.
+        false_alarms: Probability that there is ever an alarm without a shift.
+        made: Time of the report, in UTC.
+        content: Hash of the batch, by which it is recognised.
 
     Example:
         >>> report = cg.watch(cg.load_model("model/"), "model/", "monday.csv", "monday_edges.csv")
@@ -123,7 +123,7 @@ def watch(
     with _locked(place):
         test, history = _read(place, calibration.fitted.scores, false_alarms, reset)
         loaded = model.read(data, edges, context)
-        model.check_identified(loaded.graph)
+        check_identified(model, loaded.graph)
         nodes = loaded.nodes[~model.fitted_mask(loaded.graph)[loaded.nodes]]
         if not len(nodes):
             raise MethodError("the model was fitted with all nodes of this batch: give nodes that came later")
