@@ -233,7 +233,7 @@ def test_the_first_rows_decide_and_no_number_is_lost(tmp_path: Path, monkeypatch
     pq.write_table(edges, tmp_path / "edges.parquet")
     made = []
     for rows in (7, 1 << 16):
-        monkeypatch.setattr("credalgnn.graphs.packing.Packer._rows_at_once", lambda self, rows=rows: rows)
+        monkeypatch.setattr("credalgnn.graphs.packing.rows_at_once", lambda *_, rows=rows: rows)
         place = tmp_path / f"by-{rows}.cg"
         pack(tmp_path / "nodes.parquet", tmp_path / "edges.parquet", place)
         made.append(content(place))
@@ -472,7 +472,7 @@ def packed_before(folder: Path) -> tuple[tuple[Path, Path, Path], dict[str, byte
 def assert_goes_on(arguments: tuple[Path, Path, Path], there: dict[str, bytes]) -> None:
     """The old graph is there until the new one is whole, and a second command finds nothing to do."""
     assert content(arguments[2]) == there
-    with pytest.warns(GraphWarning, match=r"graph\.cg: what is there is of other tables .* will be replaced"):
+    with pytest.warns(GraphWarning, match=r"graph\.cg: is of other tables .* will be replaced"):
         assert pack(*arguments).seconds
     after = content(arguments[2])
     assert {**after, "graph.json": b""} == {**there, "graph.json": b""}
@@ -777,7 +777,7 @@ def test_who_goes_on_over_wrong_tables_learns_that_what_was_kept_may_be_damaged(
     damaged[200] ^= 8
     keys.write_bytes(damaged)
     with pytest.raises(
-        GraphError, match=r"is not the id of a node.* what was kept .* is damaged: remove (.*)$"
+        GraphError, match=r"is not the id of a node.* temporary files are damaged: remove (.*)$"
     ) as said:
         pack(*arguments)
     shutil.rmtree(str(said.value).rsplit("remove ", 1)[1])

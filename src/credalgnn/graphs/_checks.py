@@ -1,4 +1,4 @@
-"""Checks of what graphs and tasks are made of: each returns a clean copy, or says what is wrong and where."""
+"""Validation of features, edges, labels, ids, names and weights; each check returns a clean copy."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from torch import Tensor
 
 from .errors import GraphError
 
-with warnings.catch_warnings():  # torch says once per process that CSR is in beta; it is all that is used of it here
+with warnings.catch_warnings():  # the notice that CSR is in beta, once per process
     warnings.simplefilter("ignore")
     torch.sparse_csr_tensor(torch.tensor([0, 0]), torch.empty(0, dtype=torch.int64), torch.empty(0), (1, 1))
 
 
 MOST_FEATURES = 2**31 - 1  # columns are numbered in 32 bits
-ROWS = 1 << 13  # of texts looked at together: they stay in the processor's cache
+ROWS = 1 << 13  # of texts hashed together, to fit into the processor's cache
 
 
 def checked_features(value: Any) -> Tensor:
-    """Float32 [N, F], dense or sparse CSR, whichever is smaller; finite."""
+    """Return finite float32 features ``[N, F]``, dense or sparse CSR, whichever is smaller."""
     matrix = csr_from_scipy(value) if hasattr(value, "tocsr") else as_tensor(value, "features")
     if matrix.dim() != 2:
         raise GraphError(f"features have shape {list(matrix.shape)}: they must be [nodes, features]")
@@ -49,21 +49,21 @@ def checked_features(value: Any) -> Tensor:
         raise GraphError(f"features: row {row}, column {column} is {matrix[row, column].item()}; fill or drop it first")
     if sparse_is_smaller(int(torch.count_nonzero(matrix)), matrix.shape):
         return _canonical(matrix.to_sparse_csr())
-    return matrix.contiguous() + 0.0  # a copy, in which -0.0 is 0.0
+    return matrix.contiguous() + 0.0  # a copy; -0.0 becomes 0.0
 
 
 def _all_finite(numbers: Tensor) -> bool:
-    """A sum is quicker than a look at each number; that of finite ones may not be finite, but never the reverse."""
+    """Check that all numbers are finite; a finite sum proves it faster than a look at each."""
     return math.isfinite(float(numbers.sum())) or bool(torch.isfinite(numbers).all())
 
 
 def sparse_is_smaller(active: int, shape: Sequence[int]) -> bool:
-    """A stored entry takes 8 bytes (value and column), a row 4; a dense number 4."""
+    """Compare sizes: a stored entry takes 8 bytes (value and column), a row 4; a dense number 4."""
     return active * 8 + shape[0] * 4 < shape[0] * shape[1] * 4
 
 
 def as_tensor(value: Any, name: str) -> Tensor:
-    """Numbers as a tensor, whatever array they come in."""
+    """Return numbers of any array type as a tensor."""
     if isinstance(value, Tensor):
         return value
     array = np.asarray(value)
@@ -73,8 +73,8 @@ def as_tensor(value: Any, name: str) -> Tensor:
 
 
 def csr_from_scipy(matrix: Any) -> Tensor:
-    """A scipy sparse matrix as a torch CSR matrix, columns sorted in each row."""
-    if hasattr(matrix, "check_format"):  # scipy reads where the indices point to, unseen
+    """Return a scipy sparse matrix as a torch CSR matrix with sorted columns."""
+    if hasattr(matrix, "check_format"):  # scipy reads at the indices unchecked
         try:
             matrix.check_format(full_check=True)
         except ValueError as error:
@@ -91,7 +91,7 @@ def csr_from_scipy(matrix: Any) -> Tensor:
 
 
 def rows_or_columns(matrix: Tensor, rows: Tensor | None = None, columns: Tensor | None = None) -> Any:
-    """Some rows or columns of features, or all; a scipy CSR matrix if they are sparse."""
+    """Return some rows or columns of features, or all; a scipy CSR matrix if they are sparse."""
     if matrix.layout == torch.sparse_csr:
         from scipy.sparse import csr_array
 
@@ -104,7 +104,7 @@ def rows_or_columns(matrix: Tensor, rows: Tensor | None = None, columns: Tensor 
 
 
 def _check_indices(matrix: Tensor) -> None:
-    """Refuse a sparse tensor that points outside of itself; a file can hold one, and torch reads there, unseen."""
+    """Refuse a sparse tensor whose indices point outside of it; torch would read there unchecked."""
     try:
         if matrix.layout == torch.sparse_coo:
             torch.sparse_coo_tensor(matrix._indices(), matrix._values(), matrix.shape, check_invariants=True)
@@ -120,15 +120,15 @@ def _check_indices(matrix: Tensor) -> None:
 
 
 def _canonical(matrix: Tensor) -> Tensor:
-    """CSR with int32 indices and no stored zeros, so that equal features are equal bytes; int32 halves the indices."""
+    """Return CSR with int32 indices and no stored zeros, so that equal features are equal bytes."""
     values, columns, starts = matrix.values(), matrix.col_indices(), matrix.crow_indices()
-    kept = values != 0
-    if not bool(kept.all()):
-        rows = torch.repeat_interleave(torch.arange(matrix.shape[0]), starts.diff())[kept]
+    nonzero = values != 0
+    if not bool(nonzero.all()):
+        rows = torch.repeat_interleave(torch.arange(matrix.shape[0]), starts.diff())[nonzero]
         starts = torch.cat(
             [torch.zeros(1, dtype=torch.int64), torch.bincount(rows, minlength=matrix.shape[0]).cumsum(0)]
         )
-        values, columns = values[kept], columns[kept]
+        values, columns = values[nonzero], columns[nonzero]
     return torch.sparse_csr_tensor(
         starts.to(torch.int32), columns.to(torch.int32), values.clone(), matrix.shape, check_invariants=False
     )
@@ -144,7 +144,7 @@ def _check_finite_sparse(matrix: Tensor) -> None:
 
 
 def checked_edges(value: Any, nodes: int, edgeless: bool = False) -> Tensor:
-    edges = given = as_tensor(value, "edge_index")
+    edges = original = as_tensor(value, "edge_index")
     if edges.dim() != 2 or edges.shape[0] != 2:
         hint = ": transpose it" if edges.dim() == 2 and edges.shape[1] == 2 else ""
         raise GraphError(f"edge_index has shape {list(edges.shape)}, but [2, edges] is wanted{hint}")
@@ -161,7 +161,7 @@ def checked_edges(value: Any, nodes: int, edgeless: bool = False) -> Tensor:
         end = int(edges[:, number][bad[:, number]][0])
         raise GraphError(f"edge {number} ends at node {end}, but nodes are numbered 0..{nodes - 1}")
     edges = edges.contiguous()
-    return edges.clone() if edges.data_ptr() == given.data_ptr() else edges  # never what somebody else may change
+    return edges.clone() if edges.data_ptr() == original.data_ptr() else edges  # never the caller's memory
 
 
 def checked_labels(value: Any, nodes: int, names: Sequence[str] | None) -> Tensor:
@@ -182,11 +182,9 @@ def checked_labels(value: Any, nodes: int, names: Sequence[str] | None) -> Tenso
 
 
 def named_labels(value: Any, names: Sequence[str] | None) -> tuple[Any, Sequence[str] | None]:
-    """Labels that are text as class numbers, with the names of the classes; other labels as they are.
+    """Return text labels as class numbers with the names of the classes; other labels unchanged.
 
-    Args:
-        value: The labels. Of text, None, NaN and the empty text mean unknown.
-        names: The names of the classes, if known; by default the texts, sorted.
+    None, NaN and empty text are unknown. Without ``names``, the classes are the distinct texts, sorted.
     """
     if value is None or isinstance(value, Tensor):
         return value, names
@@ -232,11 +230,7 @@ def checked_ids(value: Sequence[Any] | NDArray[Any] | None, nodes: int) -> NDArr
 
 
 def check_unique(ids: NDArray[Any]) -> None:
-    """Refuse ids of which one occurs twice.
-
-    Args:
-        ids: Whole numbers or texts.
-    """
+    """Refuse duplicate ids."""
     if (ids[1:] > ids[:-1]).all() or (len(ids) >= ROWS and ids.dtype.kind == "U" and _keys_differ(ids)):
         return
     ordered = np.sort(ids)
@@ -248,7 +242,7 @@ def check_unique(ids: NDArray[Any]) -> None:
 
 
 def _keys_differ(texts: NDArray[np.str_]) -> bool:
-    """Whether 64 bits made of each text differ: quicker than to sort texts, all of which differ then; else some may."""
+    """Check that 64-bit hashes of texts differ, which proves faster than sorting that the texts do."""
     keys, codes = np.zeros(len(texts), np.uint64), texts.view(np.uint32).reshape(len(texts), -1)
     for first in range(0, len(texts), ROWS):
         part = keys[first : first + ROWS]
@@ -261,7 +255,7 @@ def _keys_differ(texts: NDArray[np.str_]) -> bool:
 
 
 def checked_feature_names(value: Sequence[str] | None, features: int) -> tuple[str, ...] | None:
-    """One name a column, each of them once; None where columns have none."""
+    """Return one unique name per column; None without names."""
     if value is None:
         return None
     names = tuple(str(name) for name in value)
@@ -273,25 +267,25 @@ def checked_feature_names(value: Sequence[str] | None, features: int) -> tuple[s
     return names
 
 
-def check_feature_order(names: Sequence[str] | None, given: Sequence[str] | None) -> None:
-    """Refuse features that are not those of training, or in another order; nothing is said where either is None."""
-    if names is None or given is None or tuple(names) == tuple(given):
+def check_feature_order(names: Sequence[str] | None, others: Sequence[str] | None) -> None:
+    """Refuse features other than those of training, or in another order; None on either side passes."""
+    if names is None or others is None or tuple(names) == tuple(others):
         return
-    there = set(given)
-    missing = [name for name in names if name not in there]
+    present = set(others)
+    missing = [name for name in names if name not in present]
     if missing:
         raise GraphError(f"the graph has no feature {missing[0]!r}, which was there in training: add this column")
-    pairs = zip((*names, None), given, strict=False)
-    at, wanted, found = next((at, a, b) for at, (a, b) in enumerate(pairs) if a != b)
-    other = "is not expected" if wanted is None else f"stands where {wanted!r} was in training"
+    pairs = zip((*names, None), others, strict=False)
+    at, expected, actual = next((at, a, b) for at, (a, b) in enumerate(pairs) if a != b)
+    other = "is not expected" if expected is None else f"stands where {expected!r} was in training"
     raise GraphError(
-        f"feature {at}, {found!r}, {other}: graph.select_features(names) puts the columns in the order of training, "
+        f"feature {at}, {actual!r}, {other}: graph.select_features(names) puts the columns in the order of training, "
         "and so does credalgnn pack --features"
     )
 
 
 def checked_weights(value: Any, edges: int) -> Tensor | None:
-    """Float32 [E], finite and not negative; None where edges have none."""
+    """Return finite, non-negative float32 weights ``[E]``; None if unweighted."""
     if value is None:
         return None
     weights = as_tensor(value, "edge_weight")
@@ -309,32 +303,32 @@ def checked_weights(value: Any, edges: int) -> Tensor | None:
         raise GraphError(
             f"edge_weight: edge {at} has weight {weights[at].item()}; weights must be finite and not negative"
         )
-    return weights.contiguous() + 0.0  # a copy, in which -0.0 is 0.0
+    return weights.contiguous() + 0.0  # a copy; -0.0 becomes 0.0
 
 
 def check_mask(mask: Tensor, name: str, nodes: int | None = None) -> None:
-    """A mask is a boolean tensor [N]; anything else is a frequent and silent mistake.
+    """Raise ``GraphError`` unless a mask is a boolean tensor ``[N]``.
 
     Args:
-        mask: What should be one.
-        name: What it is called in messages.
-        nodes: How many nodes there are, if known.
+        mask: The mask.
+        name: Its name in messages.
+        nodes: Number of nodes; None accepts any length.
     """
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise GraphError(f"the {name} mask must be a boolean tensor, not {kind}: e.g. mask.bool()")
     if mask.dim() != 1 or (nodes is not None and len(mask) != nodes):
-        wanted = f"[{nodes}]" if nodes is not None else "[nodes]"
-        raise GraphError(f"the {name} mask has shape {list(mask.shape)}, but {wanted} is wanted (one split at a time)")
+        shape = f"[{nodes}]" if nodes is not None else "[nodes]"
+        raise GraphError(f"the {name} mask has shape {list(mask.shape)}, but {shape} is wanted (one split at a time)")
 
 
 def node_numbers(nodes: Tensor, name: str, count: int) -> Tensor:
-    """A mask or a tensor of node numbers as node numbers, in the order given.
+    """Return node numbers, in the given order, of a mask or a tensor of node numbers.
 
     Args:
         nodes: The mask or the numbers.
-        name: What they are called in messages.
-        count: How many nodes there are.
+        name: Their name in messages.
+        count: Number of nodes of the graph.
     """
     try:
         nodes = torch.as_tensor(nodes).detach().cpu()
@@ -343,7 +337,7 @@ def node_numbers(nodes: Tensor, name: str, count: int) -> Tensor:
     if nodes.numel() == 0:
         return torch.empty(0, dtype=torch.int64)
     if nodes.dtype == torch.uint8 or (nodes.dim() == 1 and len(nodes) == count > 2 and int(nodes.max()) <= 1):
-        check_mask(nodes, name, count)  # zeros and ones for every node are a mask of another type
+        check_mask(nodes, name, count)  # zeros and ones for every node are a mistyped mask
     if nodes.dtype == torch.bool:
         check_mask(nodes, name, count)
         return nodes.nonzero().squeeze(-1)

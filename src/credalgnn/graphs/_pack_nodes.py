@@ -1,4 +1,4 @@
-"""Tables of nodes, streamed into arrays: features, classes, and a key of 64 bits for each id."""
+"""Tables of nodes streamed into arrays: features, classes, and a 64-bit key for each id."""
 
 from __future__ import annotations
 
@@ -34,18 +34,14 @@ from .tables import (
 LONGEST = 255  # characters of an id
 MOST_CLASSES = 1_000_000
 CHUNK = 1 << 18  # ids or numbers copied at a time
-TEXTS = 8 << 20  # bytes that they may take, of which a character takes four in the file and up to four before
+TEXTS = 8 << 20  # bytes of ids in memory; a character takes four in the file and up to four before
 
 
-class Wanted(NamedTuple):
-    """What is read of tables of nodes.
+class TableSpec(NamedTuple):
+    """Description of what is read of node and edge tables.
 
-    Args:
-        columns: Which columns are what.
-        split: The column with the part of a split of each node, if there is one.
-        delimiter: What stands between the fields of text files; None: found in each header.
-        dtype: What features are kept as.
-        rows: How many rows are read at a time.
+    ``split`` is the column with the part of each node, ``dtype`` the type of stored features, ``rows`` the number of
+    rows read at a time.
     """
 
     columns: Columns
@@ -56,62 +52,54 @@ class Wanted(NamedTuple):
 
     @property
     def text(self) -> list[str]:
-        """The columns of nodes that are no features; in text files they are read as text."""
+        """Columns of nodes that are no features; in text files they are read as text."""
         return [name for name in (self.columns.id, self.columns.label, self.split) if name is not None]
 
 
 class NodeState:
-    """What is known of the nodes so far; as JSON it is part of the journal.
-
-    Args:
-        values: As ``json`` gave it back; None at the beginning.
-    """
+    """Progress of reading nodes, stored as JSON in the journal."""
 
     def __init__(self, values: dict[str, Any] | None = None) -> None:
         values = values or {}
         self.rows: int = values.get("rows", 0)
-        self.shards: list[int] = values.get("shards", [])  # rows in each shard that is done
-        self.text: bool | None = values.get("text")  # whether ids are text; None: nothing is known yet
-        self.bytes: int = values.get("bytes", 0)  # of ids that are text
-        self.longest: int = values.get("longest", 1)  # characters of one
-        self.in_order: bool = values.get("in_order", True)  # whether ids are 0, 1, 2, ...
+        self.shards: list[int] = values.get("shards", [])  # rows of each finished shard
+        self.text: bool | None = values.get("text")  # ids are text; None: unknown so far
+        self.bytes: int = values.get("bytes", 0)  # of text ids
+        self.longest: int = values.get("longest", 1)  # characters of the longest id
+        self.in_order: bool = values.get("in_order", True)  # ids are 0, 1, 2, ...
         self.labels: dict[str, int] = {name: number for number, name in enumerate(values.get("labels", []))}
-        self.columns: list[str] = values.get("columns", [])  # those that are features
+        self.columns: list[str] = values.get("columns", [])  # of features
         self.features: list[str] = values.get("features", [])
         self.width: int = values.get("width", 0)
-        self.stored: int | None = values.get("stored")  # numbers of features that are sparse; None: they are dense
+        self.stored: int | None = values.get("stored")  # values of sparse features; None: dense
 
     @property
     def keys(self) -> str:
-        """The file of the keys: ids that are numbers, or hashes of ids that are text."""
+        """File of the keys: ids that are numbers, or hashes of ids that are text."""
         return "hashes.npy" if self.text else "numbers.npy"
 
     def values(self) -> dict[str, Any]:
-        """As ``json`` can write it."""
+        """Return the state as JSON values."""
         return {**vars(self), "labels": list(self.labels)}
 
 
 class NodeWriter:
-    """Streams shards of nodes into a folder.
+    """Writer that streams shards of nodes into a folder.
 
-    Args:
-        folder: Where the arrays of the graph go.
-        work: Where what is needed on the way goes.
-        wanted: What is read.
-        state: How far an earlier command came.
-        numbers: Whether ids of text files may become numbers, as those of edges may.
+    ``state`` says where an earlier command stopped; ``numbers``, that ids of text files may become numbers, as those of
+    edges may.
     """
 
-    def __init__(self, folder: Path, work: Path, wanted: Wanted, state: NodeState, numbers: bool) -> None:
-        self._folder, self._work, self._wanted, self.state, self._numbers = folder, work, wanted, state, numbers
+    def __init__(self, folder: Path, work: Path, spec: TableSpec, state: NodeState, numbers: bool) -> None:
+        self._folder, self._work, self._spec, self.state, self._numbers = folder, work, spec, state, numbers
         self._keys = Writer(work / state.keys, np.int64, None, state.rows)
         self._codes = Writer(work / "codes.npy", np.int32, None, state.rows)
         self._split: Writer | None = None
-        if wanted.split is not None:
+        if spec.split is not None:
             self._split = Writer(folder / "split.npy", np.int8, None, state.rows)
         self._matrix: FeatureWriter | None = None
         if state.rows:
-            self._matrix = FeatureWriter(folder, work, wanted.dtype, state.width, state.rows, state.stored)
+            self._matrix = FeatureWriter(folder, work, spec.dtype, state.width, state.rows, state.stored)
         self._texts, self._lengths = self._text_writers()
 
     def _text_writers(self) -> tuple[Writer, Writer]:
@@ -121,14 +109,10 @@ class NodeWriter:
         )
 
     def add(self, shard: Shard) -> int:
-        """Read one shard; returns how many rows it has.
-
-        Args:
-            shard: The file.
-        """
+        """Read one shard; return its number of rows."""
         types = self._types(shard)
         before = self.state.rows
-        for batch in batches(shard, types, self._wanted.rows, self._wanted.delimiter):
+        for batch in batches(shard, types, self._spec.rows, self._spec.delimiter):
             if batch.table.num_rows:
                 self._ids(batch, shard)
                 self._labels(batch, shard)
@@ -144,30 +128,30 @@ class NodeWriter:
         return self.state.shards[-1]
 
     def _types(self, shard: Shard) -> dict[str, Any]:
-        """The columns of a shard that are read, and as what; the features of all shards are the same ones."""
+        """Return the columns of a shard to read and their types; all shards have the same features."""
         pa, _ = pyarrow_modules()
-        columns, text = self._wanted.columns, self._wanted.text
-        found = column_types(shard, text, self._wanted.delimiter)
-        if not shard.typed:  # a column that is empty at the beginning, as all are of a shard without rows
-            found = {name: pa.float64() if pa.types.is_null(kind) else kind for name, kind in found.items()}
-        for name, option in ((columns.id, "id"), (columns.label, "label"), (self._wanted.split, "split")):
-            if name is not None and name not in found:
+        columns, text = self._spec.columns, self._spec.text
+        types = column_types(shard, text, self._spec.delimiter)
+        if not shard.typed:  # columns that begin empty, as in a shard without rows
+            types = {name: pa.float64() if pa.types.is_null(kind) else kind for name, kind in types.items()}
+        for name, option in ((columns.id, "id"), (columns.label, "label"), (self._spec.split, "split")):
+            if name is not None and name not in types:
                 none = ", or say that there are no labels: label=None (--no-labels)" if option == "label" else ""
                 raise GraphError(
-                    f"{shard.path}: there is no column {name!r}; the columns are {', '.join(list(found)[:12])}; name "
+                    f"{shard.path}: there is no column {name!r}; the columns are {', '.join(list(types)[:12])}; name "
                     f"the column: {option}=... (--{option}){none}"
                 )
-        chosen = columns.features or [name for name in found if name not in text and not INDEX.fullmatch(name)]
+        chosen = columns.features or [name for name in types if name not in text and not INDEX.fullmatch(name)]
         for name in chosen:
             if name in text:
                 raise GraphError(
                     f"{shard.path}: column {name} cannot be a feature, it is the id, the label or the split"
                 )
-            if name not in found:
+            if name not in types:
                 raise GraphError(f"{shard.path}: there is no column {name!r}, which is a feature; add it")
-            if not (is_number(found[name]) or is_list(found[name])):
+            if not (is_number(types[name]) or is_list(types[name])):
                 kind = (
-                    "text" if pa.types.is_string(found[name]) or pa.types.is_large_string(found[name]) else found[name]
+                    "text" if pa.types.is_string(types[name]) or pa.types.is_large_string(types[name]) else types[name]
                 )
                 raise GraphError(
                     f"{shard.path}, column {name} holds {kind}, not numbers; name the features: features=[...] "
@@ -177,15 +161,15 @@ class NodeWriter:
             raise GraphError(f"{shard.path}: no numeric feature columns beside id and label; give at least one")
         if self.state.columns and list(chosen) != self.state.columns:
             raise GraphError(f"{shard.path}: its features are not those of the first shard; give all the same columns")
-        if not shard.typed:  # a later row may have a fraction, or be empty, which the first ones are not
-            for name, kind in found.items():
-                found[name] = pa.string() if name in text else kind if pa.types.is_boolean(kind) else pa.float64()
+        if not shard.typed:  # later rows may have fractions or empty fields
+            for name, kind in types.items():
+                types[name] = pa.string() if name in text else kind if pa.types.is_boolean(kind) else pa.float64()
         self.state.columns = list(chosen)
-        return {name: found[name] for name in (*text, *chosen)}
+        return {name: types[name] for name in (*text, *chosen)}
 
     def _ids(self, batch: Batch, shard: Shard) -> None:
-        place = f"{shard.path}, column {self._wanted.columns.id}"
-        array = ids_of(batch.table[self._wanted.columns.id], place, batch.first)
+        place = f"{shard.path}, column {self._spec.columns.id}"
+        array = ids_of(batch.table[self._spec.columns.id], place, batch.first)
         is_integer = pyarrow_modules()[0].types.is_integer(array.type)
         numbers = as_numbers(array) if is_integer or (self._numbers and not shard.typed) else None
         if shard.typed and self.state.text is (numbers is not None):
@@ -216,21 +200,21 @@ class NodeWriter:
         self.state.bytes += int(offsets[-1] - offsets[0])
 
     def _to_text(self) -> None:
-        """Ids are text from now on, and so are those before that looked like numbers, if there are any.
+        """Switch to text ids, also for the numbers read so far.
 
-        The file of the numbers stays as it is, for who goes on behind the last whole shard.
+        The file of numbers is left unchanged for a command that continues after the last complete shard.
         """
         pa, _ = pyarrow_modules()
         numbers = self._keys
         numbers.close()
         self.state.text = True
         self._keys = Writer(self._work / self.state.keys, np.int64)
-        with Chunks(numbers.path, np.int64, numbers.rows) as known:
+        with Chunks(numbers.path, np.int64, numbers.rows) as earlier:
             for first in range(0, numbers.rows, CHUNK):
-                self._add_texts(pa.array(known.read(first, CHUNK)).cast(pa.string()))
+                self._add_texts(pa.array(earlier.read(first, CHUNK)).cast(pa.string()))
 
     def _labels(self, batch: Batch, shard: Shard) -> None:
-        label, known = self._wanted.columns.label, self.state.labels
+        label, classes = self._spec.columns.label, self.state.labels
         if label is None:
             self._codes.add(np.full(batch.table.num_rows, -1, np.int32))
             return
@@ -244,10 +228,10 @@ class NodeWriter:
                 at, value = batch.first + broken[0], numbers[broken[0]]
                 raise GraphError(f"{place}: row {at} is {value}; labels are classes, so make classes of it first")
         elif not (is_number(array.type) or pa.types.is_string(array.type) or pa.types.is_null(array.type)):
-            labels_of(array, place)  # says what is wrong with the type
+            labels_of(array, place)  # raises the error for the type
         entries = array.dictionary_encode()
-        table = [self._class(value, known) for value in entries.dictionary.to_pylist()]
-        if len(known) > MOST_CLASSES:
+        table = [self._class(value, classes) for value in entries.dictionary.to_pylist()]
+        if len(classes) > MOST_CLASSES:
             raise GraphError(f"{place}: more than {MOST_CLASSES:,} classes; is it the column of labels? (--label)")
         codes = pc.fill_null(entries.indices, len(table)).to_numpy(zero_copy_only=False)
         self._codes.add(np.array([*table, -1], np.int32)[codes])
@@ -255,21 +239,21 @@ class NodeWriter:
     def _parts(self, batch: Batch, shard: Shard) -> None:
         if self._split is None:
             return
-        column = batch.table[self._wanted.split]
+        column = batch.table[self._spec.split]
         numbers = np.full(len(column), -1, np.int8)
-        for part, rows in parts_of(column, f"{shard.path}, column {self._wanted.split}", batch.first).items():
+        for part, rows in parts_of(column, f"{shard.path}, column {self._spec.split}", batch.first).items():
             numbers[rows] = PARTS.index(part)
         self._split.add(numbers)
 
     @staticmethod
-    def _class(value: Any, known: dict[str, int]) -> int:
-        """The number of a label as it is written, new if need be."""
+    def _class(value: Any, classes: dict[str, int]) -> int:
+        """Return the number of a label, a new one if need be."""
         if isinstance(value, bool):
             value = "true" if value else "false"
         if value is None or value != value:
             return -1
         text = str(int(value)) if isinstance(value, int | float) else value.strip()
-        return -1 if text.lower() in NO_LABEL else known.setdefault(text, len(known))
+        return -1 if text.lower() in NO_LABEL else classes.setdefault(text, len(classes))
 
     def _features(self, batch: Batch, shard: Shard) -> None:
         arrays, names = [], []
@@ -284,13 +268,13 @@ class NodeWriter:
                 names.append(name)
         if self._matrix is None:
             self.state.features, self.state.width = names, len(names)
-            self._matrix = FeatureWriter(self._folder, self._work, self._wanted.dtype, len(names))
+            self._matrix = FeatureWriter(self._folder, self._work, self._spec.dtype, len(names))
         elif names != self.state.features:
             raise GraphError(
                 f"{shard.path}, row {batch.first}: {len(names)} features from here on, and {self.state.width} before"
             )
         with np.errstate(over="ignore"):
-            numbers = (np.concatenate(arrays, 1) + np.float32(0)).astype(self._wanted.dtype)  # in which -0.0 is 0.0
+            numbers = (np.concatenate(arrays, 1) + np.float32(0)).astype(self._spec.dtype)  # -0.0 becomes 0.0
         bad = np.flatnonzero(~np.isfinite(numbers).all(1))
         if len(bad):
             raise GraphError(
@@ -300,12 +284,12 @@ class NodeWriter:
         self._matrix.add(numbers)
 
     def close(self) -> None:
-        """All shards are read."""
+        """Finish after the last shard."""
         for file in self._files():
             file.close()
 
     def abandon(self) -> None:
-        """Write no more; a later writer goes on behind the last whole shard."""
+        """Close incomplete files; a later writer continues after the last complete shard."""
         for file in self._files():
             file.abandon()
 
@@ -322,21 +306,15 @@ def hashes(texts: Any) -> NDArray[np.int64]:
 
 
 def finish_nodes(folder: Path, work: Path, state: NodeState) -> list[str]:
-    """Labels, ids and features as the graph has them, of what was streamed; returns the names of the classes.
-
-    Args:
-        folder: Where the arrays of the graph go.
-        work: Where what was streamed is.
-        state: What is known of it.
-    """
+    """Write labels, ids and features in their final form; return the class names."""
     pa, _ = pyarrow_modules()
     texts = list(state.labels)
     codes, names = labels_of(pa.array(texts, pa.string()), "labels") if texts else (np.zeros(0, np.int64), [])
     table = np.append(codes, -1)
     kind = np.int16 if len(names) < 2**15 else np.int32
-    with Writer(folder / "labels.npy", kind) as file, Chunks(work / "codes.npy", np.int32, state.rows) as given:
+    with Writer(folder / "labels.npy", kind) as file, Chunks(work / "codes.npy", np.int32, state.rows) as codes_file:
         for first in range(0, state.rows, CHUNK):
-            file.add(table[given.read(first, CHUNK)])
+            file.add(table[codes_file.read(first, CHUNK)])
     if state.stored is not None:
         finish_features(folder, work, state.rows, state.stored)
     id_kind = f"<U{state.longest}" if state.text else "<i8"
@@ -359,13 +337,7 @@ def finish_nodes(folder: Path, work: Path, state: NodeState) -> list[str]:
 
 
 def place_of(number: int, shards: Sequence[Shard], rows: Sequence[int]) -> str:
-    """The file and row of a node or an edge.
-
-    Args:
-        number: Its number among all.
-        shards: The files.
-        rows: How many rows each has.
-    """
+    """Return the file and row of the node or edge with this number."""
     for shard, count in zip(shards, rows, strict=True):
         if number < count:
             return f"{shard.path}, row {number}"
@@ -373,26 +345,21 @@ def place_of(number: int, shards: Sequence[Shard], rows: Sequence[int]) -> str:
     raise IndexError(number)
 
 
-SAMPLE = 64  # first rows that decide
+SAMPLE = 64  # rows that decide between dense and sparse
 
 
 class FeatureWriter:
-    """Adds rows of features to the files of a graph.
+    """Writer of feature rows, dense or sparse, decided by the first 64 rows.
 
-    Args:
-        folder: Where the arrays of the graph go.
-        work: Where what is needed on the way goes.
-        dtype: The type of the numbers.
-        width: How many features there are.
-        rows: Rows that are there already, of a writer that was interrupted.
-        stored: Numbers of a sparse matrix that are there already; None: the matrix is dense.
+    ``rows`` and ``stored`` are the numbers of rows and of stored values that an interrupted writer left; ``stored`` is
+    None for a dense matrix.
     """
 
     def __init__(
         self, folder: Path, work: Path, dtype: str, width: int, rows: int = 0, stored: int | None = None
     ) -> None:
         self._folder, self._work, self._dtype, self._width = folder, work, dtype, width
-        self._waiting: list[NDArray[Any]] = []  # the first rows, until there are enough to decide
+        self._waiting: list[NDArray[Any]] = []  # first rows, until there are SAMPLE of them
         self.files: list[Writer] = []
         if rows:
             self._open(rows, stored)
@@ -409,15 +376,11 @@ class FeatureWriter:
 
     @property
     def stored(self) -> int | None:
-        """How many numbers of a sparse matrix there are; None if it is dense."""
+        """Number of stored values of a sparse matrix; None if it is dense."""
         return self.files[0].rows if len(self.files) > 1 else None
 
     def add(self, numbers: NDArray[Any]) -> None:
-        """Add rows.
-
-        Args:
-            numbers: The rows, dense.
-        """
+        """Append rows."""
         if not self.files:
             self._waiting.append(numbers)
             if sum(map(len, self._waiting)) >= SAMPLE:
@@ -432,7 +395,7 @@ class FeatureWriter:
             columns.add(places[1])
 
     def decide(self) -> None:
-        """Write what waits: no more rows come for now. How many are read at a time makes no difference."""
+        """Choose the layout and write the rows that wait for it; independent of how many are read at a time."""
         if self._waiting:
             numbers = np.concatenate(self._waiting)
             first = numbers[:SAMPLE]
@@ -442,14 +405,7 @@ class FeatureWriter:
 
 
 def finish_features(folder: Path, work: Path, rows: int, stored: int) -> None:
-    """The indices of a sparse matrix as a graph has them: all of one type, as small as it may be.
-
-    Args:
-        folder: Where the arrays of the graph are.
-        work: Where what was streamed is.
-        rows: How many rows.
-        stored: How many numbers.
-    """
+    """Write the indices of a sparse matrix in their final form, int32 if they fit."""
     kind = np.dtype(np.int32 if stored <= INT32 else np.int64)
     with Writer(folder / "feature_starts.npy", kind) as file, Chunks(work / "feature_ends.npy", np.int64, rows) as ends:
         file.add(np.zeros(1))
@@ -457,7 +413,7 @@ def finish_features(folder: Path, work: Path, rows: int, stored: int) -> None:
             file.add(ends.read(first, CHUNK))
     columns, wide = folder / "feature_columns.npy", work / "feature_columns.npy"
     if np.load(columns, mmap_mode="r").dtype != kind:
-        with Writer(wide, kind) as file, Chunks(columns, np.int32, stored) as given:
+        with Writer(wide, kind) as file, Chunks(columns, np.int32, stored) as narrow:
             for first in range(0, stored, CHUNK):
-                file.add(given.read(first, CHUNK))
+                file.add(narrow.read(first, CHUNK))
         os.replace(wide, columns)

@@ -1,6 +1,6 @@
-"""The format of packed graphs: a folder of plain arrays, and a header that says what all of them must be.
+"""File format of packed graphs: a folder of plain arrays and a header that describes all of them.
 
-The header is written last and sealed by a checksum: a folder without one is not, or not yet, a packed graph.
+The header is written last and carries a checksum: a folder without one is not, or not yet, a packed graph.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .errors import GraphError
 FORMAT = 1
 HEADER = "graph.json"
 REMEDY = "pack it again: credalgnn pack"
-# What a folder may hold: the types of each array, and its shape by what the header counts.
+# Arrays of a folder: permitted types, and shape in terms of the counts of the header.
 ARRAYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "labels": (("<i2", "<i4", "<i8"), ("nodes",)),
     "starts": (("<i8",), ("starts",)),
@@ -43,34 +43,26 @@ ARRAYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "node_ids": (("<i8", "<U"), ("nodes",)),
     "split": (("|i1",), ("nodes",)),
 }
-PARTS = ("train", "val", "calibration", "test")  # of a split, by their numbers; -1 for none
+PARTS = ("train", "val", "calibration", "test")  # of a split, in the order of their numbers; -1 is none
 SPARSE = ("feature_starts", "feature_columns", "feature_values")
-CONTENT = ("features", *SPARSE, "starts", "sources", "weights")  # what the hash of features and edges is made of
+CONTENT = ("features", *SPARSE, "starts", "sources", "weights")  # arrays in the hash of features and edges
 TOO_MANY = (errno.EMFILE, errno.ENFILE)
 MORE_FILES = "close other files, or allow more of them: ulimit -n"
-_REPLACED = re.compile(r"\.(.+)\.[0-9]+\.old")  # what a folder is called while another one takes its place
-CHUNK = 32 << 20  # bytes that are looked at at a time
+_REPLACED = re.compile(r"\.(.+)\.[0-9]+\.old")  # a folder that is being replaced
+CHUNK = 32 << 20  # bytes checked at a time
 
 
 class CannotOpenError(GraphError):
-    """A file of a packed graph may be whole, but this process may not open it now."""
+    """A file that may be intact, but cannot be opened by this process at present."""
 
 
 def is_packed(path: Path) -> bool:
-    """Whether a folder is, or was to be, a packed graph.
-
-    Args:
-        path: The folder.
-    """
+    """Return True for the folder of a packed graph, complete or not."""
     return (path.is_dir() and path.suffix == ".cg") or (path / HEADER).is_file()
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """The header of a packed graph, as far as it can be believed without looking at arrays.
-
-    Args:
-        path: The folder.
-    """
+    """Return the header of a packed graph, as far as it can be checked without the arrays."""
     if not path.is_dir():
         problem = "no such folder" if not path.exists() else "a file, and not the folder of a packed graph"
         raise GraphError(f"{path}: {problem}; credalgnn pack makes one")
@@ -114,16 +106,11 @@ def _is_header(head: dict[str, Any]) -> bool:
 
 
 def read_entries(head: dict[str, Any], path: Path) -> dict[str, Entry]:
-    """The arrays that a header names, if they make a graph.
-
-    Args:
-        head: The header.
-        path: The folder, for messages.
-    """
+    """Return the arrays that a header lists, if they make up a graph."""
     listed = head["arrays"]
     kind = ("features",) if "features" in listed else SPARSE
-    wanted = {"labels", "starts", "sources", *kind}
-    if not wanted <= set(listed) <= wanted | {"weights", "node_ids", "split"}:
+    required = {"labels", "starts", "sources", *kind}
+    if not required <= set(listed) <= required | {"weights", "node_ids", "split"}:
         raise GraphError(f"{path}: {HEADER} names other arrays than those of a graph; {REMEDY}")
     stored = listed.get("feature_values")
     sizes = {"nodes": head["nodes"], "edges": head["edges"], "features": head["features"], "starts": head["nodes"] + 1,
@@ -142,33 +129,19 @@ def read_entries(head: dict[str, Any], path: Path) -> dict[str, Entry]:
 
 
 def content_of(entries: dict[str, Entry]) -> str:
-    """The hash of features and edges, of the hashes of their files.
-
-    Args:
-        entries: All arrays.
-    """
+    """Return the hash of features and edges: a hash of the hashes of their files."""
     lines = [f"{name} {' '.join(map(str, entries[name]))}" for name in CONTENT if name in entries]
     return hash_of(np.array(lines))
 
 
 def hash_of(array: NDArray[Any]) -> str:
-    """A hash of the numbers or texts of an array.
-
-    Args:
-        array: The array.
-    """
+    """Return a hash of the numbers or texts of an array."""
     data = "\0".join(array.tolist()).encode() if array.dtype.kind == "U" else np.ascontiguousarray(array).tobytes()
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def open_array(path: Path, name: str, entry: Entry) -> Map:
-    """One array of a packed graph.
-
-    Args:
-        path: The folder.
-        name: The array.
-        entry: What it must be.
-    """
+    """Map an array of a packed graph."""
     try:
         return Map(path / f"{name}.npy", entry)
     except FileNotFoundError:
@@ -180,11 +153,7 @@ def open_array(path: Path, name: str, entry: Entry) -> Map:
 
 
 def open_arrays(path: Path) -> tuple[dict[str, Any], dict[str, Entry], dict[str, Map]]:
-    """A packed graph's header, what it says of each array, and the arrays, if they can be those of a graph.
-
-    Args:
-        path: The folder.
-    """
+    """Return a packed graph's header, the entries of its arrays, and the mapped arrays."""
     head = read_header(path)
     entries = read_entries(head, path)
     maps = {name: open_array(path, name, entry) for name, entry in entries.items()}
@@ -200,38 +169,31 @@ def open_arrays(path: Path) -> tuple[dict[str, Any], dict[str, Entry], dict[str,
 
 
 def _cannot_open(path: Path, name: str, error: OSError) -> GraphError:
-    said = f"{path}: {name} cannot be opened ({error.strerror or error})"
+    problem = f"{path}: {name} cannot be opened ({error.strerror or error})"
     if error.errno in (errno.EACCES, errno.EPERM):
-        return CannotOpenError(f"{said}; get the right to read it from who owns it")
+        return CannotOpenError(f"{problem}; get the right to read it from who owns it")
     if error.errno in TOO_MANY:
-        return CannotOpenError(f"{said}; {MORE_FILES}")
-    return GraphError(f"{said}; it may be damaged, see credalgnn check")
+        return CannotOpenError(f"{problem}; {MORE_FILES}")
+    return GraphError(f"{problem}; it may be damaged, see credalgnn check")
 
 
 def check_array(file: Path, name: str, entry: Entry, head: Mapping[str, Any]) -> None:
-    """Read all of an array once: its hash, and that nothing in it points elsewhere.
-
-    Args:
-        file: Its file.
-        name: The array.
-        entry: What the header says of it.
-        head: The header.
-    """
+    """Read all of an array: compare its hash, and check that its numbers point to nodes and columns that exist."""
     path = file.parent
-    found = open_array(path, name, entry)
+    mapped = open_array(path, name, entry)
     if digest(file) != entry.digest:
         raise changed(path, name, "its content has changed")
     more = 1 if name.endswith("starts") else 0
-    step = max(1, CHUNK // (found.array[:1].nbytes or 1))
-    for first in range(0, len(found.array), step):
-        reason = _reason(name, found.array[first : first + step + more], head)
+    step = max(1, CHUNK // (mapped.array[:1].nbytes or 1))
+    for first in range(0, len(mapped.array), step):
+        reason = _reason(name, mapped.array[first : first + step + more], head)
         if reason:
             raise changed(path, name, reason)
-        found.release()
+        mapped.release()
 
 
 def _reason(name: str, chunk: NDArray[Any], head: Mapping[str, Any]) -> str:
-    """What is wrong with a chunk of an array."""
+    """Return what is wrong with a chunk of an array, "" if nothing is."""
     if chunk.dtype.kind == "f" and not np.isfinite(chunk).all():
         return "a number that is not finite"
     if name.endswith("starts") and (np.diff(chunk) < 0).any():
@@ -246,13 +208,7 @@ def _reason(name: str, chunk: NDArray[Any], head: Mapping[str, Any]) -> str:
 
 
 def changed(path: Path, name: str, reason: str) -> GraphError:
-    """The error of an array that has its size and first bytes, by which ``credalgnn pack`` takes it for whole.
-
-    Args:
-        path: The folder.
-        name: The array.
-        reason: What is wrong with its numbers, in a few words.
-    """
+    """Return the error for an array with the right size but wrong numbers; ``credalgnn pack`` takes it for complete."""
     remedy = f"pack it again: credalgnn check --repair {path}, then credalgnn pack"
     return GraphError(f"{path}: {name}.npy is damaged ({reason}); {remedy}")
 
@@ -265,15 +221,9 @@ def write_header(
     feature_names: Sequence[str] | None,
     request: str = "",
 ) -> None:
-    """Seal a folder whose arrays are all there: from now on it is a packed graph.
+    """Write the header, which makes a folder of complete arrays a packed graph.
 
-    Args:
-        folder: The folder.
-        names: Its arrays.
-        features: How many features nodes have.
-        class_names: What the classes are called.
-        feature_names: What the features are called.
-        request: A hash of what it was packed from, if that is known.
+    ``request`` is a hash of the tables and options it was packed from, if there are any.
     """
     entries: dict[str, Entry] = {}
     for name in (each for each in ARRAYS if each in names):
@@ -299,31 +249,22 @@ def write_header(
 
 
 def check_place(path: Path) -> None:
-    """Refuse to put a packed graph where something else is.
-
-    Args:
-        path: The folder that it is to be.
-    """
+    """Refuse to put a packed graph where something else is."""
     if path.name in ("", ".."):
         raise GraphError(f"{path}: the folder to make needs a name of its own, as in {path / 'graph.cg'}")
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise GraphError(f"{path}: there is something else than a folder; choose another place")
-    own = {HEADER, "damaged", *(f"{name}.npy" for name in ARRAYS)}  # what a repair puts aside is in "damaged"
-    if path.is_dir() and not (path / HEADER).exists() and any(file.name not in own for file in path.iterdir()):
+    expected = {HEADER, "damaged", *(f"{name}.npy" for name in ARRAYS)}  # a repair moves files to "damaged"
+    if path.is_dir() and not (path / HEADER).exists() and any(file.name not in expected for file in path.iterdir()):
         raise GraphError(f"{path}: there is a folder with something else in it; choose another place")
 
 
 def put_in_place(made: Path, path: Path) -> None:
-    """Give a sealed folder its name; what was there goes when the new one is there.
-
-    Args:
-        made: The folder as it was made, on the same disk.
-        path: What it is to be called.
-    """
+    """Rename a complete folder to its final name; the previous graph is removed afterwards."""
     check_place(path)
     old = path.with_name(f".{path.name}.{os.getpid()}.old")
     if path.exists():
-        shutil.rmtree(old, ignore_errors=True)  # of a process of the same number that was killed
+        shutil.rmtree(old, ignore_errors=True)  # of a killed process with the same number
         path.rename(old)
     try:
         made.rename(path)
@@ -336,48 +277,30 @@ def put_in_place(made: Path, path: Path) -> None:
 
 
 def replaced(path: Path) -> list[Path]:
-    """Folders that one was to replace, in processes that were killed.
-
-    Args:
-        path: The folder that is there now.
-    """
-    found = ((each, _REPLACED.fullmatch(each.name)) for each in path.parent.iterdir())
-    return [each for each, named in found if named and named[1] == path.name]
+    """Return folders that were to be replaced by processes that were killed."""
+    folders = ((each, _REPLACED.fullmatch(each.name)) for each in path.parent.iterdir())
+    return [each for each, named in folders if named and named[1] == path.name]
 
 
 def cannot_write(path: Path, error: OSError, resumable: bool = True) -> GraphError:
-    """An error of the disk as one line.
-
-    Args:
-        path: The folder that was to be written.
-        error: What the system said.
-        resumable: Whether the same command goes on.
-    """
+    """Return an ``OSError`` of writing as a ``GraphError`` of one line."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     remedy = "make room, or choose another place" if full else "choose another place"
     if error.errno in TOO_MANY:
         remedy = MORE_FILES
-    kept = "; what is finished is kept, and the same command goes on" if resumable and full else ""
-    return GraphError(f"{path}: cannot be written ({error.strerror or error}); {remedy}{kept}")
+    resume = "; what is finished is kept, and the same command goes on" if resumable and full else ""
+    return GraphError(f"{path}: cannot be written ({error.strerror or error}); {remedy}{resume}")
 
 
-ARRAY_HEADER = (
-    128  # bytes before the numbers, whatever they are, so that what is written last can say how many there are
-)
-BLOCK = 8 << 20  # bytes that are hashed at a time
+ARRAY_HEADER = 128  # bytes before the numbers, a constant, so that their count can be written last
+BLOCK = 8 << 20  # bytes hashed at a time
 KINDS = re.compile(r"\|i1|<i[248]|<f[24]|<U[1-9][0-9]{0,2}")
-# Pages that are never written to need no promise of memory, without which a large file could not be opened.
+# Reserve no memory for pages that are never written, or large files could not be mapped.
 NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
 
 class Entry(NamedTuple):
-    """What a header says of one array.
-
-    Args:
-        dtype: Its type, as numpy writes it.
-        shape: Its shape.
-        digest: A hash of its file.
-    """
+    """Description of an array in a header: type in numpy's notation, shape, and hash of its file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -385,7 +308,7 @@ class Entry(NamedTuple):
 
     @property
     def data_bytes(self) -> int:
-        """The bytes of its numbers."""
+        """Size of its numbers."""
         size = np.dtype(self.dtype).itemsize
         for length in self.shape:
             size *= length
@@ -393,25 +316,16 @@ class Entry(NamedTuple):
 
 
 def array_header(dtype: str, shape: tuple[int, ...]) -> bytes:
-    """The first bytes of a file in numpy's format, the same ones for the same array always.
-
-    Args:
-        dtype: The type of its numbers.
-        shape: Its shape.
-    """
+    """Return the first bytes of a file in numpy's format, always the same ones for the same array."""
     text = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape!r}, }}"
     start = b"\x93NUMPY\x01\x00" + (ARRAY_HEADER - 10).to_bytes(2, "little")
     return start + text.ljust(ARRAY_HEADER - 11).encode() + b"\n"
 
 
 class Writer:
-    """An array that is written row by row; the file is whole once it is closed.
+    """Array file that is written row by row; it is complete once it is closed.
 
-    Args:
-        path: The file; what is there stays if ``rows`` is given, up to so many.
-        dtype: The type of its numbers.
-        width: How many numbers a row has; None for an array of one dimension.
-        rows: Rows that are there already, of a writer that was interrupted.
+    ``width`` is None for an array of one dimension. With ``rows``, a file of an interrupted writer is continued there.
     """
 
     def __init__(self, path: Path, dtype: Any, width: int | None = None, rows: int = 0) -> None:
@@ -428,23 +342,19 @@ class Writer:
             raise
 
     def add(self, values: NDArray[Any]) -> None:
-        """Add rows.
-
-        Args:
-            values: The rows.
-        """
+        """Append rows."""
         if len(values):
             rows = np.ascontiguousarray(values, self.dtype)
             self._file.write(rows.reshape(-1).view(np.uint8).data)
             self.rows += len(values)
 
     def flush(self) -> None:
-        """Bring all rows so far to the disk."""
+        """Sync all rows so far to the disk."""
         self._file.flush()
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Write how many rows there are, and bring all to the disk."""
+        """Write the number of rows and sync everything to the disk."""
         if self._file.closed:
             return
         try:
@@ -459,8 +369,8 @@ class Writer:
         return self
 
     def abandon(self) -> None:
-        """Write no more: the file is not whole, but a later writer may go on with it."""
-        with suppress(OSError):  # what failed may be the writing
+        """Close the incomplete file; a later writer may continue it."""
+        with suppress(OSError):  # the failed operation may be a write
             self._file.close()
 
     def __exit__(self, kind: object, *_: object) -> None:
@@ -471,13 +381,9 @@ class Writer:
 
 
 class Chunks:
-    """An array of one dimension in a file that is read, and changed, chunk by chunk, and never mapped.
+    """One-dimensional array in the file of a ``Writer``, read and changed chunk by chunk without mapping it.
 
-    Args:
-        path: The file, of a ``Writer``.
-        dtype: The type of its numbers.
-        rows: How many there are.
-        make: Make it, of zeros.
+    With ``make``, the file is created, filled with zeros.
     """
 
     def __init__(self, path: Path, dtype: Any, rows: int, make: bool = False) -> None:
@@ -494,27 +400,17 @@ class Chunks:
                 raise
 
     def read(self, first: int, count: int) -> NDArray[Any]:
-        """Some of its numbers, fewer at the end.
-
-        Args:
-            first: The first one.
-            count: How many.
-        """
+        """Return ``count`` numbers from ``first`` on, fewer at the end."""
         self._file.seek(ARRAY_HEADER + first * self.dtype.itemsize)
         return np.fromfile(self._file, self.dtype, min(count, self._rows - first))
 
     def write(self, first: int, values: NDArray[Any]) -> None:
-        """Change some of its numbers.
-
-        Args:
-            first: The first one.
-            values: What they become.
-        """
+        """Overwrite numbers from ``first`` on."""
         self._file.seek(ARRAY_HEADER + first * self.dtype.itemsize)
         self._file.write(np.ascontiguousarray(values, self.dtype).view(np.uint8).data)
 
     def flush(self) -> None:
-        """Bring all changes to the disk."""
+        """Sync all changes to the disk."""
         self._file.flush()
         os.fsync(self._file.fileno())
 
@@ -522,49 +418,40 @@ class Chunks:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(OSError):  # what failed may be the writing
+        with suppress(OSError):  # the failed operation may be a write
             self._file.close()
 
 
 class Map:
-    """One array, opened and not read.
-
-    Args:
-        path: The file.
-        entry: What it must be.
-    """
+    """Memory-mapped array."""
 
     def __init__(self, path: Path, entry: Entry) -> None:
-        wanted = array_header(entry.dtype, entry.shape)
+        expected = array_header(entry.dtype, entry.shape)
         with open_file(path) as file:
-            found, size = file.read(ARRAY_HEADER), os.fstat(file.fileno()).st_size
+            start, size = file.read(ARRAY_HEADER), os.fstat(file.fileno()).st_size
             if size != ARRAY_HEADER + entry.data_bytes:
                 raise Unreadable(f"it has {size:,} bytes and not {ARRAY_HEADER + entry.data_bytes:,}")
-            if found != wanted:
+            if start != expected:
                 raise Unreadable("its first bytes are not those of its array")
             self._map = _mapped(file.fileno(), size)
         count = int(np.prod(entry.shape, dtype=np.int64))
         self.array: NDArray[Any] = np.frombuffer(self._map, entry.dtype, count, ARRAY_HEADER).reshape(entry.shape)
 
     def release(self) -> None:
-        """Give its pages back to the system; they are read again when they are needed."""
+        """Free the pages in memory; they are read again when needed."""
         if hasattr(self._map, "madvise"):
             self._map.madvise(mmap.MADV_DONTNEED)
 
 
 def _mapped(handle: int, size: int) -> mmap.mmap:
-    """A file as memory; who writes there by mistake changes his copy of a page, and not the file."""
+    """Map a file copy-on-write: accidental writes change a copy of a page, not the file."""
     if not hasattr(mmap, "MAP_PRIVATE"):
         return mmap.mmap(handle, size, access=mmap.ACCESS_COPY)
     return mmap.mmap(handle, size, mmap.MAP_PRIVATE | NO_RESERVE, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 def digest(path: Path) -> str:
-    """A hash of a file: that of the hashes of its blocks, which several threads compute.
-
-    Args:
-        path: The file.
-    """
+    """Return the hash of a file: a hash of the hashes of its blocks, computed by several threads."""
     whole, threads = blake2b(digest_size=16), min(4, os.cpu_count() or 1)
     with open_file(path) as file, ThreadPoolExecutor(threads) as pool:
         blocks = _blocks(file)

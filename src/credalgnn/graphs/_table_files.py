@@ -1,4 +1,4 @@
-"""Tables from whatever holds them: CSV and Parquet files, pyarrow tables, data frames."""
+"""Tables as pyarrow tables or record batches: CSV and Parquet files, pyarrow tables, data frames."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ..runtime.texts import one_line
 from .errors import GraphError
 
 DELIMITERS = ",;|\t"
-TEXT, PARQUET = (".csv", ".tsv", ".csv.gz", ".tsv.gz"), (".parquet",)  # endings, whatever their case
+TEXT, PARQUET = (".csv", ".tsv", ".csv.gz", ".tsv.gz"), (".parquet",)  # case-insensitive
 
 
 def pyarrow_modules() -> tuple[Any, Any]:
-    """``pyarrow`` and ``pyarrow.compute``, imported when first needed."""
+    """Import ``pyarrow`` and ``pyarrow.compute`` when first needed."""
     try:
         import pyarrow
         import pyarrow.compute
@@ -34,12 +34,9 @@ def pyarrow_modules() -> tuple[Any, Any]:
 
 
 class NamedTable(NamedTuple):
-    """A pyarrow table, with what messages call it.
+    """A pyarrow table and its name in messages.
 
-    Args:
-        table: The table.
-        name: The file, or what the table is for.
-        typed: Whether it came with types; the columns of a text file have only those that pyarrow guessed.
+    ``typed`` tables came with types; columns of a text file have those that pyarrow guessed.
     """
 
     table: Any
@@ -48,13 +45,9 @@ class NamedTable(NamedTuple):
 
 
 def read_table(value: Any, role: str, text: Sequence[str], delimiter: str | None) -> NamedTable:
-    """A table from whatever holds one.
+    """Return a table from a path, a pyarrow table or a pandas data frame, whose index is a column if it has a name.
 
-    Args:
-        value: A path, a pyarrow table or a pandas data frame, whose index is a column if it has a name.
-        role: What messages call a table that has no path.
-        text: Columns of a text file that are read as text, as they stand there, if they are there.
-        delimiter: What stands between the fields of a text file; None: found in the header.
+    ``role`` is the name in messages of a table without a path; the columns ``text`` of text files are read as text.
     """
     pa, _ = pyarrow_modules()
     if isinstance(value, pa.Table):
@@ -79,19 +72,15 @@ def read_table(value: Any, role: str, text: Sequence[str], delimiter: str | None
 
 
 def find_tables(folder: Path) -> tuple[Path, Path]:
-    """The files of the tables ``nodes`` and ``edges`` in a folder.
-
-    Args:
-        folder: The folder.
-    """
+    """Return the files of the tables ``nodes`` and ``edges`` in a folder."""
     tables = []
     for role in ("nodes", "edges"):
         names = [f"{role}{ending}" for ending in (*TEXT, *PARQUET)]
-        there = [path for path in sorted(folder.iterdir()) if path.name.lower() in names]
-        if len(there) != 1:
-            problem = f"{there[0].name} and {there[1].name}" if there else f"no {role} table"
+        candidates = [path for path in sorted(folder.iterdir()) if path.name.lower() in names]
+        if len(candidates) != 1:
+            problem = f"{candidates[0].name} and {candidates[1].name}" if candidates else f"no {role} table"
             raise GraphError(f"{folder}: {problem} in this folder; one of {', '.join(names)} is wanted")
-        tables.append(there[0])
+        tables.append(candidates[0])
     return tables[0], tables[1]
 
 
@@ -100,12 +89,12 @@ def _from_pandas(frame: Any, role: str) -> Any:
     named = any(name is not None for name in frame.index.names)
     try:
         return pa.Table.from_pandas(frame, preserve_index=None if named else False)
-    except (pa.ArrowException, ValueError) as error:  # one column with values of several types, two of one name
+    except (pa.ArrowException, ValueError) as error:  # mixed types in a column, duplicate names
         raise GraphError(f"{role}: the data frame cannot be read ({error}); give such a column one type") from None
 
 
 def _text_table(path: Path, text: Sequence[str], delimiter: str | None) -> Any:
-    """A table from a text file, packed or not."""
+    """Read a text file, compressed or not."""
     pa, _ = pyarrow_modules()
     import pyarrow.csv
 
@@ -118,18 +107,13 @@ def _text_table(path: Path, text: Sequence[str], delimiter: str | None) -> Any:
             parse_options=pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=quoted),
             convert_options=pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(text, pa.string())),
         )
-    if any(pa.types.is_binary(column.type) for column in table.columns):  # what is not UTF-8 is read as bytes
+    if any(pa.types.is_binary(column.type) for column in table.columns):  # pyarrow reads other encodings as bytes
         raise not_utf8(path)
     return table
 
 
 def text_format(path: Path, delimiter: str | None) -> tuple[str | None, str, bool]:
-    """How a text file is packed, what stands between its fields, and whether there are quotes around some.
-
-    Args:
-        path: The file.
-        delimiter: What stands between its fields; None: found in the header.
-    """
+    """Return compression and delimiter of a text file, and True if it has quoted fields."""
     pa, _ = pyarrow_modules()
     check_regular(path)
     packed = "gzip" if path.name.lower().endswith(".gz") else None
@@ -140,7 +124,7 @@ def text_format(path: Path, delimiter: str | None) -> tuple[str | None, str, boo
     if b"\0" in start:
         raise GraphError(f"{path}: not a text file, though its name says so; a table of fields in lines is wanted")
     try:
-        header = getincrementaldecoder("utf-8-sig")().decode(start.split(b"\n")[0])  # which may be longer than that
+        header = getincrementaldecoder("utf-8-sig")().decode(start.split(b"\n")[0])  # possibly cut off
     except UnicodeDecodeError:
         raise not_utf8(path) from None
     separator = delimiter if delimiter is not None else _delimiter(header)
@@ -150,17 +134,13 @@ def text_format(path: Path, delimiter: str | None) -> tuple[str | None, str, boo
 
 
 def _delimiter(header: str) -> str:
-    """What stands between the names of columns most often, outside of quotes."""
+    """Return the most frequent separator outside of quotes."""
     bare = re.sub(r'"[^"]*"', "", header)
     return max(DELIMITERS, key=bare.count)
 
 
 def not_utf8(path: Path) -> GraphError:
-    """The error of a text in another encoding.
-
-    Args:
-        path: The file.
-    """
+    """Return the error for text in another encoding."""
     return GraphError(
         f"{path}: the text is not UTF-8 (Latin-1, or UTF-16, perhaps); save it as UTF-8, or convert it: iconv"
     )
@@ -175,7 +155,7 @@ def _once(named: NamedTable) -> NamedTable:
 
 
 def plain(column: Any) -> Any:
-    """One array, dictionaries decoded, empty text as null (a CSV file cannot tell them apart)."""
+    """Return one array with dictionaries decoded and empty text as null (CSV files cannot tell them apart)."""
     pa, pc = pyarrow_modules()
     array = column
     if isinstance(column, pa.ChunkedArray):
@@ -190,7 +170,7 @@ def plain(column: Any) -> Any:
 
 
 def _all_filled(array: Any) -> bool:
-    """Whether no text of an array of strings is missing or empty; quicker than to compare all of them."""
+    """Check that no text is missing or empty; faster than comparing all of them."""
     if array.null_count or not len(array):
         return False
     offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, 4 * array.offset)
@@ -198,41 +178,26 @@ def _all_filled(array: Any) -> bool:
 
 
 ENDINGS = (*TEXT, *PARQUET)
-FIRST = 16  # lines of a text file that tell how long others may be
-LONGEST = 1 << 24  # bytes that are looked at for them
+FIRST = 16  # lines of a text file by which the length of others is estimated
+LONGEST = 1 << 24  # bytes read for them
 
 
 class Batch(NamedTuple):
-    """Some rows of a shard.
-
-    Args:
-        table: The rows, a pyarrow record batch.
-        first: The number of the first one in its shard.
-    """
+    """Rows of a shard as a pyarrow record batch, and the number of the first one."""
 
     table: Any
     first: int
 
 
 class Shard(NamedTuple):
-    """One file of a table.
-
-    Args:
-        path: The file.
-        typed: Whether it says what its columns are, as Parquet does.
-    """
+    """One file of a table; ``typed`` if it stores column types, as Parquet does."""
 
     path: Path
     typed: bool
 
 
 def find_shards(path: Path, role: str) -> list[Shard]:
-    """The files of a table: one, or all tables of a folder in the order of their names.
-
-    Args:
-        path: The file or folder.
-        role: What it holds, for messages.
-    """
+    """Return the files of a table: one, or all tables of a folder in the order of their names."""
     if not path.exists():
         raise GraphError(f"{path}: no such file or folder of {role}")
     files = sorted(path.iterdir()) if path.is_dir() else [path]
@@ -247,12 +212,9 @@ def find_shards(path: Path, role: str) -> list[Shard]:
 
 
 def column_types(shard: Shard, text: Sequence[str], delimiter: str | None) -> dict[str, Any]:
-    """The columns of a shard and their types; of a text file as its beginning looks.
+    """Return the columns of a shard and their types, for a text file as its beginning suggests.
 
-    Args:
-        shard: The file.
-        text: Columns of a text file that are read as text.
-        delimiter: What stands between the fields of a text file; None: found in the header.
+    The columns ``text`` of a text file are read as text.
     """
     with _errors(shard.path):
         if shard.typed:
@@ -269,14 +231,7 @@ def column_types(shard: Shard, text: Sequence[str], delimiter: str | None) -> di
 
 
 def batches(shard: Shard, types: dict[str, Any], rows: int, delimiter: str | None) -> Iterator[Batch]:
-    """The rows of a shard.
-
-    Args:
-        shard: The file.
-        types: The columns that are wanted; of a text file, what to read them as.
-        rows: How many at a time, about.
-        delimiter: What stands between the fields of a text file; None: found in the header.
-    """
+    """Yield the rows of a shard; ``types`` are the columns to read and, for a text file, their types."""
     first = 0
     with _errors(shard.path):
         if shard.typed:
@@ -293,7 +248,7 @@ def batches(shard: Shard, types: dict[str, Any], rows: int, delimiter: str | Non
 
 @contextmanager
 def _errors(path: Path) -> Iterator[None]:
-    """What goes wrong with reading a file, as one line."""
+    """Convert errors of reading a file into one line."""
     pa, _ = pyarrow_modules()
     try:
         yield
@@ -309,7 +264,7 @@ def _errors(path: Path) -> Iterator[None]:
 
 
 def _parquet(path: Path) -> Any:
-    """A Parquet file that is read page by page: else memory holds all of a row group, whatever its size."""
+    """Open a Parquet file to be read page by page; otherwise memory holds a whole row group."""
     import pyarrow.parquet as pq
 
     check_regular(path)
@@ -317,13 +272,13 @@ def _parquet(path: Path) -> Any:
 
 
 def _reader(shard: Shard, types: dict[str, Any], delimiter: str | None, rows: int) -> Any:
-    """A reader of a text file; what it reads ahead, 32 blocks, is about twice so many rows."""
+    """Return a reader of a text file; it reads 32 blocks ahead, about twice as many rows."""
     pa, _ = pyarrow_modules()
     from pyarrow import csv
 
     packed, separator, _ = text_format(shard.path, delimiter)
     line = _longest_line(shard.path, packed)
-    block = max(1 << 16, 4 * line, min(rows * line, 1 << 24) // 16)  # which no row may be longer than
+    block = max(1 << 16, 4 * line, min(rows * line, 1 << 24) // 16)  # longer rows are refused
     return csv.open_csv(
         pa.input_stream(shard.path, compression=packed),
         read_options=csv.ReadOptions(block_size=block, use_threads=False),
@@ -336,7 +291,7 @@ def _reader(shard: Shard, types: dict[str, Any], delimiter: str | None, rows: in
 
 
 def _longest_line(path: Path, packed: str | None) -> int:
-    """The bytes of the longest of the first lines of a text file."""
+    """Return the length of the longest of the first lines of a text file."""
     pa, _ = pyarrow_modules()
     start = b""
     with pa.input_stream(path, compression=packed) as stream:

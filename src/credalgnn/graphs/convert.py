@@ -113,12 +113,12 @@ def from_networkx(graph: Any, features: Sequence[str] | None, label: str | None,
 
 def _classes(labels: list[Any], label: str) -> tuple[Any, list[str] | None]:
     """Return labels with class names; whole numbers are named by themselves, as in tables."""
-    there = {value for value in labels if value is not None}
-    if not there:
+    values = {value for value in labels if value is not None}
+    if not values:
         raise GraphError(f"no node has the attribute {label!r}, which label= names")
-    if not all(isinstance(value, int | np.integer) for value in there):
+    if not all(isinstance(value, int | np.integer) for value in values):
         return labels, None  # text, or refused by Graph
-    numbers = {value: number for number, value in enumerate(sorted(value for value in there if value >= 0))}
+    numbers = {value: number for number, value in enumerate(sorted(value for value in values if value >= 0))}
     return [numbers.get(value, -1) for value in labels], [str(value) for value in numbers]
 
 
@@ -129,7 +129,7 @@ def _attribute(nodes: Iterable[tuple[Any, dict[str, Any]]], name: str) -> NDArra
         value: Any = attributes.get(name)
         if value is None:
             raise GraphError(f"node {node!r} has no attribute {name!r}: give it one, or name others, features=[...]")
-        if not isinstance(value, Real):  # also every number of numpy but its booleans
+        if not isinstance(value, Real):  # includes numpy numbers except booleans
             value = np.asarray(value)
             if value.dtype.kind not in "biuf" or value.ndim > 1:
                 raise GraphError(
@@ -237,7 +237,7 @@ def with_nodes(
     if labels is not None:
         numbers, names = named_labels(labels, None)
         numbers = as_tensor(numbers, "labels")
-        if names is not None:  # texts: known classes keep their numbers
+        if names is not None:  # text: existing classes keep their numbers
             classes += [name for name in names if name not in classes]
             order = torch.tensor([*(classes.index(name) for name in names), -1])
             numbers = order[numbers]
@@ -270,9 +270,9 @@ def _all_ids(graph: Graph, ids: Sequence[Any] | NDArray[Any] | None, count: int)
     if (new.dtype.kind in "iu") != (graph.node_ids.dtype.kind in "iu"):
         kinds = "numbers" if graph.node_ids.dtype.kind in "iu" else "text"
         raise GraphError(f"the ids of the graph are {kinds}, those of the new nodes are not: write them as one type")
-    there = np.flatnonzero(np.isin(new, graph.node_ids))
-    if len(there):
-        raise GraphError(f"node id {new[there[0]]!s} of new node {there[0]} is in the graph already: ids must be new")
+    taken = np.flatnonzero(np.isin(new, graph.node_ids))
+    if len(taken):
+        raise GraphError(f"node id {new[taken[0]]!s} of new node {taken[0]} is in the graph already: ids must be new")
     return np.concatenate([graph.node_ids, new])
 
 

@@ -81,7 +81,7 @@ def describe(graph: Graph) -> Description:
             smallest = min(smallest, float(edges.weights[here].min()))
             largest = max(largest, float(edges.weights[here].max()))
         graph.release()
-    loops, duplicates, known, same = totals.tolist()
+    loops, duplicates, labelled, same = totals.tolist()
     filled = np.zeros(2, np.int64)
     for chunk in chunks(graph.features):
         rows = graph.rows(chunk)
@@ -99,7 +99,7 @@ def describe(graph: Graph) -> Description:
         density=active / (count * graph.num_features),
         class_counts=dict(zip(graph.class_names, counts, strict=True)),
         unlabelled=int((graph.labels < 0).sum()),
-        homophily=same / known if known else float("nan"),
+        homophily=same / labelled if labelled else float("nan"),
         isolated=int(count - touched.sum()),
         self_loops=loops,
         duplicate_edges=duplicates,
@@ -118,13 +118,13 @@ def local_homophily(graph: Graph) -> Tensor:
     from ._edge_kernels import count_alike
 
     edges, labels = graph.in_edges, _narrow(graph)
-    known, alike = np.zeros(graph.num_nodes, np.int32), np.zeros(graph.num_nodes, np.int32)
+    labelled, alike = np.zeros(graph.num_nodes, np.int32), np.zeros(graph.num_nodes, np.int32)
     for first, last in edges.chunks():
         starts = edges.starts[first : last + 1]
         sources = edges.sources[int(starts[0]) : int(starts[-1])]
-        count_alike((starts - starts[0]).numpy(), sources.numpy(), first, labels, known, alike)
+        count_alike((starts - starts[0]).numpy(), sources.numpy(), first, labels, labelled, alike)
         graph.release()
-    return torch.from_numpy(alike).double() / torch.from_numpy(known)
+    return torch.from_numpy(alike).double() / torch.from_numpy(labelled)
 
 
 def num_pairs(graph: Graph, most: int = 1 << 24) -> int:

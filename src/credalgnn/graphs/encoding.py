@@ -1,4 +1,4 @@
-"""Columns of a node table as features: how is learnt once, stored with a model, and the same for every later table."""
+"""Encoding of table columns as features: fitted once, stored with a model, applied to later tables."""
 
 from __future__ import annotations
 
@@ -15,25 +15,15 @@ from ._table_files import plain, pyarrow_modules
 from .errors import GraphError, warn
 from .tables import NO_LABEL
 
-FORMAT = 1  # of what to_json gives
-MOST_VALUES = 100  # of a text column that have a feature each
-MOST_RARE = 1000  # values of a text column without a feature that are remembered, to tell them from unseen ones
+FORMAT = 1  # of to_json
+MOST_VALUES = 100  # of a text column with a feature each
+MOST_RARE = 1000  # stored values of a text column without a feature, to distinguish them from unseen ones
 HEAVY_TAIL = 100.0  # standard deviations
 
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """A column of numbers, or of dates as seconds: ``(x - center) / scale``, or of log(1 + x) where ``log``.
-
-    Args:
-        name: The column.
-        date: Whether it holds dates.
-        log: Whether its logarithm is taken: sign(x) log(1 + \\|x\\|).
-        center: What is subtracted.
-        scale: What it is divided by then.
-        fill: The feature where the number is missing.
-        missing: Whether a second feature says that it is.
-    """
+    """Numbers, or dates in seconds, as ``(x - center) / scale``; ``log`` takes sign(x) log(1 + abs(x)) first."""
 
     name: str
     date: bool
@@ -45,13 +35,7 @@ class NumberColumn:
 
     @classmethod
     def fit(cls, name: str, numbers: NDArray[Any], date: bool) -> NumberColumn:
-        """Learn from numbers, NaN where they are missing; at least one is there.
-
-        Args:
-            name: The column.
-            numbers: Its numbers.
-            date: Whether these are dates, as seconds.
-        """
+        """Fit to numbers, NaN where they are missing; at least one is not."""
         absent = np.isnan(numbers)
         missing = bool(absent.any())
         values = (numbers[~absent] if missing else numbers).astype(np.float64, copy=False)
@@ -70,17 +54,11 @@ class NumberColumn:
         return cls(name, date, log, float(center), float(scale) or 1.0, 0.0, missing)
 
     def features(self) -> list[str]:
-        """What its features are called."""
+        """Return the names of the features."""
         return [self.name, *([f"{self.name} is missing"] if self.missing else [])]
 
     def encode(self, numbers: NDArray[Any], blocks: Blocks, where: str) -> None:
-        """Add its features.
-
-        Args:
-            numbers: Its numbers, NaN where they are missing.
-            blocks: What they are added to.
-            where: What the column is called in messages.
-        """
+        """Add the features of numbers, NaN where they are missing."""
         absent = np.isnan(numbers)
         scaled = np.sign(numbers) * np.log1p(np.abs(numbers)) if self.log else numbers.astype(np.float64, copy=False)
         if (self.center, self.scale) != (0.0, 1.0):
@@ -97,14 +75,7 @@ class NumberColumn:
 
 @dataclass(frozen=True)
 class CategoryColumn:
-    """A column of text: a feature for each frequent value, one for all others, and one for none.
-
-    Args:
-        name: The column.
-        values: Those with a feature of their own, the most frequent first.
-        rare: Other values that were there; None if these are too many to remember.
-        missing: Whether a feature says that there is no value.
-    """
+    """Text as a feature for each frequent value, one for all others, and one for missing values."""
 
     name: str
     values: tuple[str, ...]
@@ -113,37 +84,27 @@ class CategoryColumn:
 
     @classmethod
     def fit(cls, name: str, array: Any) -> CategoryColumn:
-        """Learn from text.
-
-        Args:
-            name: The column.
-            array: Its values, null where they are missing.
-        """
+        """Fit to an array of text, null where it is missing."""
         _, pc = pyarrow_modules()
         counted = pc.value_counts(array.drop_null())
         values, counts = counted.field("values"), counted.field("counts").to_numpy()
         often = np.flatnonzero(counts >= 2)
         often = often[np.argsort(-counts[often], kind="stable")]
-        if len(often) > MOST_VALUES:  # of those that are as frequent as the last one, the first in the alphabet
+        if len(often) > MOST_VALUES:  # ties are broken alphabetically
             often = often[counts[often] >= counts[often[MOST_VALUES - 1]]]
         ranked = sorted(zip(-counts[often], values.take(often).to_pylist(), strict=True))
-        kept = tuple(value for _, value in ranked[:MOST_VALUES])
-        rest = len(values) - len(kept)
-        rare = None if rest > MOST_RARE else tuple(sorted(set(values.to_pylist()) - set(kept)))
-        return cls(name, kept, rare, bool(array.null_count))
+        frequent = tuple(value for _, value in ranked[:MOST_VALUES])
+        rest = len(values) - len(frequent)
+        rare = None if rest > MOST_RARE else tuple(sorted(set(values.to_pylist()) - set(frequent)))
+        return cls(name, frequent, rare, bool(array.null_count))
 
     def features(self) -> list[str]:
-        """What its features are called."""
+        """Return the names of the features."""
         names = [*self.values, "(other)", *(["(missing)"] if self.missing else [])]
         return [f"{self.name}={value}" for value in names]
 
     def encode(self, array: Any, blocks: Blocks) -> None:
-        """Add its features; a missing value where none was missing is in no feature.
-
-        Args:
-            array: Its values, null where they are missing.
-            blocks: What they are added to.
-        """
+        """Add the features of text; a missing value sets none if none was missing in fit."""
         pa, pc = pyarrow_modules()
         codes = pc.index_in(array, value_set=pa.array(self.values, pa.string()), skip_nulls=True)
         codes = pc.fill_null(codes, len(self.values)).to_numpy(zero_copy_only=False).astype(np.int16)
@@ -152,11 +113,7 @@ class CategoryColumn:
         blocks.add_one_hot(codes, len(self.values) + 1 + self.missing)
 
     def unseen(self, array: Any) -> tuple[int, list[str]]:
-        """How many rows have a value that was not there, and some of these values.
-
-        Args:
-            array: The values of a table, null where they are missing.
-        """
+        """Return the number of rows with values unseen in fit, and some of these values."""
         pa, pc = pyarrow_modules()
         if self.rare is None:
             return 0, []
@@ -167,13 +124,7 @@ class CategoryColumn:
 
 @dataclass(frozen=True)
 class VectorColumn:
-    """A column of lists of numbers, all of one length, such as embeddings: each place is a column of numbers.
-
-    Args:
-        name: The column.
-        places: How the number at each place is encoded.
-        missing: Whether a further feature says that a number of the list, or all of it, is missing.
-    """
+    """Lists of numbers of one length, such as embeddings: each place is a column of numbers."""
 
     name: str
     places: tuple[NumberColumn, ...]
@@ -181,32 +132,21 @@ class VectorColumn:
 
     @classmethod
     def fit(cls, name: str, matrix: NDArray[Any]) -> VectorColumn:
-        """Learn from a matrix with a row for each list.
-
-        Args:
-            name: The column.
-            matrix: The numbers, NaN where they are missing.
-        """
+        """Fit to a matrix with a row for each list, NaN where numbers are missing."""
         places = []
         for at in range(matrix.shape[1]):
             numbers = matrix[:, at]
-            there = numbers[~np.isnan(numbers)]
-            places.append(NumberColumn.fit(f"{name}[{at}]", there if len(there) else np.zeros(1), False))
+            present = numbers[~np.isnan(numbers)]
+            places.append(NumberColumn.fit(f"{name}[{at}]", present if len(present) else np.zeros(1), False))
         return cls(name, tuple(places), bool(np.isnan(matrix).any()))
 
     def features(self) -> list[str]:
-        """What its features are called."""
+        """Return the names of the features."""
         names = [feature for place in self.places for feature in place.features()]
         return [*names, *([f"{self.name} is missing"] if self.missing else [])]
 
     def encode(self, matrix: NDArray[Any], blocks: Blocks, where: str) -> None:
-        """Add its features.
-
-        Args:
-            matrix: The numbers, NaN where they are missing.
-            blocks: What they are added to.
-            where: What the column is called in messages.
-        """
+        """Add the features of a matrix, NaN where numbers are missing."""
         for at, place in enumerate(self.places):
             place.encode(matrix[:, at], blocks, where)
         if self.missing:
@@ -219,26 +159,31 @@ KINDS: dict[str, type[Column]] = {"number": NumberColumn, "category": CategoryCo
 
 @dataclass(frozen=True)
 class FeatureEncoder:
-    """Makes features of the columns of a node table; learnt from one table (``fit``), applied to any later one.
+    """Encoder of the columns of a node table as features; fitted to one table (``fit``), applied to any later one.
 
-    - **Numbers** (true and false are 1 and 0). Columns of zeros and ones stay as they are. Columns of which at least
-      half is zero are divided by their largest absolute value, so that zero stays zero. All others are standardised to
-      mean 0 and standard deviation 1; a constant is only centred. If no number is negative and the largest is more than
-      100 standard deviations above the mean (of the numbers that are not zero, where half is), log(1 + x) is taken
-      first.
-    - **Missing numbers** become the mean, or zero where at least half of the column is zero. Where some are missing
-      when the encoder is learnt, a feature ``NAME is missing`` says so. Infinite ones are refused.
+    - **Numbers** (true and false are 1 and 0). Columns of zeros and ones are unchanged. Columns that are at least half
+      zero are divided by their largest absolute value, so that zero stays zero. All others are standardised to mean 0
+      and standard deviation 1; a constant is only centred. If no number is negative and the largest is more than 100
+      standard deviations above the mean (of the non-zero numbers, where half are zero), log(1 + x) is taken first.
+    - **Missing numbers** become the mean, or zero where at least half of the column is zero. If some are missing in
+      fit, a feature ``NAME is missing`` marks them. Infinite numbers are refused.
     - **Dates** are numbers: seconds, standardised.
-    - **Text** gets a feature ``NAME=value`` for each of the 100 most frequent values that stand in at least two rows.
-      Others, and those that only a later table has, share ``NAME=(other)``; missing ones have ``NAME=(missing)`` if
-      some are missing when the encoder is learnt. A column whose text differs from row to row says nothing about other
-      rows and is left out, unless it is asked for by name: if it has more than 100 values and more than half as many as
-      rows, or no value stands in two rows.
-    - **Lists of numbers** of one length have a feature ``NAME[0]``, ``NAME[1]``, ... each, treated like numbers.
+    - **Text** has a feature ``NAME=value`` for each of the 100 most frequent values that occur in at least two rows.
+      Others, and those first seen in a later table, share ``NAME=(other)``; missing ones have ``NAME=(missing)`` if
+      some are missing in fit. A column that differs from row to row is left out unless it is named: one with more than
+      100 values and more than half as many as rows, or without any repeated value.
+    - **Lists of numbers** of one length have features ``NAME[0]``, ``NAME[1]``, ..., each treated like numbers.
 
     Args:
-        columns: How each column is encoded, in the order of the features.
-        ignored: Other columns of the table it was learnt from.
+        columns: Encoding of each column, in the order of the features.
+        ignored: Other columns of the table it was fitted to.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from credalgnn.graphs import FeatureEncoder
+        >>> encoder = FeatureEncoder.fit(pa.table({"town": ["Rome", "Oslo", "Rome"]}), None, "nodes")
+        >>> encoder.feature_names
+        ('town=Rome', 'town=(other)')
     """
 
     columns: tuple[Column, ...]
@@ -246,18 +191,18 @@ class FeatureEncoder:
 
     @classmethod
     def fit(cls, table: Any, columns: Sequence[str] | None, name: str) -> FeatureEncoder:
-        """Learn how to encode the columns of a table.
+        """Fit an encoder to a table.
 
         Args:
             table: A pyarrow table with a row for each node.
-            columns: The columns that are features. None: all of them, but for text that differs from row to row.
-            name: What the table is called in messages.
+            columns: Feature columns. None: all, except text that differs from row to row.
+            name: Name of the table in messages.
         """
         chosen = list(table.column_names if columns is None else columns)
         _refuse_missing(table, chosen, name, "name others as features")
         learnt = []
         for column in chosen:
-            code = _fit(table[column], column, f"{name}, column {column}", asked=columns is not None)
+            code = _fit(table[column], column, f"{name}, column {column}", named=columns is not None)
             if isinstance(code, str):
                 warn(f"{name}: the column {column!r} is left out: {code}")
             else:
@@ -269,27 +214,27 @@ class FeatureEncoder:
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """What the features are called."""
+        """Names of the features."""
         return tuple(feature for column in self.columns for feature in column.features())
 
     @property
     def text_columns(self) -> list[str]:
-        """The columns of text: to be read as such, even from a file in which they look like numbers."""
+        """Columns to be read as text, even from a file in which they look like numbers."""
         return [column.name for column in self.columns if isinstance(column, CategoryColumn)]
 
     def __call__(self, table: Any, name: str) -> tuple[Any, tuple[str, ...]]:
-        """The features ``[N, F]`` of a table, float32 (a scipy CSR matrix if that is smaller), and their names.
+        """Return the features ``[N, F]`` of a table, float32 (a scipy CSR matrix if that is smaller), and their names.
 
-        The order of columns does not matter. Columns that are missing are refused; further ones, and values of text
-        that were not there when the encoder was learnt, are announced by a ``GraphWarning``.
+        The order of columns does not matter. Missing columns are refused; further ones, and text unseen in fit, cause a
+        ``GraphWarning``.
 
         Args:
             table: A pyarrow table with a row for each node.
-            name: What the table is called in messages.
+            name: Name of the table in messages.
         """
         _refuse_missing(table, [column.name for column in self.columns], name, "the model was fitted with it: add it")
-        known = {column.name for column in self.columns} | set(self.ignored)
-        further = [column for column in table.column_names if column not in known]
+        expected = {column.name for column in self.columns} | set(self.ignored)
+        further = [column for column in table.column_names if column not in expected]
         if further:
             warn(f"{name}: {_quoted(further)} were not there when the model was fitted, and are not used")
         blocks, rows, strange = Blocks(table.num_rows), 0, []
@@ -313,17 +258,17 @@ class FeatureEncoder:
         return blocks.matrix(), self.feature_names
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as plain values that JSON can hold."""
+        """Return the encoder as JSON values."""
         names = {kind: name for name, kind in KINDS.items()}
         columns = [{"kind": names[type(column)], **asdict(column)} for column in self.columns]
         return {"format": FORMAT, "columns": columns, "ignored": list(self.ignored)}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> FeatureEncoder:
-        """The encoder that ``to_json`` took apart.
+        """Return the encoder that ``to_json`` stored.
 
         Args:
-            values: What ``to_json`` gave.
+            values: Result of ``to_json``.
         """
         if not isinstance(values, dict) or values.get("format") != FORMAT:
             raise GraphError("not an encoder of features that this version knows: fit the model again")
@@ -336,8 +281,8 @@ class FeatureEncoder:
             raise GraphError(f"not an encoder of features ({error}): fit the model again") from None
 
 
-def _fit(column: Any, name: str, where: str, asked: bool) -> Column | str:
-    """How a column is encoded, or why it is not; text that differs from row to row is if it was asked for."""
+def _fit(column: Any, name: str, where: str, named: bool) -> Column | str:
+    """Return the encoding of a column, or why it is left out; text that differs from row to row needs to be named."""
     _, pc = pyarrow_modules()
     kind = column.type
     if is_text(kind):
@@ -345,7 +290,7 @@ def _fit(column: Any, name: str, where: str, asked: bool) -> Column | str:
         if text.null_count == len(text):
             return "it is empty"
         code, distinct, rows = CategoryColumn.fit(name, text), pc.count_distinct(text).as_py(), len(text)
-        if not asked and (not code.values or (distinct > MOST_VALUES and 2 * distinct > rows - text.null_count)):
+        if not named and (not code.values or (distinct > MOST_VALUES and 2 * distinct > rows - text.null_count)):
             return "its text differs from row to row; features=[...] (--features), with all that are to be, takes it in"
         return code
     if is_vector(kind):
@@ -368,8 +313,8 @@ def _column(values: dict[str, Any]) -> Column:
 
 
 def _refuse_missing(table: Any, columns: Sequence[str], name: str, remedy: str) -> None:
-    there = set(table.column_names)
-    missing = [column for column in columns if column not in there]
+    present = set(table.column_names)
+    missing = [column for column in columns if column not in present]
     if missing:
         among = ", ".join(table.column_names[:12])
         raise GraphError(f"{name}: there is no column {_quoted(missing)}; the columns are {among}; {remedy}")
@@ -384,47 +329,41 @@ SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
 def is_text(kind: Any) -> bool:
-    """Whether a type is one of text, or of categories, whatever these are called by."""
+    """Check that a type is text, or categories of any type."""
     types = pyarrow_modules()[0].types
     return bool(types.is_dictionary(kind) or _is_string(kind))
 
 
 def is_vector(kind: Any) -> bool:
-    """Whether a type is one of lists of numbers."""
+    """Check that a type is a list of numbers."""
     types = pyarrow_modules()[0].types
     lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
     return bool(lists and is_numeric(kind.value_type))
 
 
 def is_date(kind: Any) -> bool:
-    """Whether a type is one of dates, with or without a time."""
+    """Check that a type is a date, with or without a time."""
     types = pyarrow_modules()[0].types
     return bool(types.is_date(kind) or types.is_timestamp(kind))
 
 
 def is_numeric(kind: Any) -> bool:
-    """Whether a type is one of numbers; true and false, durations, times of a day and empty columns are."""
+    """Check that a type is numeric; booleans, durations, times of day and empty columns are."""
     types = pyarrow_modules()[0].types
     number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
     return bool(number or types.is_boolean(kind) or types.is_null(kind) or types.is_time(kind) or _is_duration(kind))
 
 
 def as_numbers(column: Any, where: str, date: bool) -> NDArray[Any]:
-    """Numbers, float32 or float64, NaN where they are missing; dates, durations and times of a day in seconds.
-
-    Args:
-        column: The column.
-        where: What it is called in messages.
-        date: Whether dates are wanted.
-    """
+    """Return float32 or float64 numbers, NaN where they are missing; dates, durations and times in seconds."""
     pa, _ = pyarrow_modules()
     array = plain(column)
     if _is_string(array.type):
         array = _dates_of_text(array, where) if date else _numbers_of_text(array, where)
     kind = array.type
     if not (pa.types.is_null(kind) or (is_date(kind) if date else is_numeric(kind))):
-        wanted = "dates" if date else "numbers"
-        raise GraphError(f"{where} holds {kind}, and {wanted} when the model was fitted: give it the same type")
+        expected = "dates" if date else "numbers"
+        raise GraphError(f"{where} holds {kind}, and {expected} when the model was fitted: give it the same type")
     numbers = _floats(array)
     infinite = np.flatnonzero(np.isinf(numbers))
     if len(infinite):
@@ -433,12 +372,7 @@ def as_numbers(column: Any, where: str, date: bool) -> NDArray[Any]:
 
 
 def as_text(column: Any, where: str) -> Any:
-    """Text without blanks around it, null where it is missing; whole numbers without a point.
-
-    Args:
-        column: The column.
-        where: What it is called in messages.
-    """
+    """Return stripped text, null where it is missing; whole numbers without a decimal point."""
     pa, pc = pyarrow_modules()
     array = plain(column)
     if pa.types.is_floating(array.type):
@@ -453,20 +387,14 @@ def as_text(column: Any, where: str) -> Any:
 
 
 def as_vectors(column: Any, where: str, length: int | None = None) -> NDArray[Any]:
-    """Lists of numbers as a matrix, NaN where there is none.
-
-    Args:
-        column: The column.
-        where: What it is called in messages.
-        length: How long the lists have to be. None: as long as the first one.
-    """
+    """Return lists of numbers as a matrix, NaN where there is none; all must have one ``length``."""
     pa, pc = pyarrow_modules()
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if not is_vector(array.type):
         raise GraphError(f"{where} holds {array.type}, and lists of numbers when the model was fitted")
     lengths = pc.list_value_length(array).to_numpy(zero_copy_only=False)
-    there = ~pc.is_null(array).to_numpy(zero_copy_only=False)
-    rows = np.flatnonzero(there)
+    present = ~pc.is_null(array).to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(present)
     if length is None:
         length = int(lengths[rows[0]]) if len(rows) else 0
     other = rows[lengths[rows] != length]
@@ -485,7 +413,7 @@ def as_vectors(column: Any, where: str, length: int | None = None) -> NDArray[An
 
 
 def _floats(array: Any) -> NDArray[Any]:
-    """Numbers and times, float32 or float64, NaN where they are missing; times in seconds."""
+    """Return numbers and times (in seconds), float32 or float64, NaN where they are missing."""
     pa, _ = pyarrow_modules()
     kind, factor = array.type, 1.0
     if pa.types.is_float32(kind):
@@ -512,7 +440,7 @@ def _is_duration(kind: Any) -> bool:
 
 
 def _numbers_of_text(array: Any, where: str) -> Any:
-    """Numbers that were read as text, as one odd field of a CSV file is enough for."""
+    """Return numbers that were read as text; a single odd field in a CSV file causes that."""
     pa, pc = pyarrow_modules()
     words = pc.utf8_lower(pc.utf8_trim_whitespace(array))
     words = pc.if_else(pc.is_in(words, value_set=pa.array(NO_LABEL)), pa.scalar(None, pa.string()), words)
@@ -538,11 +466,7 @@ def _dates_of_text(array: Any, where: str) -> Any:
 
 
 class Blocks:
-    """Columns of a float32 matrix, each kept dense or by its numbers that are not zero.
-
-    Args:
-        rows: How many rows the matrix has.
-    """
+    """Columns of a float32 matrix, each dense or as its non-zero numbers, whichever is smaller."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -550,11 +474,7 @@ class Blocks:
         self._columns: list[NDArray[np.float32] | tuple[NDArray[np.int32], NDArray[np.float32]]] = []
 
     def add(self, column: NDArray[np.float32]) -> None:
-        """Add one column.
-
-        Args:
-            column: Its numbers.
-        """
+        """Append a column."""
         active = int(np.count_nonzero(column))
         self._active += active
         if 2 * active < self._rows:
@@ -564,12 +484,7 @@ class Blocks:
             self._columns.append(column)
 
     def add_one_hot(self, codes: NDArray[np.int16], count: int) -> None:
-        """Add ``count`` columns: each row has a one in the column of its code.
-
-        Args:
-            codes: The columns of the rows, below 0 for none.
-            count: How many columns there are.
-        """
+        """Append ``count`` columns; each row has a one in the column of its code, none below 0."""
         order = np.argsort(codes, kind="stable").astype(np.int32)  # a radix sort, as codes are short
         starts = np.searchsorted(codes[order], np.arange(count + 1))
         for start, end in pairwise(starts.tolist()):
@@ -577,7 +492,7 @@ class Blocks:
         self._active += int(starts[-1] - starts[0])
 
     def matrix(self) -> Any:
-        """All columns, dense or as a scipy CSR matrix; to be called once, as memory is freed on the way."""
+        """Return all columns, dense or as a scipy CSR matrix, and free their memory; to be called once."""
         shape = (self._rows, len(self._columns))
         if sparse_is_smaller(self._active, shape):
             return self._sparse(shape)

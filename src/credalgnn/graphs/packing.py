@@ -1,4 +1,4 @@
-"""Graphs made into packed ones: from memory, or streamed from the shards of tables."""
+"""Packing of graphs from memory, and of tables of any size, streamed shard by shard."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 import hashlib
 import time
 from contextlib import ExitStack
+from functools import partial
 from itertools import pairwise
 
 from ..runtime.files import Lock, sealed_with, sync_folder, to_json, write
@@ -36,7 +37,7 @@ from ._pack_edges import (
     sort_bucket,
     write_buckets,
 )
-from ._pack_nodes import NodeState, NodeWriter, Wanted, finish_nodes
+from ._pack_nodes import NodeState, NodeWriter, TableSpec, finish_nodes
 from ._packed_files import (
     SPARSE,
     CannotOpenError,
@@ -56,13 +57,7 @@ DTYPES = ("float32", "float16")
 
 
 def pack_graph(graph: Graph, path: Path, dtype: str = "float32") -> Graph:
-    """See ``Graph.pack``.
-
-    Args:
-        graph: The graph.
-        path: The folder.
-        dtype: What features are kept as.
-    """
+    """See ``Graph.pack``."""
     check_dtype(dtype)
     check_place(path)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -82,21 +77,13 @@ def pack_graph(graph: Graph, path: Path, dtype: str = "float32") -> Graph:
 
 
 def check_dtype(dtype: str) -> None:
-    """Refuse what features are not kept as.
-
-    Args:
-        dtype: The name of the type.
-    """
+    """Refuse unknown types of stored features."""
     if dtype not in DTYPES:
         raise GraphError(f"dtype must be {' or '.join(DTYPES)}, not {dtype!r:.40}")
 
 
 def label_type(classes: int) -> Any:
-    """The smallest type for the numbers of so many classes.
-
-    Args:
-        classes: How many there are.
-    """
+    """Return the smallest type for class numbers."""
     return np.int16 if classes < 2**15 else np.int32 if classes < 2**31 else np.int64
 
 
@@ -132,14 +119,14 @@ def _write(folder: Path, name: str, array: Any) -> None:
 
 
 class Packed(NamedTuple):
-    """What ``pack`` did.
+    """Result of ``pack``.
 
     Args:
-        path: The folder of the packed graph.
-        nodes: How many nodes.
-        edges: How many directed edges.
-        bytes: What it takes on the disk.
-        seconds: What each stage took in this process; empty if it was packed already.
+        path: Folder of the packed graph.
+        nodes: Number of nodes.
+        edges: Number of directed edges.
+        bytes: Size on disk.
+        seconds: Time of each stage in this process; empty if the graph was packed before.
     """
 
     path: Path
@@ -167,28 +154,33 @@ def pack(
     memory: str | int | None = None,
     progress: Progress | None = None,
 ) -> Packed:
-    """Make a packed graph of tables that need not fit into memory, as CSV or Parquet files or folders of such shards.
+    """Make a packed graph of tables of any size, as CSV or Parquet files or folders of them.
 
-    What is finished stays in ``OUT.part`` until all is: after a kill or with a full disk the same call goes on.
+    Finished stages stay in ``OUT.part`` until the graph is complete: after a kill or on a full disk, the same call
+    resumes.
 
     Args:
-        nodes: A file with a row for each node, or a folder of them, which are taken in the order of their names.
-        edges: A file with a row for each edge, or a folder of them.
-        out: The folder to make, as in ``graph.cg``; a packed graph that is there is replaced when the new one is whole.
+        nodes: File with a row for each node, or a folder of files, read in the order of their names.
+        edges: File with a row for each edge, or a folder of files.
+        out: Folder to make, as in ``graph.cg``; an existing packed graph is replaced once the new one is complete.
         id: See ``Graph.from_tables``.
         label: See ``Graph.from_tables``.
-        features: The columns that are features: numbers, or lists of numbers, all as long (an embedding in one column
-            of a Parquet file). Default: all others.
+        features: Feature columns: numbers, or lists of numbers of one length (an embedding in a column of a Parquet
+            file). Default: all other columns.
         source: See ``Graph.from_tables``.
         target: See ``Graph.from_tables``.
         weight: See ``Graph.from_tables``.
-        split: The column of nodes that says train, val, calibration or test; empty: in no part. It is kept with the
-            graph, and ``fit`` keeps to it.
+        split: Column of nodes with train, val, calibration or test; empty for no part. It is stored with the graph, and
+            ``fit`` uses it.
         delimiter: See ``Graph.from_tables``.
-        undirected: Edges have no direction: each is taken both ways, and once each way, however often it stands there.
-        dtype: What features are kept as, ``float32`` or ``float16``.
-        memory: What may be used, as in ``"4GiB"``; None: half of what is available.
-        progress: Is called with a stage, and how many of how many steps of it are done.
+        undirected: Add the reverse of each edge; repeated edges count once.
+        dtype: Type of stored features, ``float32`` or ``float16``.
+        memory: Memory budget, as in ``"4GiB"``. Default: half of what is available.
+        progress: Called with the stage, the number of finished steps and their total.
+
+    Example:
+        >>> from credalgnn.graphs import pack
+        >>> pack("nodes/", "edges/", "graph.cg", memory="4GiB")  # doctest: +SKIP
     """
     check_dtype(dtype)
     path = Path(out)
@@ -207,25 +199,15 @@ def pack(
     return Packed(path, head["nodes"], head["edges"], size, seconds)
 
 
-VERSION = 3  # of the journal and of all that is kept on the way
+VERSION = 3  # of the journal and the temporary files
 JOURNAL, LOCK = "journal.json", ".lock"
-ROW_BYTES = 16  # of a number of a feature while it is read
+ROW_BYTES = 16  # of memory for a feature value while it is read
 
 
 class Packer:
-    """Packs tables, or goes on where an earlier command was stopped.
+    """Packing of tables, resumable after an interruption.
 
-    Args:
-        nodes: The file or folder of nodes.
-        edges: That of edges.
-        out: The folder to make.
-        columns: Which columns are what.
-        split: That with the part of a split of each node.
-        delimiter: Of text files.
-        undirected: Whether edges go both ways.
-        dtype: What features are kept as.
-        memory: Bytes that may be used.
-        progress: Is told of stages and steps.
+    ``memory`` is in bytes; ``progress`` is called with stage, finished steps and total.
     """
 
     def __init__(
@@ -243,42 +225,34 @@ class Packer:
     ) -> None:
         pyarrow_modules()
         check_place(out)
-        self._out, self._undirected, self._memory, self._progress = out, undirected, memory, progress
+        self._out, self._undirected, self._memory, self._progress = out, undirected, memory, progress or _silent
         self._node_shards, self._edge_shards = find_shards(nodes, "nodes"), find_shards(edges, "edges")
-        self._wanted = Wanted(columns, split, delimiter, dtype, 4096)
+        self._spec = TableSpec(columns, split, delimiter, dtype, 4096)
         self._part = out.with_name(out.name + ".part")
         self._folder, self._work = self._part / "graph", self._part / "work"
-        self._request = self._hash(columns, split, delimiter, dtype)
+        self._request = _request([*self._node_shards, *self._edge_shards], undirected, columns, split, delimiter, dtype)
         self._seconds: dict[str, float] = {}
 
-    def _hash(self, *options: Any) -> str:
-        """A hash of all that is asked for, and of the files as they are now."""
-        lines = [f"{VERSION} {options} {self._undirected}"]
-        for shard in (*self._node_shards, *self._edge_shards):
-            found = shard.path.stat()
-            lines.append(f"{shard.path.name} {found.st_size} {found.st_mtime_ns}")
-        return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
-
     def run(self) -> dict[str, float]:
-        """Pack, or go on; returns the seconds of each stage."""
-        if self._is_packed(self._out) and self._read_journal().get("request") != self._request:
-            return {}  # and nothing is left of how it was made
+        """Pack or resume; return the seconds of each stage."""
+        if self._is_packed(self._out) and _read_journal(self._part).get("request") != self._request:
+            return {}  # packed before, and nothing temporary is left
         make_folder(self._part)
         lock = Lock(self._part / LOCK)
         if not lock.take():
             raise GraphError(f"{self._out}: another command is packing it now; wait for it, or choose another place")
         try:
-            if not self._is_packed(self._out):  # as it is where another command has just ended
+            if not self._is_packed(self._out):  # else another command has just finished it
                 if is_packed(self._out) and any(self._out.iterdir()):
-                    warn(f"{self._out}: what is there is of other tables or options, or damaged, and will be replaced")
-                self._stages()
+                    warn(f"{self._out}: is of other tables or options, or damaged, and will be replaced")
+                self._make()
             self._clear()
         finally:
             lock.free()
         return self._seconds
 
     def _is_packed(self, folder: Path) -> bool:
-        """Whether what is there can be opened and is what is asked for."""
+        """Check that a folder holds the requested graph and can be opened."""
         try:
             head = open_arrays(folder)[0]
         except CannotOpenError:
@@ -287,21 +261,21 @@ class Packer:
             return False
         return bool(head.get("request") == self._request)
 
-    def _stages(self) -> None:
-        journal = self._read_journal()
-        if journal.get("request") != self._request or not self._is_whole(journal):
-            (self._part / JOURNAL).unlink(missing_ok=True)  # before what it tells of
-            for folder in (self._folder, self._work):  # nothing is there, or of other tables, or it is damaged
+    def _make(self) -> None:
+        journal = _read_journal(self._part)
+        if journal.get("request") != self._request or not self._resume(journal):
+            (self._part / JOURNAL).unlink(missing_ok=True)  # before the files it describes
+            for folder in (self._folder, self._work):  # missing, damaged, or of other tables
                 shutil.rmtree(folder, ignore_errors=True)
-            self._go_on({"request": self._request})
-            open_arrays(self._folder)  # the one that is there is not replaced by what cannot be opened
+            self._run_stages({"request": self._request})
+            open_arrays(self._folder)  # a graph that cannot be opened replaces none
         put_in_place(self._folder, self._out)
 
     def _clear(self) -> None:
-        """Remove what was needed on the way, and graphs that were replaced when a process was killed.
+        """Remove temporary files, and graphs that were replaced when a process was killed.
 
-        The journal goes behind what it tells of: while it is there, the same command clears. The file of the lock is
-        the last one: who makes another begins at once.
+        The journal is removed after the files it describes, so that the same command clears again after a kill; the
+        lock file last.
         """
         for folder in (self._folder, self._work, *replaced(self._out)):
             shutil.rmtree(folder, ignore_errors=True)
@@ -309,21 +283,22 @@ class Packer:
         shutil.rmtree(self._part, ignore_errors=True)
         sync_folder(self._out.parent)
 
-    def _is_whole(self, journal: dict[str, Any]) -> bool:
-        """Go on where an earlier command was stopped; returns whether what it has kept makes a graph."""
-        goes_on = "nodes" in journal
+    def _resume(self, journal: dict[str, Any]) -> bool:
+        """Resume an earlier command; return False if what it left is damaged."""
+        is_resumed = "nodes" in journal
         try:
-            self._go_on(journal)
-        except GraphError as error:  # the tables are wrong, or cannot be read now
-            if not goes_on:
+            self._run_stages(journal)
+        except GraphError as error:  # invalid or unreadable tables
+            if not is_resumed:
                 raise
-            text = f"{error}. If that is not so, what was kept on the way is damaged: remove {self._part}"
-            raise GraphError(text) from None
-        except (ValueError, LookupError, EOFError, FileNotFoundError):  # what damaged files lead to
+            raise GraphError(
+                f"{error}. If that is wrong, the temporary files are damaged: remove {self._part}"
+            ) from None
+        except (ValueError, LookupError, EOFError, FileNotFoundError):  # raised by damaged files
             return False
         return self._is_packed(self._folder)
 
-    def _go_on(self, journal: dict[str, Any]) -> None:
+    def _run_stages(self, journal: dict[str, Any]) -> None:
         for folder in (self._folder, self._work):
             folder.mkdir(exist_ok=True)
         if not (self._folder / "graph.json").exists():
@@ -335,76 +310,32 @@ class Packer:
                 if not journal.get(name, {}).get("done"):
                     stage(journal)
                     journal.setdefault(name, {})["done"] = True
-                    self._write_journal(journal)
+                    write(self._part / JOURNAL, to_json(journal))
                 self._seconds[name] = time.perf_counter() - begin
 
-    def _read_journal(self) -> dict[str, Any]:
-        try:
-            content = read_bytes(self._part / JOURNAL)
-            journal = parse_json(content)
-        except (OSError, Unreadable):
-            return {}
-        return journal if sealed_with(content) is not None and isinstance(journal, dict) else {}
-
-    def _write_journal(self, journal: dict[str, Any]) -> None:
-        write(self._part / JOURNAL, to_json(journal))
-
-    def _tell(self, stage: str) -> Callable[[int, int], None]:
-        def tell(done: int, total: int) -> None:
-            if self._progress is not None:
-                self._progress(stage, done, total)
-
-        return tell
-
     def _nodes(self, journal: dict[str, Any]) -> None:
-        wanted = self._wanted._replace(rows=self._rows_at_once())
+        spec = self._spec._replace(rows=rows_at_once(self._node_shards, self._spec, self._memory))
         state = NodeState(journal.get("nodes", {}).get("state"))
-        writer = NodeWriter(self._folder, self._work, wanted, state, self._ids_may_be_numbers())
+        numbers = _ids_may_be_numbers(self._edge_shards[0], self._spec)
+        writer = NodeWriter(self._folder, self._work, spec, state, numbers)
         self._read_all("nodes", writer, self._node_shards, journal)
         if not state.rows:
             raise GraphError(f"{self._node_shards[0].path}: there are no nodes in it")
 
     def _read_all(self, stage: str, writer: Any, shards: list[Shard], journal: dict[str, Any]) -> None:
-        tell = self._tell(stage)
+        report = partial(self._progress, stage)
         try:
             for at, shard in enumerate(shards):
                 if at >= len(writer.state.shards):
                     writer.add(shard)
                     journal[stage] = {"state": writer.state.values()}
-                    self._write_journal(journal)
-                tell(at + 1, len(shards))
+                    write(self._part / JOURNAL, to_json(journal))
+                report(at + 1, len(shards))
             writer.close()
         finally:
-            writer.abandon()  # which does nothing to files that are closed
+            writer.abandon()  # no effect on closed files
             pyarrow_modules()[0].default_memory_pool().release_unused()  # the next stage needs it
         journal[stage] = {"state": writer.state.values()}
-
-    def _rows_at_once(self) -> int:
-        """How many rows of nodes are read at a time, by what one takes."""
-        return max(64, min(1 << 16, self._memory // (4 * ROW_BYTES * (4 + self._row_width()))))
-
-    def _row_width(self) -> int:
-        """How many values the first node has: those of its lists are counted, and texts by 8 characters."""
-        text, delimiter = self._wanted.text, self._wanted.delimiter
-        for shard in self._node_shards:
-            types = column_types(shard, text, delimiter)
-            long = {name: kind for name, kind in types.items() if is_list(kind) or name in text}
-            for batch in batches(shard, long, 1, delimiter):
-                if batch.table.num_rows:
-                    values = [column[0].as_py() for column in batch.table.columns]
-                    texts = sum(len(value) // 8 for value in values if isinstance(value, str))
-                    return len(types) + texts + sum(len(value) for value in values if isinstance(value, list))
-        return 1
-
-    def _ids_may_be_numbers(self) -> bool:
-        """Whether ids of text files may become numbers: not where the ids of edges are texts for certain."""
-        pa, _ = pyarrow_modules()
-        shard = self._edge_shards[0]
-        if not shard.typed:
-            return True
-        found = column_types(shard, [], None)
-        kind = found.get(ends_among(found, self._wanted.columns)[0])
-        return kind is None or pa.types.is_integer(kind)
 
     def _ids(self, journal: dict[str, Any]) -> None:
         state = NodeState(journal["nodes"]["state"])
@@ -413,33 +344,33 @@ class Packer:
     def _edges(self, journal: dict[str, Any]) -> None:
         nodes, state = NodeState(journal["nodes"]["state"]), EdgeState(journal.get("edges", {}).get("state"))
         rows = max(1024, min(1 << 18, self._memory // (512 + 16 * nodes.longest)))
-        writer = EdgeWriter(self._work, self._wanted._replace(rows=rows), state, nodes)
+        writer = EdgeWriter(self._work, self._spec._replace(rows=rows), state, nodes)
         self._read_all("edges", writer, self._edge_shards, journal)
         if not state.rows:
             raise GraphError(f"{self._edge_shards[0].path}: there are no edges in it")
 
     def _numbers(self, journal: dict[str, Any]) -> None:
-        nodes, edges = NodeState(journal["nodes"]["state"]), EdgeState(journal["edges"]["state"])
+        nodes, edges = _states(journal)
         if not nodes.in_order:
             ids = self._folder / "node_ids.npy"
-            tell = self._tell("numbers")
-            number_ends(self._work, nodes, edges.rows, self._node_shards, self._memory, ids, tell)
-        check_ends(self._work, nodes, edges, self._edge_shards, self._wanted.delimiter)
+            report = partial(self._progress, "numbers")
+            number_ends(self._work, nodes, edges.rows, self._node_shards, self._memory, ids, report)
+        check_ends(self._work, nodes, edges, self._edge_shards, self._spec.delimiter)
 
     def _buckets(self, journal: dict[str, Any]) -> None:
-        nodes, edges = NodeState(journal["nodes"]["state"]), EdgeState(journal["edges"]["state"])
-        tell = self._tell("buckets")
-        bounds, sizes = write_buckets(self._work, nodes, edges, self._undirected, self._memory // 2, tell)
+        nodes, edges = _states(journal)
+        report = partial(self._progress, "buckets")
+        bounds, sizes = write_buckets(self._work, nodes, edges, self._undirected, self._memory // 2, report)
         journal["buckets"] = {"bounds": bounds, "sizes": sizes}
 
     def _sort(self, journal: dict[str, Any]) -> None:
-        """Each bucket by itself, behind those before."""
-        nodes, edges = NodeState(journal["nodes"]["state"]), EdgeState(journal["edges"]["state"])
+        """Sort each bucket and append it to the arrays."""
+        nodes, edges = _states(journal)
         bounds, sizes = journal["buckets"]["bounds"], journal["buckets"]["sizes"]
         done, written = journal.get("sort", {}).get("buckets", [0, 0])
         kind = record_type(nodes, edges)
         kinds = {"starts": np.dtype(np.int64), "sources": kind["source"], "weights": np.dtype(np.float32)}
-        tell = self._tell("sort")
+        report = partial(self._progress, "sort")
         with ExitStack() as stack:
             files = {}
             for name in ("starts", "sources", *(["weights"] if edges.weighted else [])):
@@ -450,21 +381,74 @@ class Packer:
                 files["starts"].add(np.zeros(1, np.int64))
             for at, (first, last) in list(enumerate(pairwise(bounds)))[done:]:
                 path = self._work / f"bucket-{at}"
-                counts, found, numbers = sort_bucket(path, sizes[at], first, last, kind, nodes.rows, self._undirected)
+                counts, sources, numbers = sort_bucket(path, sizes[at], first, last, kind, nodes.rows, self._undirected)
                 files["starts"].add(written + np.cumsum(counts))
-                files["sources"].add(found)
+                files["sources"].add(sources)
                 if numbers is not None:
                     files["weights"].add(numbers)
-                written += len(found)
+                written += len(sources)
                 for file in files.values():
                     file.flush()
                 journal["sort"] = {"buckets": [at + 1, written]}
-                self._write_journal(journal)
-                tell(at + 1, len(bounds) - 1)
+                write(self._part / JOURNAL, to_json(journal))
+                report(at + 1, len(bounds) - 1)
 
     def _seal(self, journal: dict[str, Any]) -> None:
-        """The graph has a header, which says what it is."""
-        state, edges = NodeState(journal["nodes"]["state"]), EdgeState(journal["edges"]["state"])
-        names = ["labels", "node_ids", "starts", "sources", *(("features",) if state.stored is None else SPARSE)]
-        names += ["weights"] * bool(edges.weighted) + ["split"] * (self._wanted.split is not None)
-        write_header(self._folder, names, state.width, journal["ids"]["class_names"], state.features, self._request)
+        """Write the header."""
+        nodes, edges = _states(journal)
+        names = ["labels", "node_ids", "starts", "sources", *(("features",) if nodes.stored is None else SPARSE)]
+        names += ["weights"] * bool(edges.weighted) + ["split"] * (self._spec.split is not None)
+        write_header(self._folder, names, nodes.width, journal["ids"]["class_names"], nodes.features, self._request)
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    pass
+
+
+def _states(journal: dict[str, Any]) -> tuple[NodeState, EdgeState]:
+    return NodeState(journal["nodes"]["state"]), EdgeState(journal["edges"]["state"])
+
+
+def _request(shards: Sequence[Shard], undirected: bool, *options: Any) -> str:
+    """Return a hash of all options and of the names, sizes and times of the files."""
+    lines = [f"{VERSION} {options} {undirected}"]
+    for shard in shards:
+        stat = shard.path.stat()
+        lines.append(f"{shard.path.name} {stat.st_size} {stat.st_mtime_ns}")
+    return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
+
+
+def _read_journal(folder: Path) -> dict[str, Any]:
+    try:
+        content = read_bytes(folder / JOURNAL)
+        journal = parse_json(content)
+    except (OSError, Unreadable):
+        return {}
+    return journal if sealed_with(content) is not None and isinstance(journal, dict) else {}
+
+
+def rows_at_once(shards: Sequence[Shard], spec: TableSpec, memory: int) -> int:
+    """Return the number of node rows to read at a time, by the size of the first one."""
+    return max(64, min(1 << 16, memory // (4 * ROW_BYTES * (4 + _row_width(shards, spec)))))
+
+
+def _row_width(shards: Sequence[Shard], spec: TableSpec) -> int:
+    """Return the number of values in the first row: list entries count each, text per 8 characters."""
+    for shard in shards:
+        types = column_types(shard, spec.text, spec.delimiter)
+        long = {name: kind for name, kind in types.items() if is_list(kind) or name in spec.text}
+        for batch in batches(shard, long, 1, spec.delimiter):
+            if batch.table.num_rows:
+                values = [column[0].as_py() for column in batch.table.columns]
+                texts = sum(len(value) // 8 for value in values if isinstance(value, str))
+                return len(types) + texts + sum(len(value) for value in values if isinstance(value, list))
+    return 1
+
+
+def _ids_may_be_numbers(shard: Shard, spec: TableSpec) -> bool:
+    """Check that ids of text files may become numbers: not where those of edges are typed text."""
+    if not shard.typed:
+        return True
+    types = column_types(shard, [], None)
+    kind = types.get(ends_among(types, spec.columns)[0])
+    return kind is None or bool(pyarrow_modules()[0].types.is_integer(kind))

@@ -1,4 +1,4 @@
-"""A graph for another process: its arrays, which are not copied there, or where its packed folder lies."""
+"""Graphs for other processes: shared arrays, or the path of a packed graph."""
 
 from __future__ import annotations
 
@@ -22,22 +22,15 @@ from .errors import GraphError
 from .graph import Graph, _in_edges
 from .packed import PackedGraph, reopened, verify_packed
 
-CHUNK = 64 << 20  # bytes of a file that are asked for at a time
+CHUNK = 64 << 20  # bytes fetched at a time
 
 Fetch = Callable[[str, str, int, int], bytes]
 
 
 class GraphHandle(NamedTuple):
-    """A graph for another process.
+    """Picklable handle of a graph: its arrays, those outside of its folder for a packed one.
 
-    Attributes:
-        arrays: The arrays of a graph in memory, of a packed one those that are not in its folder.
-        class_names: The names of the classes.
-        feature_names: The names of the features, if they have some.
-        shape: Of sparse features.
-        path: The folder of a packed graph.
-        content: The hash of features and edges that must be found there.
-        files: The sizes of the files of the folder, by name.
+    ``content`` is the hash that a packed graph must have, ``files`` are the sizes of its files by name.
     """
 
     arrays: dict[str, NDArray[Any]]
@@ -50,14 +43,10 @@ class GraphHandle(NamedTuple):
 
 
 def parcel_of(graph: Graph) -> GraphHandle:
-    """A graph with the labels that it has; ids of nodes stay behind.
-
-    Args:
-        graph: In memory, or packed.
-    """
+    """Return the handle of a graph, without node ids."""
     if graph.path is not None:
-        known = (graph.labels >= 0).nonzero().flatten()
-        arrays = {"known": known, "labels": graph.labels[known]}
+        labelled = (graph.labels >= 0).nonzero().flatten()
+        arrays = {"known": labelled, "labels": graph.labels[labelled]}
         if graph.edge_weight is not None:
             arrays["weighted"] = torch.ones(1)
         names = [HEADER, *(f"{name}.npy" for name in ARRAYS)]
@@ -77,12 +66,10 @@ def parcel_of(graph: Graph) -> GraphHandle:
 
 
 def unpacked(parcel: GraphHandle, fetch: Fetch | None = None) -> Graph:
-    """The graph of a parcel, which is not checked again; nobody may write to its arrays.
+    """Return the graph of a handle, not validated again; its arrays must not be written to.
 
-    Args:
-        parcel: What ``parcel_of`` made.
-        fetch: Gives a chunk of a file of a packed graph's folder (folder, name, first byte, bytes), for machines on
-            which another folder is there, or none: they keep a copy among their temporary files.
+    ``fetch`` returns a chunk of a file (folder, name, first byte, size) for machines that do not see the folder; they
+    keep a copy among their temporary files.
     """
     arrays = _torch(parcel.arrays)
     names: dict[str, Any] = {"class_names": parcel.class_names, "feature_names": parcel.feature_names}
@@ -114,12 +101,12 @@ def unpacked(parcel: GraphHandle, fetch: Fetch | None = None) -> Graph:
 
 
 def _opened(path: Path, parcel: GraphHandle) -> PackedGraph:
-    """The graph in a folder, if it is that of the parcel."""
+    """Open the graph of a handle in a folder."""
     return reopened(path, parcel.content, {}, None, "weighted" in parcel.arrays)
 
 
 def _copied(parcel: GraphHandle, fetch: Fetch) -> PackedGraph:
-    """A copy of a packed graph on this machine, made once, and anew where it is damaged, whoever else wants it."""
+    """Return the copy of a packed graph on this machine, fetched once, and again if it is damaged."""
     try:
         folder = own_folder("graphs")
         copy = folder / f"{parcel.content}.cg"
@@ -149,7 +136,7 @@ def _fetch_all(parcel: GraphHandle, fetch: Fetch, copy: Path) -> None:
                         raise GraphError(f"{parcel.path}: {name} has become shorter while it was copied")
                     file.write(chunk)
                 file.flush()
-                os.fsync(file.fileno())  # a copy is not read as a whole again: it must be there after a crash, too
+                os.fsync(file.fileno())  # copies are not verified again, so they must survive a crash
         sync_folder(half)
         try:
             verify_packed(half)

@@ -1,4 +1,4 @@
-"""Graphs in one place on disk: tables in a folder, a packed or saved graph, or tensors that another program wrote."""
+"""Graphs from files and folders, and from tables whose columns are encoded as features."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ REMEDY = "save plain tensors: torch.save(data.to_dict(), path)"
 
 
 class TablePaths(NamedTuple):
-    """Tables of nodes and edges that have still to be read: ``read_tables`` encodes their columns.
+    """Files of two tables that are still to be read, by ``read_tables`` or ``Graph.from_tables``.
 
     Args:
-        nodes: The file with a row for each node.
-        edges: The file with a row for each edge.
+        nodes: File with a row for each node.
+        edges: File with a row for each edge.
     """
 
     nodes: Path
@@ -56,12 +56,11 @@ class TablePaths(NamedTuple):
 
 
 class GraphParts(NamedTuple):
-    """A graph whose features are used as they are.
+    """A graph whose features are used unchanged, and its split.
 
     Args:
         graph: The graph.
-        parts: Numbers of nodes of the parts of a split that came with it: some of ``train``, ``val``, ``calibration``
-            and ``test``.
+        parts: Node numbers of the parts of its split: some of ``train``, ``val``, ``calibration`` and ``test``.
     """
 
     graph: Graph
@@ -85,13 +84,13 @@ def open_graph(path: str | os.PathLike[str]) -> Graph:
 
 
 def read_source(path: str | os.PathLike[str]) -> TablePaths | GraphParts:
-    """What a path holds: a graph, with a split if there is one, or the files of tables to make it of.
+    """Return the graph at a path, with its split, or the paths of tables to make it of.
 
     Args:
         path: A folder with tables ``nodes`` and ``edges``, a packed graph (``.cg``), a file of ``Graph.save``
             (``.npz``), or tensors, as in ``torch.save(data.to_dict(), path)`` (``.pt``, ``.pth``) or a ``.safetensors``
-            file: ``x``, ``edge_index`` and, if there, ``y``, ``edge_weight``, ``train_mask``, ``val_mask``,
-            ``calibration_mask`` and ``test_mask``. Nothing in a file is run.
+            file: ``x``, ``edge_index`` and, if present, ``y``, ``edge_weight``, ``train_mask``, ``val_mask``,
+            ``calibration_mask`` and ``test_mask``. No code in a file is run.
     """
     place, kind = Path(path), path_kind(path)
     if kind == "packed":
@@ -117,19 +116,19 @@ def read_source(path: str | os.PathLike[str]) -> TablePaths | GraphParts:
 def _load_torch(path: Path) -> Any:
     try:
         check_regular(path)
-        claimed = torch.load(path, map_location="meta", weights_only=True)  # takes no memory, whatever it claims
+        claimed = torch.load(path, map_location="meta", weights_only=True)  # allocates nothing
         _check_sizes(claimed, path)
         return torch.load(path, map_location="cpu", weights_only=True)
     except GraphError:
         raise
     except pickle.UnpicklingError:
         raise GraphError(f"{path}: holds objects, which could run anything when read; {REMEDY}") from None
-    except Exception as error:  # torch raises almost anything where a file is not one of its own
+    except Exception as error:  # torch raises almost any error for files of other programs
         raise GraphError(f"{path}: cannot be read ({(str(error) or 'no reason').splitlines()[0]}); {REMEDY}") from None
 
 
 def _check_sizes(values: Any, path: Path) -> None:
-    """Refuse tensors that are larger than the file: its tensors are stored as they are."""
+    """Refuse tensors larger than the file, which stores them uncompressed."""
     size = path.stat().st_size
     for name, value in values.items() if isinstance(values, dict) else ():
         if isinstance(value, Tensor) and value.layout == torch.strided and value.numel() * value.element_size() > size:
@@ -146,15 +145,15 @@ def _load_safetensors(path: Path) -> Any:
 
 
 def _from_tensors(values: Any, path: Path) -> GraphParts:
-    """The graph of named tensors, and the parts that its masks make."""
+    """Return the graph of named tensors and the split of their masks."""
     if not isinstance(values, dict):
         raise GraphError(f"{path}: a dictionary of tensors is wanted, not {type(values).__name__}; {REMEDY}")
     if any(isinstance(value, dict) for value in values.values()):
         raise GraphError(f"{path}: has several types of nodes or edges; save data.to_homogeneous().to_dict()")
     for name in ("x", "edge_index"):
         if not isinstance(values.get(name), Tensor):
-            there = ", ".join(str(key) for key in list(values)[:12]) or "nothing"
-            raise GraphError(f"{path}: there is no tensor {name!r} in it, but {there}")
+            present = ", ".join(str(key) for key in list(values)[:12]) or "nothing"
+            raise GraphError(f"{path}: there is no tensor {name!r} in it, but {present}")
     masks = {part: values[f"{part}_mask"] for part in PARTS if values.get(f"{part}_mask") is not None}
     unused = [str(key) for key in values if key not in TENSORS and str(key).removesuffix("_mask") not in masks]
     if unused:
@@ -175,14 +174,14 @@ def _from_tensors(values: Any, path: Path) -> GraphParts:
 
 @dataclass(frozen=True, eq=False)
 class TableGraph:
-    """What ``read_tables`` gives.
+    """Result of ``read_tables``.
 
     Args:
-        graph: The graph; its nodes are those of the context, if there is one, and then those of the table of nodes.
-        encoder: What made its features of the columns.
-        new: The numbers of the nodes of the table of nodes, in its order.
-        parts: Numbers of nodes of the parts of a split that the table names: some of ``train``, ``val``,
-            ``calibration`` and ``test``.
+        graph: The graph; nodes of the context come first, then those of the table of nodes.
+        encoder: Encoder that made its features of the columns.
+        new: Numbers of the nodes of the table of nodes, in its order.
+        parts: Node numbers of the parts of the split that the table names: some of ``train``, ``val``, ``calibration``
+            and ``test``.
     """
 
     graph: Graph
@@ -203,27 +202,27 @@ def read_tables(
     split: str | None = None,
     undirected: bool = False,
 ) -> TableGraph:
-    """A graph from two tables, its features encoded: to learn from, or to predict with what was learnt.
+    """Read a graph from two tables, encoding its features: to fit a model, or to predict with a fitted encoder.
 
     Args:
-        nodes: A row for each node: a path, a pyarrow table or a pandas data frame.
-        edges: A row for each edge, likewise. None, where there is an encoder: there are no edges but the context's.
-        columns: Which columns are what.
-        delimiter: What stands between the fields of text files; None: found in the header of each.
-        encoder: Makes features of the columns; ``columns.features`` is not looked at then. None: learnt from ``nodes``.
-        class_names: The classes of a model, which get the first numbers; other labels get the numbers behind them.
-            None: the labels of the tables, sorted. Where it is given, the column of labels may be missing.
-        context: Tables of nodes and edges that were there before; the edges may be None. Edges of either table may
-            join old nodes and new ones; a node or an edge that stands in both tables is as the new one has it.
-        split: The column of ``nodes`` that says to which part of a split a node belongs: train, val (valid,
-            validation), calibration (calib, cal), test, or empty for none. It is no feature.
-        undirected: Edges have no direction: each is taken both ways, and once each way, however often it stands there.
+        nodes: Table with a row for each node: a path, a pyarrow table or a pandas data frame.
+        edges: Table with a row for each edge, likewise. With an encoder, None means no edges but those of the context.
+        columns: Roles of the columns.
+        delimiter: Field separator of text files. Default: detected in the header of each.
+        encoder: Fitted encoder; ``columns.features`` is ignored then. Default: fitted on ``nodes``.
+        class_names: Classes of a model, which get the first numbers; other labels follow. The column of labels may be
+            missing then. Default: the labels of the tables, sorted.
+        context: Tables of earlier nodes and edges; the edges may be None. Edges of either table may join old and new
+            nodes; the new tables take precedence for nodes and edges in both.
+        split: Column of ``nodes`` with the part of each node: train, val (valid, validation), calibration (calib, cal),
+            test, or empty. It is no feature.
+        undirected: Add the reverse of each edge; repeated edges count once.
     """
     learning = encoder is None
     _check_request(edges, columns, encoder, class_names, context)
     text = [columns.id, *([split] if split else []), *(encoder.text_columns if encoder is not None else [])]
     if class_names is not None and columns.label is not None:
-        text.append(columns.label)  # as a model knows it, which may be 007
+        text.append(columns.label)  # as the model stored it, e.g. 007
     tables = [read_table(nodes, "nodes", text, delimiter)]
     links = [] if edges is None else [read_edges(edges, "edges", columns, delimiter)]
     if context is not None:
@@ -253,13 +252,13 @@ def read_tables(
     if any(weighted) and not all(weighted):
         raise GraphError("edges have weights in one of the tables of edges only; give both a column of them, or none")
 
-    given = [table.table.drop_columns(_no_features(table, columns, split, encoder)) for table in tables]
+    candidates = [table.table.drop_columns(_no_features(table, columns, split, encoder)) for table in tables]
     if encoder is None:
-        encoder = FeatureEncoder.fit(given[0], columns.features, tables[0].name)
-        others = set(tables[0].table.column_names) - set(given[0].column_names)  # a later split is no news, either
+        encoder = FeatureEncoder.fit(candidates[0], columns.features, tables[0].name)
+        others = set(tables[0].table.column_names) - set(candidates[0].column_names)  # a later split column is not new
         encoder = replace(encoder, ignored=(*encoder.ignored, *sorted(others)))
-    matrices = [encoder(table, named.name)[0] for table, named in zip(given, tables, strict=True)]
-    del given, tables, links  # the graph is a copy, and there may be no room for all
+    matrices = [encoder(table, named.name)[0] for table, named in zip(candidates, tables, strict=True)]
+    del candidates, tables, links  # the graph copies them
     graph = Graph(
         matrices[0] if len(matrices) == 1 else _stacked(matrices),
         np.concatenate([ends for ends, _ in joined], 1) if joined else np.zeros((2, 0), np.int64),
@@ -276,7 +275,7 @@ def read_tables(
 def _check_request(
     edges: Any, columns: Columns, encoder: Any, class_names: Sequence[str] | None, context: tuple[Any, Any] | None
 ) -> None:
-    """Refuse what only makes sense with what a model has learnt."""
+    """Refuse options that need a fitted model."""
     if encoder is None and edges is None:
         raise GraphError("a table of edges is needed to learn from (--edges)")
     if encoder is None and context is not None:
@@ -286,16 +285,16 @@ def _check_request(
 
 
 def _no_features(named: NamedTable, columns: Columns, split: str | None, encoder: FeatureEncoder | None) -> list[str]:
-    """The columns that are no features: id, label, split, and pandas' index if nobody asked for it."""
+    """Return the columns that are no features: id, label, split, and an index of pandas unless it is named."""
     roles = {columns.id, columns.label, split}
-    wanted = columns.features if encoder is None else [column.name for column in encoder.columns]
-    for column in wanted or ():
+    chosen = columns.features if encoder is None else [column.name for column in encoder.columns]
+    for column in chosen or ():
         if column in roles:
             raise GraphError(f"{named.name}: column {column} cannot be a feature, it is the id, the label or the split")
     return [
         column
         for column in named.table.column_names
-        if column in roles or (INDEX.fullmatch(column) and column not in (wanted or ()))
+        if column in roles or (INDEX.fullmatch(column) and column not in (chosen or ()))
     ]
 
 
@@ -306,7 +305,7 @@ def _labels(named: NamedTable, label: str | None) -> tuple[NDArray[np.int64], li
 
 
 def _stacked(matrices: list[Any]) -> Any:
-    """Matrices below each other, sparse if one of them is."""
+    """Stack matrices, sparse if one of them is."""
     if all(isinstance(matrix, np.ndarray) for matrix in matrices):
         return np.concatenate(matrices)
     from scipy.sparse import csr_array, vstack
@@ -314,27 +313,25 @@ def _stacked(matrices: list[Any]) -> Any:
     return vstack([csr_array(matrix) for matrix in matrices], format="csr")
 
 
-ENOUGH = 100  # edges, none of which would have its counterpart by chance
+ENOUGH = 100  # edges; the absence of reverse ones is no coincidence then
 
 
 def both_ways(links: Links, count: int) -> Links:
-    """Every edge in both directions, once each.
-
-    Args:
-        links: Edges.
-        count: How many nodes there are.
-    """
+    """Return every edge in both directions, once each."""
     (source, target), weights = links
     if not len(source):
         return links
     order, begins, turned, pair = _by_pair(source, target, count)
-    there, back = np.zeros(len(source), np.bool_), np.zeros(len(source), np.bool_)  # which are kept, and kept turned
+    forth, back = (
+        np.zeros(len(source), np.bool_),
+        np.zeros(len(source), np.bool_),
+    )  # edges that stay; reverses to add
     first = order[begins]
-    there[first] = True
-    there[order[turned[np.diff(pair, prepend=-1) > 0]]] = True  # the first of a pair that goes the other way
+    forth[first] = True
+    forth[order[turned[np.diff(pair, prepend=-1) > 0]]] = True  # the first edge of a pair in the other direction
     back[first] = source[first] != target[first]
     back[first[pair]] = False
-    rows, turned_rows = np.flatnonzero(there), np.flatnonzero(back)
+    rows, turned_rows = np.flatnonzero(forth), np.flatnonzero(back)
     both = np.empty((2, len(rows) + len(turned_rows)), source.dtype)
     for ends, one, other in zip(both, (source, target), (target, source), strict=True):
         np.take(one, rows, out=ends[: len(rows)])
@@ -345,34 +342,27 @@ def both_ways(links: Links, count: int) -> Links:
 def _by_pair(
     source: Ends, target: Ends, count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """The order of edges by unordered pairs of nodes, and where in it what stands.
+    """Order edges by unordered pairs of nodes, stably.
 
-    Returns:
-        The order, stable; where each pair begins; which edges go against the first one of their pair, ascending; and
-        the number of the pair of each of these.
+    Returned are the order, the first position of each pair in it, the positions of edges opposite to the first one of
+    their pair, ascending, and the number of the pair of each of these.
     """
     codes = np.minimum(source, target).astype(np.int64, copy=False)
     codes *= count
     codes += np.maximum(source, target)
-    values, order = (part.numpy() for part in torch.sort(torch.from_numpy(codes), stable=True))  # by radix
+    values, order = (part.numpy() for part in torch.sort(torch.from_numpy(codes), stable=True))  # radix sort
     again = np.flatnonzero(values[1:] == values[:-1]) + 1  # not the first of their pair
     begins = np.ones(len(values), np.bool_)
     begins[again] = False
     begin = np.flatnonzero(begins)
-    pair = again - np.arange(1, len(again) + 1)  # as many begin up to there, less one
+    pair = again - np.arange(1, len(again) + 1)  # number of pairs that begin before, less one
     here, first = order[again], order[begin[pair]]
     against = (source[here] > target[here]) != (source[first] > target[first])
     return order, begin, again[against], pair[against]
 
 
 def warn_of_one_way(links: Links, count: int, name: str) -> None:
-    """Edges that have no direction often stand in a table once: half of what a node could hear is lost then.
-
-    Args:
-        links: Edges; of a few nothing is said.
-        count: How many nodes there are.
-        name: The table.
-    """
+    """Warn if no edge has a reverse: tables often list undirected edges once."""
     (source, target), _ = links
     apart = int(np.count_nonzero(source != target))
     if apart >= ENOUGH and not len(_by_pair(source, target, count)[2]):
@@ -383,16 +373,9 @@ def warn_of_one_way(links: Links, count: int, name: str) -> None:
 
 
 def without(old: Links, new: Links, count: int, name: str) -> Links:
-    """The edges of the context that are not among the new ones: who gives a table twice has its edges once.
-
-    Args:
-        old: Edges of the context.
-        new: New edges.
-        count: How many nodes there are.
-        name: The table of the context.
-    """
+    """Return the edges of the context that are not among the new ones."""
     codes = [source.astype(np.int64) * count + target for source, target in (old[0], new[0])]
-    kept = ~np.isin(codes[0], codes[1])
-    if not kept.all():
-        warn(f"{name}: {int((~kept).sum()):,} edges stand in the new table of edges, too, and are taken from there")
-    return old[0][:, kept], None if old[1] is None else old[1][kept]
+    others = ~np.isin(codes[0], codes[1])
+    if not others.all():
+        warn(f"{name}: {int((~others).sum()):,} edges stand in the new table of edges, too, and are taken from there")
+    return old[0][:, others], None if old[1] is None else old[1][others]

@@ -107,8 +107,8 @@ def stratified_split(labels: Tensor, parts: Mapping[str, Tensor], seed: int = 0)
         parts: Node numbers of the given parts, others such as test included.
         seed: Seed of the split.
     """
-    wanted = [name for name in SHARES if name not in parts]
-    if not wanted:
+    missing = [name for name in SHARES if name not in parts]
+    if not missing:
         return dict(parts)
     free = labels >= 0
     for nodes in parts.values():
@@ -119,13 +119,13 @@ def stratified_split(labels: Tensor, parts: Mapping[str, Tensor], seed: int = 0)
     nodes = nodes[labels[nodes].argsort(stable=True)]  # by class, and in random order within each
     # A part of every stretch of the order, begun at a random place: shares of classes are kept, and nobody is favoured.
     start = torch.rand((), generator=generator, dtype=torch.float64)
-    bounds = torch.tensor([SHARES[name] for name in wanted], dtype=torch.float64).cumsum(0)
+    bounds = torch.tensor([SHARES[name] for name in missing], dtype=torch.float64).cumsum(0)
     # Multiples of the golden ratio fall evenly into any share of the unit interval, also over short stretches.
     place = (torch.arange(len(nodes), dtype=torch.float64) * 0.6180339887498949 + start) % 1.0
-    number = torch.searchsorted(bounds / bounds[-1], place, right=True).clamp_max(len(wanted) - 1)
-    if "train" in wanted:
+    number = torch.searchsorted(bounds / bounds[-1], place, right=True).clamp_max(len(missing) - 1)
+    if "train" in missing:
         number = _with_training_nodes(labels[nodes], number)
-    dealt = {name: nodes[number == k].sort().values for k, name in enumerate(wanted)}
+    dealt = {name: nodes[number == k].sort().values for k, name in enumerate(missing)}
     return {**parts, **dealt}
 
 

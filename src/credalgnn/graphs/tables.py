@@ -1,4 +1,4 @@
-"""Graphs from two tables, nodes and edges, as CSV or Parquet files, pyarrow tables or data frames."""
+"""Graphs from two tables: ids, numeric features, labels, splits and the numbering of edge ends."""
 
 from __future__ import annotations
 
@@ -16,22 +16,27 @@ from .errors import GraphError, warn
 Ends: TypeAlias = NDArray[np.signedinteger[Any]]  # of 32 bits or 64
 Links: TypeAlias = tuple[Ends, NDArray[np.float32] | None]  # edge_index and weights
 
-INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # what pandas calls an index that was written, too
-ROWS = 1 << 13  # of features written at a time: all columns of so many rows stay in the processor's cache
+INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # names of an index written by pandas
+ROWS = 1 << 13  # of features copied at a time, so that all columns fit into the processor's cache
 ENDS = ("source", "target")
-OTHER_ENDS = (("src", "dst"), ("from", "to"))  # taken where nothing else is said and there is no source and target
+OTHER_ENDS = (("src", "dst"), ("from", "to"))  # used where columns are not named and ENDS do not exist
 
 
 class Columns(NamedTuple):
-    """Which columns are what; see ``Graph.from_tables``.
+    """Roles of the columns of two tables; see ``Graph.from_tables``.
 
     Args:
-        id: What a node is called.
-        label: Its class.
-        features: Its features.
-        source: The id of the node that an edge comes from.
-        target: The id of the node that it goes to.
-        weight: Its weight.
+        id: Node ids.
+        label: Classes; None for no labels.
+        features: Features; None for all other columns.
+        source: Ids of the source nodes of edges.
+        target: Ids of the target nodes of edges.
+        weight: Edge weights; None for ``weight``, if it exists.
+
+    Example:
+        >>> from credalgnn.graphs import Columns
+        >>> Columns(label="topic").source
+        'source'
     """
 
     id: str = "id"
@@ -60,10 +65,10 @@ def graph_fields(nodes: Any, edges: Any, columns: Columns, delimiter: str | None
     }  # fmt: skip
 
 
-def check_nodes(named: NamedTable, columns: Columns, wanted: Sequence[str]) -> None:
-    """All columns that a table of nodes must have, but for features."""
+def check_nodes(named: NamedTable, columns: Columns, required: Sequence[str]) -> None:
+    """Refuse a table of nodes that lacks the id or another required column."""
     check_column(named, columns.id, "name the column of ids: id=... (--id)")
-    for column in wanted:
+    for column in required:
         remedy = "name the column of labels: label=... (--label)" if column == columns.label else "name another column"
         check_column(named, column, remedy)
 
@@ -78,13 +83,13 @@ def check_column(named: NamedTable, column: str, remedy: str) -> None:
 
 
 def read_edges(edges: Any, role: str, columns: Columns, delimiter: str | None) -> tuple[NamedTable, Columns]:
-    """The table of edges, and the columns with the names that their ends have in it."""
+    """Return the table of edges, and the columns with the names that the ends have in it."""
     others = [name for pair in OTHER_ENDS for name in pair] if (columns.source, columns.target) == ENDS else []
     named = read_table(edges, role, [columns.source, columns.target, *others], delimiter)
-    there = named.table.column_names
-    if others and not set(ENDS) & set(there):
+    present = named.table.column_names
+    if others and not set(ENDS) & set(present):
         for source, target in OTHER_ENDS:
-            if source in there and target in there:
+            if source in present and target in present:
                 columns = columns._replace(source=source, target=target)
                 break
     for end, option in ((columns.source, "source"), (columns.target, "target")):
@@ -97,7 +102,7 @@ def read_edges(edges: Any, role: str, columns: Columns, delimiter: str | None) -
 def join_tables(
     tables: list[NamedTable], id: str, links: list[tuple[NamedTable, Columns]]
 ) -> tuple[list[NamedTable], list[NDArray[Any]], list[Links]]:
-    """The tables without old rows that a newer table replaces, their ids, and the edges between all of them."""
+    """Return tables without rows that a newer table replaces, their ids, and the edges between all of them."""
     pa, pc = pyarrow_modules()
     places = [(table, id) for table in tables]
     places += [(named, end) for named, columns in links for end in (columns.source, columns.target)]
@@ -109,39 +114,39 @@ def join_tables(
         if chunk.type != kind:
             kinds = f"{place_name(*place)} holds {chunk.type}, {place_name(tables[-1], id)} {kind}"
             raise GraphError(f"ids of two types: {kinds}; write them as one, so that 7 and 007 stay apart")
-    known = [each[0] if len(each) == 1 else pa.concat_arrays(each) for each in chunks[: len(tables)]]
-    ids = [as_array(array) for array in known]
+    id_arrays = [each[0] if len(each) == 1 else pa.concat_arrays(each) for each in chunks[: len(tables)]]
+    ids = [as_array(array) for array in id_arrays]
     for table, array in zip(tables, ids, strict=True):
         try:
             check_unique(array)
         except GraphError as error:
             raise GraphError(f"{place_name(table, id)}: {error}") from None
     if len(tables) == 2:
-        replaced = pc.is_in(known[0], value_set=known[1])
+        replaced = pc.is_in(id_arrays[0], value_set=id_arrays[1])
         count = pc.sum(replaced).as_py() or 0
         if count:
             warn(f"{tables[0].name}: {count} nodes stand in {tables[1].name}, too, and are taken from there")
-            kept = pc.invert(replaced)
-            tables = [tables[0]._replace(table=tables[0].table.filter(kept)), tables[1]]
-            known[0], ids[0] = known[0].filter(kept), ids[0][kept.to_numpy(zero_copy_only=False)]
+            stays = pc.invert(replaced)
+            tables = [tables[0]._replace(table=tables[0].table.filter(stays)), tables[1]]
+            id_arrays[0], ids[0] = id_arrays[0].filter(stays), ids[0][stays.to_numpy(zero_copy_only=False)]
     if not links:
         return tables, ids, []
-    numbers = positions(known, [chunk for each in chunks[len(tables) :] for chunk in each])
+    numbers = positions(id_arrays, [chunk for each in chunks[len(tables) :] for chunk in each])
     joined, start = [], 0
     for named, columns in links:
         rows = named.table.num_rows
         both = numbers[start : start + 2 * rows].reshape(2, rows)
         start += 2 * rows
-        for column, found in zip((columns.source, columns.target), both, strict=True):
-            if rows and found.min() < 0:
-                row = int(found.argmin())
-                given = ids_of(named.table[column].slice(row, 1), "")[0].as_py()
+        for column, positions_of_ends in zip((columns.source, columns.target), both, strict=True):
+            if rows and positions_of_ends.min() < 0:
+                row = int(positions_of_ends.argmin())
+                value = ids_of(named.table[column].slice(row, 1), "")[0].as_py()
                 where = " or ".join(table.name for table in tables)
                 remedy = (
                     "" if len(tables) == 2 else "; nodes that were there before belong into the context (--context)"
                 )
                 raise GraphError(
-                    f"{named.name}, row {row}: {column} {given!r:.60} is not the id of a node in {where}{remedy}"
+                    f"{named.name}, row {row}: {column} {value!r:.60} is not the id of a node in {where}{remedy}"
                 )
         joined.append((both, _weights(named, columns)))
     return tables, ids, joined
@@ -152,35 +157,35 @@ def place_name(named: NamedTable, column: str) -> str:
 
 
 def _narrowed(places: list[tuple[NamedTable, str, list[Any]]]) -> list[list[Any]]:
-    """Ids of text files were read as text: they become numbers if that loses nothing and all other ids are numbers."""
+    """Convert text ids of text files to numbers if that is lossless and all other ids are numbers."""
     pa, _ = pyarrow_modules()
-    given = [chunks for _, _, chunks in places]
+    originals = [chunks for _, _, chunks in places]
     narrow = []
     for named, _, chunks in places:
         if pa.types.is_integer(chunks[0].type):
             narrow.append(chunks)
             continue
         if named.typed:
-            return given
+            return originals
         numbers = []
         for chunk in chunks:
             numbers.append(as_numbers(chunk))
             if numbers[-1] is None:
-                return given
+                return originals
         narrow.append(numbers)
     return narrow
 
 
 def _features(named: NamedTable, columns: Columns) -> tuple[NDArray[np.float32], list[str]]:
-    """The feature columns ``[N, F]`` and their names; by default all that are neither id, label nor pandas' index."""
+    """Return the feature columns ``[N, F]`` and their names; a pandas index is no feature by default."""
     table, name = named.table, named.name
     others = [column for column in table.column_names if column not in (columns.id, columns.label)]
     if columns.features is not None:
-        chosen, there = list(columns.features), set(table.column_names)
+        chosen, present = list(columns.features), set(table.column_names)
         for column in chosen:
             if column in (columns.id, columns.label):
                 raise GraphError(f"{name}: column {column} cannot be a feature, it is the id or the label")
-            if column not in there:
+            if column not in present:
                 check_column(named, column, "name the features: features=[...]")
     else:
         chosen = [column for column in others if not INDEX.fullmatch(column)]
@@ -208,7 +213,7 @@ def _features(named: NamedTable, columns: Columns) -> tuple[NDArray[np.float32],
 
 
 def _weights(named: NamedTable, columns: Columns) -> NDArray[np.float32] | None:
-    """The column of weights, if there is one; columns that have no place in a graph are announced."""
+    """Return the weights, if there are any; warn of unused columns."""
     table, column = named.table, columns.weight or "weight"
     used = (columns.source, columns.target, column)
     unused = [other for other in table.column_names if other not in used and not INDEX.fullmatch(other)]
@@ -227,8 +232,8 @@ def _weights(named: NamedTable, columns: Columns) -> NDArray[np.float32] | None:
     return weights
 
 
-NO_LABEL = ("", "na", "n/a", "nan", "none", "null")  # as labels, whatever their case
-WHOLE = r"^-?(0|[1-9][0-9]{0,14})(\.0*)?$"  # a whole number as text; 007 and what no float can hold are names
+NO_LABEL = ("", "na", "n/a", "nan", "none", "null")  # unknown labels, case-insensitive
+WHOLE = r"^-?(0|[1-9][0-9]{0,14})(\.0*)?$"  # whole number as text; 007 and numbers beyond float precision are names
 PARTS = {
     "train": "train", "val": "val", "valid": "val", "validation": "val", "calibration": "calibration",
     "calib": "calibration", "cal": "calibration", "test": "test",
@@ -236,7 +241,7 @@ PARTS = {
 
 
 def ids_of(column: Any, name: str, first: int = 0) -> Any:
-    """Ids as an int64 or a string array, none of them missing; messages count rows from ``first`` on."""
+    """Return ids as an int64 or a string array without nulls; messages count rows from ``first`` on."""
     pa, pc = pyarrow_modules()
     array = plain(column)
     if array.null_count:
@@ -252,12 +257,7 @@ def ids_of(column: Any, name: str, first: int = 0) -> Any:
 
 
 def id_chunks(column: Any, name: str) -> list[Any]:
-    """Ids as ``ids_of`` gives them, in one array or, where they are text, in as many as there are: none is copied.
-
-    Args:
-        column: A column of a table.
-        name: What it is called in messages.
-    """
+    """Return ids as ``ids_of``, text in the chunks of its column without copies."""
     pa, _ = pyarrow_modules()
     if not pa.types.is_string(column.type) or not column.num_chunks:
         return [ids_of(column, name)]
@@ -266,24 +266,20 @@ def id_chunks(column: Any, name: str) -> list[Any]:
 
 
 def is_number(kind: Any) -> bool:
-    """Whether a column of this type holds numbers, or true and false, which are 1 and 0."""
+    """Check that a type is numeric or boolean."""
     types = pyarrow_modules()[0].types
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 
 def is_list(kind: Any) -> bool:
-    """Whether a column holds lists of numbers: an embedding.
-
-    Args:
-        kind: Its type.
-    """
+    """Check that a type is a list of numbers."""
     types = pyarrow_modules()[0].types
     lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
     return bool(lists) and is_number(kind.value_type)
 
 
 def numbers_of(column: Any, name: str, what: str = "features", first: int = 0) -> NDArray[np.float32]:
-    """Finite float32 numbers, exactly those of the column; messages count rows from ``first`` on."""
+    """Return a column as finite float32 numbers; messages count rows from ``first`` on."""
     pa, pc = pyarrow_modules()
     array = plain(column)
     if not is_number(array.type):
@@ -299,13 +295,7 @@ def numbers_of(column: Any, name: str, what: str = "features", first: int = 0) -
 
 
 def list_matrix(column: Any, place: str, first: int) -> NDArray[np.float32]:
-    """A column of lists of numbers, all of one length, as a matrix.
-
-    Args:
-        column: The column.
-        place: What it is called in messages.
-        first: The number of its first row.
-    """
+    """Return a column of lists of numbers of one length as a matrix; messages count rows from ``first`` on."""
     _, pc = pyarrow_modules()
     lengths = pc.fill_null(pc.list_value_length(column), -1).to_numpy(zero_copy_only=False)
     odd = np.flatnonzero((lengths != lengths[0]) | (lengths <= 0))
@@ -327,7 +317,7 @@ def list_matrix(column: Any, place: str, first: int) -> NDArray[np.float32]:
 
 
 def labels_of(column: Any, name: str) -> tuple[NDArray[np.int64], list[str]]:
-    """Class numbers with -1 where there is no label, and the names of the classes, sorted (numbers as numbers)."""
+    """Return class numbers, -1 for unknown, and the sorted class names (numbers in numeric order)."""
     pa, pc = pyarrow_modules()
     array = plain(column)
     if pa.types.is_string(array.type):
@@ -360,7 +350,7 @@ def labels_of(column: Any, name: str) -> tuple[NDArray[np.int64], list[str]]:
 
 
 def _narrow_labels(array: Any) -> Any:
-    """Text as numbers or as true and false, if all of it is that: one odd field makes a column of a CSV file text."""
+    """Convert text to numbers or booleans if all of it is; one odd field makes a column of a CSV file text."""
     pa, pc = pyarrow_modules()
     if array.null_count == len(array):
         return array
@@ -372,46 +362,38 @@ def _narrow_labels(array: Any) -> Any:
 
 
 def merged_labels(
-    columns: Sequence[tuple[NDArray[np.int64], list[str]]], known: Sequence[str] | None
+    columns: Sequence[tuple[NDArray[np.int64], list[str]]], class_names: Sequence[str] | None
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """Labels of several tables, one after the other, with one numbering.
+    """Return the labels of several tables, one after the other, in one numbering.
 
-    Args:
-        columns: Class numbers and names of each table, from ``labels_of``.
-        known: Classes that have the first numbers, in this order. Names of others follow, sorted; ``1.0`` and ``01``
-            are the known class ``1``, unless they are known themselves, and negative numbers mean unknown.
+    ``known`` classes have the first numbers in this order; names of others follow, sorted. ``1.0`` and ``01`` are the
+    known class ``1``, unless they are known themselves; negative numbers mean unknown.
     """
-    first = list(known) if known is not None else []
-    spelled = [[name if known is None else _spelled(name, set(first)) for name in names] for _, names in columns]
+    first = list(class_names) if class_names is not None else []
+    spelled = [[name if class_names is None else _spelled(name, set(first)) for name in names] for _, names in columns]
     others = {name for names in spelled for name in names if name is not None} - set(first)
     numeric = all(re.fullmatch(WHOLE, name) for name in others)
     classes = first + sorted(others, key=(lambda name: (int(float(name)), name)) if numeric else None)
     numbers = {name: number for number, name in enumerate(classes)} | {None: -1}
     parts = []
     for (codes, _), names in zip(columns, spelled, strict=True):
-        table = np.array([*(numbers[name] for name in names), -1], np.int64)  # the last one for unknown, code -1
+        table = np.array([*(numbers[name] for name in names), -1], np.int64)  # the last one for code -1, unknown
         parts.append(table[codes])
     return np.concatenate(parts), classes
 
 
-def _spelled(name: str, known: set[str]) -> str | None:
-    """The name of a class as a model knows it: one column of a CSV file is read as text, another as numbers."""
-    if name in known:
+def _spelled(name: str, class_names: set[str]) -> str | None:
+    """Return a class name in the spelling of a model: the same CSV column may be read as text or as numbers."""
+    if name in class_names:
         return name
     if re.fullmatch(r"-?[0-9]{1,15}(\.0*)?", name):
         number = int(float(name))
-        return None if number < 0 else str(number) if str(number) in known else name
-    return name.lower() if name.lower() in known and name.lower() in ("true", "false") else name
+        return None if number < 0 else str(number) if str(number) in class_names else name
+    return name.lower() if name.lower() in class_names and name.lower() in ("true", "false") else name
 
 
 def parts_of(column: Any, name: str, first: int = 0) -> dict[str, NDArray[np.int64]]:
-    """The rows of each part of a split that a column names; parts without a row are not there.
-
-    Args:
-        column: Text: one of ``PARTS``, whatever its case, or empty for rows that are in no part.
-        name: What it is called in messages.
-        first: The number of its first row in messages.
-    """
+    """Return the rows of each part of a split that a column names, without empty parts."""
     pa, pc = pyarrow_modules()
     array = plain(column)
     try:
@@ -424,16 +406,16 @@ def parts_of(column: Any, name: str, first: int = 0) -> dict[str, NDArray[np.int
     unknown = pc.and_(pc.is_null(codes), pc.not_equal(pc.fill_null(words, ""), ""))
     if pc.any(unknown).as_py():
         row = int(pc.index(unknown, True).as_py())
-        given = f"row {first + row} is {array[row].as_py()!r:.60}"
-        raise GraphError(f"{name}: {given}; train, val, calibration, test or nothing is wanted")
+        place = f"row {first + row} is {array[row].as_py()!r:.60}"
+        raise GraphError(f"{name}: {place}; train, val, calibration, test or nothing is wanted")
     role = np.array([*PARTS.values(), ""])[pc.fill_null(codes, len(PARTS)).to_numpy(zero_copy_only=False)]
     rows = {part: np.flatnonzero(role == part) for part in dict.fromkeys(PARTS.values())}
     return {part: at for part, at in rows.items() if len(at)}
 
 
-MANY_TEXTS = 1 << 20  # texts that are looked up, from which on a hash table of one's own is quicker
-TEXT_ROWS = 1 << 11  # of texts taken apart at a time: they stay in the processor's cache
-ROOM = 2  # a table of all numbers between two ids may have so many entries for each id that is there or is asked for
+MANY_TEXTS = 1 << 20  # texts from which on our own hash table is faster
+TEXT_ROWS = 1 << 11  # of texts decoded at a time, to fit into the processor's cache
+ROOM = 2  # entries of a table of all numbers in the range of ids, per id and edge end
 
 
 def as_numbers(array: Any) -> Any:
@@ -446,7 +428,7 @@ def as_numbers(array: Any) -> Any:
     except pa.ArrowInvalid:
         return None
     if _plain_digits(array):
-        # A number has no shorter spelling than its own, so that all are spelled that way if the lengths add up to it.
+        # The canonical spelling of a number is its shortest: if the total lengths agree, all are canonical.
         offsets, _ = text_buffers(array)
         if int(offsets[-1]) - int(offsets[0]) == _digits(numbers.to_numpy()):
             return numbers
@@ -454,11 +436,7 @@ def as_numbers(array: Any) -> Any:
 
 
 def as_array(array: Any) -> NDArray[Any]:
-    """Ids as a numpy array of whole numbers or texts.
-
-    Args:
-        array: A pyarrow array, int64 or strings, none of them missing.
-    """
+    """Return a pyarrow array of ids as a numpy array of whole numbers or texts."""
     pa, pc = pyarrow_modules()
     if pa.types.is_integer(array.type):
         return np.asarray(array.to_numpy())
@@ -471,7 +449,7 @@ def as_array(array: Any) -> NDArray[Any]:
     for first in range(0, len(array), TEXT_ROWS):
         part = lengths[first : first + TEXT_ROWS]
         begin, end = offsets[first], offsets[first + len(part)]
-        # Behind each text is room for what the longest one has more: so far are its characters moved.
+        # Texts are padded to the longest one: characters move by the padding before them.
         moved = np.arange(first, first + len(part)) * (len(codes) // len(texts)) - (np.cumsum(part) - part)
         characters = np.frombuffer(data[begin:end].tobytes().decode().encode("utf-32-le"), np.dtype("<u4"))
         codes[np.repeat(moved, part) + np.arange(len(characters))] = characters
@@ -479,58 +457,54 @@ def as_array(array: Any) -> NDArray[Any]:
 
 
 def positions(ids: Sequence[Any], ends: Sequence[Any]) -> NDArray[np.signedinteger[Any]]:
-    """Where in ``ids``, one array after the other, each of ``ends`` stands, likewise; -1 where it does not.
+    """Return the position of each of ``ends`` in ``ids``, -1 if absent; both are lists of arrays.
 
-    Numbers of 32 bits if they hold all that is needed, as there may be hundreds of millions.
-
-    Args:
-        ids: Pyarrow arrays of ids, of one type, none of which stands there twice.
-        ends: Pyarrow arrays of the same type.
+    32-bit numbers where possible, as there may be hundreds of millions.
     """
     pa, pc = pyarrow_modules()
     if pa.types.is_integer(ids[0].type):
-        found = _in_table(np.concatenate([array.to_numpy() for array in ids]), [array.to_numpy() for array in ends])
-        if found is not None:
-            return found
+        result = _in_table(np.concatenate([array.to_numpy() for array in ids]), [array.to_numpy() for array in ends])
+        if result is not None:
+            return result
     elif sum(map(len, ends)) >= MANY_TEXTS and len(ids) == 1 and 0 < len(ids[0]) < 2**31:
         return _in_index(ids[0], ends)
-    # all ends at once, as the index of millions of ids takes longer than asking it
+    # all ends at once: building the index takes longer than the look-up
     position = pc.index_in(pa.concat_arrays(ends), value_set=pa.concat_arrays(ids))
     numbers: NDArray[np.int32] = pc.fill_null(position, -1).to_numpy(zero_copy_only=False)
     return numbers
 
 
 def _in_index(ids: Any, ends: Sequence[Any]) -> NDArray[np.int32]:
-    """Positions of texts, from a hash table of all ids."""
+    """Return positions of texts, by a hash table of all ids."""
     from ._edge_kernels import find_texts, index_texts  # here, as numba takes long to load
 
-    known = text_buffers(ids)
+    id_buffers = text_buffers(ids)
     table = np.zeros(1 << (2 * len(ids)).bit_length(), np.uint64)
-    index_texts(*known, table)
-    found, start = np.empty(sum(map(len, ends)), np.int32), 0
+    index_texts(*id_buffers, table)
+    numbers, start = np.empty(sum(map(len, ends)), np.int32), 0
     for texts in ends:
-        find_texts(*text_buffers(texts), table, *known, found[start : start + len(texts)])
+        find_texts(*text_buffers(texts), table, *id_buffers, numbers[start : start + len(texts)])
         start += len(texts)
-    return found
+    return numbers
 
 
 def _in_table(ids: NDArray[np.int64], ends: list[NDArray[np.int64]]) -> NDArray[np.signedinteger[Any]] | None:
-    """Positions of whole numbers, from a table of all numbers between them; None if that would be too large."""
+    """Return positions of whole numbers, by a table of all numbers between them; None if that is too large."""
     count = sum(map(len, ends))
     if not len(ids):
         return None
     low, span = _range(ids)
     if span > ROOM * (len(ids) + count):
         return None
-    kind = np.int32 if span < 2**31 else np.int64  # also holds where in the table to look
+    kind = np.int32 if span < 2**31 else np.int64  # also holds positions in the table
     table = None
-    if span > len(ids) or not (ids[1:] > ids[:-1]).all():  # else they are all numbers from low on, in order
+    if span > len(ids) or not (ids[1:] > ids[:-1]).all():  # else they are low, low + 1, ..., in order
         table = np.full(span, -1, kind)
         table[ids - low] = np.arange(len(ids), dtype=kind)
-    found: NDArray[np.signedinteger[Any]] = np.empty(count, kind)
+    result: NDArray[np.signedinteger[Any]] = np.empty(count, kind)
     start = 0
     for numbers in ends:
-        part = found[start : start + len(numbers)]
+        part = result[start : start + len(numbers)]
         start += len(numbers)
         if not len(numbers) or (low <= int(numbers.min()) and int(numbers.max()) < low + span):
             unknown = None
@@ -542,28 +516,24 @@ def _in_table(ids: NDArray[np.int64], ends: list[NDArray[np.int64]]) -> NDArray[
             part[:] = table[part]
         if unknown is not None:
             part[unknown] = -1
-    return found
+    return result
 
 
 def _range(ids: NDArray[np.int64]) -> tuple[int, int]:
-    """The smallest of some numbers, and how many there are from it to the largest."""
+    """Return the smallest of some numbers, and the size of their range."""
     low = int(ids.min())
     return low, int(ids.max()) - low + 1
 
 
 def text_buffers(array: Any) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Where each text of a string array begins and the last one ends, and the bytes of all.
-
-    Args:
-        array: A string array without nulls.
-    """
+    """Return the offsets and the bytes of the texts of a string array without nulls."""
     _, offsets, data = array.buffers()
     begin = np.frombuffer(offsets, np.int32, len(array) + 1, 4 * array.offset) if offsets else np.zeros(1, np.int32)
     return begin, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
 
 
 def _plain_digits(array: Any) -> bool:
-    """Whether the texts of an array have no byte behind the digits, such as the x of 0x10."""
+    """Check that texts have no byte above the digits, such as the x of 0x10."""
     if not len(array):
         return False
     offsets, text = text_buffers(array)
@@ -572,9 +542,9 @@ def _plain_digits(array: Any) -> bool:
 
 
 def _digits(numbers: NDArray[np.int64]) -> int:
-    """How many characters some numbers have together."""
+    """Count the characters of some numbers."""
     negative = int(np.count_nonzero(numbers < 0))
-    sizes = np.abs(numbers.astype(np.float64)) if negative else numbers  # up to 2^53 exact
+    sizes = np.abs(numbers.astype(np.float64)) if negative else numbers  # exact up to 2^53
     total, power, most = len(numbers) + negative, 10, int(sizes.max())
     if most >= 2**53:
         return -1
