@@ -13,7 +13,7 @@ import pytest
 from credalgnn.graphs import (
     GraphError,
 )
-from credalgnn.graphs.datasets.download import DownloadError, fetch
+from credalgnn.graphs.datasets.files import DownloadError, download
 from local_server import Handler
 
 BODY = b"graph" * 5000
@@ -22,7 +22,7 @@ BODY = b"graph" * 5000
 def test_a_good_download(server: tuple[str, type[Handler]], tmp_path: Path) -> None:
     path = tmp_path / "raw" / "good.bin"
     path.parent.mkdir()
-    fetch(f"{server[0]}/good", path, size=len(BODY), sha256=hashlib.sha256(BODY).hexdigest())
+    download(f"{server[0]}/good", path, size=len(BODY), sha256=hashlib.sha256(BODY).hexdigest())
     assert path.read_bytes() == BODY
     assert [file.name for file in path.parent.iterdir()] == ["good.bin"]
 
@@ -46,7 +46,7 @@ def test_a_bad_download_leaves_nothing_and_says_what_to_do(
     url = f"{dead}/good" if where is None else server[0] + where
     path = tmp_path / "file.bin"
     with pytest.raises(DownloadError) as caught:
-        fetch(url, path, **checks)
+        download(url, path, **checks)
     text = str(caught.value)
     assert isinstance(caught.value, GraphError)
     assert url in text
@@ -61,5 +61,5 @@ def test_a_failed_download_keeps_the_older_file(server: tuple[str, type[Handler]
     path = tmp_path / "file.bin"
     path.write_bytes(b"older")
     with pytest.raises(DownloadError):
-        fetch(f"{server[0]}/cut/good", path)
+        download(f"{server[0]}/cut/good", path)
     assert path.read_bytes() == b"older"

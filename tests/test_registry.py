@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 import credalgnn as cg
 from credalgnn.cli import main
 from credalgnn.graphs import DATASETS, Dataset, Graph, GraphError, Split, Task, csbm, dataset_name, find_dataset
-from credalgnn.graphs.datasets.cache import load_files
+from credalgnn.graphs.datasets.base import load_files
 
 MODULE = """
 from credalgnn.graphs import Dataset, File, Loaded, Split, Task, csbm, digits
@@ -138,8 +138,8 @@ def test_functions_that_make_tasks(module: str) -> None:
     [
         ("no_such_module:make", "no_such_module cannot be imported .*in this folder"),
         ("MODULE:make_grahp", "has no 'make_grahp'"),
-        ("MODULE:NOTHING", "a function that returns one is wanted, not int"),
-        ("MODULE:make_nothing", "a Graph, a Loaded or a Task is wanted, not str"),
+        ("MODULE:NOTHING", "must be a Dataset, .* a function that returns one, not int"),
+        ("MODULE:make_nothing", "must be a Graph, a Loaded or a Task, not str"),
         ("MODULE:fail", "KeyError: 'column'"),
         ("MODULE.py", r"not a graph; give a saved graph \(\.npz.*folder with nodes and edges tables"),
     ],
@@ -206,7 +206,7 @@ def test_a_data_set_of_ones_own_with_files(tmp_path: Path) -> None:
     assert dataset.place(None, tmp_path) == "yes"
     assert dataset.summary(tmp_path) == (50, 1, 3, 0.0)
     tasks = Dataset("tasks", lambda root: first, files=files)
-    with pytest.raises(GraphError, match="a task cannot be kept"):
+    with pytest.raises(GraphError, match="a task cannot be cached"):
         load_files(tasks, mirror, tmp_path)
 
 

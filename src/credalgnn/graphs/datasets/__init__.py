@@ -1,4 +1,4 @@
-"""Data sets: one file each, or a family of them, and a registry that finds them and those from outside."""
+"""Built-in data sets, and a registry that also finds plug-ins, files, folders and import paths."""
 
 from .base import Dataset, Loaded, Summary
 from .files import File

@@ -1,7 +1,7 @@
-"""Planetoid's files (Cora, CiteSeer, PubMed): pickles of Python 2, read without letting them run anything.
+"""Planetoid's data sets (Cora, CiteSeer, PubMed): pickles of Python 2, read without executing them.
 
-A pickle calls whatever it names. Here numpy's and scipy's names lead to stand-ins that only keep what they are given,
-and from which arrays are then made, with checks: the real classes would trust a file, down to their raw memory.
+A pickle calls whatever it names. Here the names of numpy and scipy lead to stubs that only store their arguments, from
+which arrays are made with checks: the real classes would trust a file, down to their raw memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 PLANETOID = "https://github.com/kimiyoung/planetoid/raw/master/data"
 PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
-STAND_INS = {
+STUBS = {
     ("numpy.core.multiarray", "_reconstruct"),  # makes an array
     ("numpy", "ndarray"),
     ("numpy", "dtype"),
@@ -35,16 +35,16 @@ STAND_INS = {
 GENUINE = {("collections", "defaultdict"): defaultdict, ("__builtin__", "list"): list}
 
 
-class _Kept:
-    """An object of a pickle: what it is made with, and the state that it is given then."""
+class _Stub:
+    """Object of a pickle: its constructor arguments and its state."""
 
-    given: tuple[Any, ...]
+    arguments: tuple[Any, ...]
     state: Any
 
-    def __new__(cls, *given: Any) -> Self:
-        kept = super().__new__(cls)
-        kept.given, kept.state = given, None
-        return kept
+    def __new__(cls, *arguments: Any) -> Self:
+        stub = super().__new__(cls)
+        stub.arguments, stub.state = arguments, None
+        return stub
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
@@ -52,23 +52,19 @@ class _Kept:
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in STAND_INS:
-            return _Kept
+        if (module, name) in STUBS:
+            return _Stub
         if (module, name) in GENUINE:
             return GENUINE[module, name]
         raise pickle.UnpicklingError(f"it asks for {module}.{name}, which has no place in such a file")
 
 
 def read_planetoid(raw: Path, name: str) -> Graph:
-    """The whole graph: row i of ``tx`` is the node in line i of ``test.index``, the others are those of ``allx``.
+    """Return the whole graph: row i of ``tx`` is the node in line i of ``test.index``; ``allx`` has the others.
 
-    As PyG has it, without self-loops and duplicate edges. Numbers that ``test.index`` skips (15 in CiteSeer) are nodes
-    that have neighbours only: no features, and no label, where PyG takes class 0. The public split is not used, and so
-    neither are ``x`` and ``y``, which hold the first rows of ``allx`` and ``ally`` once more.
-
-    Args:
-        raw: The folder with the files.
-        name: What stands in their names after ``ind.``.
+    As PyG reads it, without self-loops and duplicate edges. Numbers that ``test.index`` skips (15 in CiteSeer) are
+    nodes with neighbours only: no features, and no label, where PyG assigns class 0. The public split is not used, nor
+    are ``x`` and ``y``, which repeat the first rows of ``allx`` and ``ally``.
     """
     import scipy.sparse as sp
 
@@ -100,26 +96,26 @@ def _unpickled(path: Path, make: Callable[[Any], T]) -> T:
         raise GraphError(f"{path.name} is not a file of Planetoid: {error}") from None
 
 
-def _array(kept: Any) -> NDArray[Any]:
-    _, shape, kind, by_columns, content = kept.state
-    code = kind.state[1] + kind.given[0]  # byte order, then type and size
+def _array(stub: Any) -> NDArray[Any]:
+    _, shape, kind, by_columns, content = stub.state
+    code = kind.state[1] + kind.arguments[0]  # byte order, then type and size
     if not re.fullmatch("[<>|][iuf][1248]", code):
         raise ValueError(f"it holds an array of type {code}")
     array = np.frombuffer(content.encode("latin1"), code).reshape(shape, order="F" if by_columns else "C")
     return array.astype(array.dtype.newbyteorder("="))
 
 
-def _matrix(kept: Any) -> Any:
+def _matrix(stub: Any) -> Any:
     import scipy.sparse as sp
 
-    values, columns, starts = (_array(kept.state[part]) for part in ("data", "indices", "indptr"))
-    matrix = sp.csr_matrix((values, columns, starts), shape=kept.state["_shape"])
+    values, columns, starts = (_array(stub.state[part]) for part in ("data", "indices", "indptr"))
+    matrix = sp.csr_matrix((values, columns, starts), shape=stub.state["_shape"])
     matrix.check_format(full_check=True)  # scipy reads where the indices point to, unseen
     return matrix
 
 
 def _edges(neighbours: dict[int, list[int]]) -> tuple[NDArray[np.int64], int]:
-    """Edges in PyG's order, by target and then by source, and the number of nodes: each has its list."""
+    """Return edges in PyG's order, by target and then source, and the number of nodes."""
     degrees = [len(others) for others in neighbours.values()]
     sources = np.repeat(np.fromiter(neighbours, np.int64), degrees)
     targets = np.fromiter(chain.from_iterable(neighbours.values()), np.int64)
@@ -135,12 +131,12 @@ def _numbers(path: Path) -> NDArray[np.int64]:
 
 
 def _dataset(
-    folder: str, ood_classes: tuple[int, ...], description: str, known: dict[str, tuple[int, str]], size: Summary
+    folder: str, ood_classes: tuple[int, ...], description: str, sums: dict[str, tuple[int, str]], size: Summary
 ) -> Dataset:
     name, raw = folder.lower(), f"{folder}/raw"
     files = {
         f"{raw}/ind.{name}.{part}": File(f"{PLANETOID}/ind.{name}.{part}", bytes_, sha256)
-        for part, (bytes_, sha256) in known.items()
+        for part, (bytes_, sha256) in sums.items()
     }
     return Dataset(
         name,

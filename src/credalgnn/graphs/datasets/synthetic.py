@@ -15,12 +15,17 @@ from .base import Dataset
 
 
 def digits(neighbours: int = 5) -> Graph:
-    """Scikit-learn's 1,797 handwritten digits, each joined in both directions to its nearest neighbours by pixels.
+    """Make a graph of scikit-learn's 1,797 handwritten digits, joined in both directions to their nearest neighbours.
 
     Distances are whole numbers, and ties go to the smaller index: the graph is the same on every machine.
 
     Args:
-        neighbours: How many nearest neighbours each is joined to.
+        neighbours: Number of nearest neighbours of each digit.
+
+    Example:
+        >>> from credalgnn.graphs import digits
+        >>> digits().num_nodes
+        1797
     """
     from sklearn.datasets import load_digits
 
@@ -47,21 +52,26 @@ def csbm(
     signal: float = 1.0,
     seed: int = 0,
 ) -> Graph:
-    """Contextual stochastic block model: classes known, edges and features drawn given the classes.
+    """Draw a graph from a contextual stochastic block model: edges and features given known classes.
 
-    A node's class is uniform. Its features are normal with unit variance around the class's mean, a random direction of
+    Classes are uniform. Features are normal with unit variance around the mean of the class, a random direction of
     length ``signal`` times sqrt(2). Of ``nodes * degree / 2`` undirected edges a share ``homophily`` joins nodes of one
-    class, the others nodes of two; both ends uniform. ``csbm_posterior`` has what a node's own features can tell of its
-    class, ``csbm_graph_posterior`` what all features, edges and known labels can.
+    class, the others nodes of two, both ends uniform. ``csbm_posterior`` is the true posterior of the classes given a
+    node's own features, ``csbm_graph_posterior`` that given all features, edges and known labels.
 
     Args:
-        nodes: How many nodes.
-        classes: How many classes.
-        homophily: The share of edges between nodes of one class.
-        degree: The average number of undirected edges at a node.
-        features: How many features.
-        signal: How far apart the means of the classes are.
-        seed: Of all that is drawn.
+        nodes: Number of nodes.
+        classes: Number of classes.
+        homophily: Share of edges between nodes of one class.
+        degree: Average number of undirected edges at a node.
+        features: Number of features.
+        signal: Distance between the means of the classes.
+        seed: Seed of all draws.
+
+    Example:
+        >>> from credalgnn.graphs import csbm
+        >>> csbm(60, classes=3).num_classes
+        3
     """
     for name, value, good in (
         ("nodes", nodes, nodes >= 2 * classes),
@@ -82,16 +92,16 @@ def csbm(
     order = np.argsort(labels, kind="stable")
     sizes = np.bincount(labels, minlength=classes)
     first = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    own = labels[source]
-    # The other end, as a position in ``order``: some steps on among the nodes of the same class, so never oneself, or a
-    # node of the others, whose positions lie before and after those of the own class.
+    label = labels[source]
+    # The other end as a position in `order`: some steps ahead within the class, so never the node itself, or outside of
+    # the class, before or after it.
     draw = rng.random(count)
     rank = np.empty(nodes, np.int64)
     rank[order] = np.arange(nodes)
-    step = 1 + (draw * np.maximum(sizes[own] - 1, 1)).astype(np.int64)
-    alike = first[own] + (rank[source] - first[own] + step) % sizes[own]
-    jump = (draw * (nodes - sizes[own])).astype(np.int64)
-    other = np.where(jump < first[own], jump, jump + sizes[own])
+    step = 1 + (draw * np.maximum(sizes[label] - 1, 1)).astype(np.int64)
+    alike = first[label] + (rank[source] - first[label] + step) % sizes[label]
+    jump = (draw * (nodes - sizes[label])).astype(np.int64)
+    other = np.where(jump < first[label], jump, jump + sizes[label])
     target = order[np.where(same, alike, other)]
     edges = np.stack([np.concatenate([source, target]), np.concatenate([target, source])])
     return Graph(matrix, edges[:, np.lexsort((edges[1], edges[0]))], labels)
@@ -106,32 +116,24 @@ def csbm_posterior(
     signal: float = 1.0,
     seed: int = 0,
 ) -> Tensor:
-    """The true probability [N, C] of each class given a node's own features, for ``csbm`` with the same arguments.
+    """Return the true class probabilities [N, C] given a node's own features, for ``csbm`` with the same arguments.
 
-    The edges, and so homophily and degree, play no part in it; in ``csbm_graph_posterior`` they do.
+    Edges, and so homophily and degree, have no influence on it; they do on ``csbm_graph_posterior``.
 
     Args:
-        nodes: How many nodes.
-        classes: How many classes.
-        homophily: The share of edges between nodes of one class.
-        degree: The average number of undirected edges at a node.
-        features: How many features.
-        signal: How far apart the means of the classes are.
-        seed: Of all that is drawn.
+        nodes: Number of nodes.
+        classes: Number of classes.
+        homophily: Share of edges between nodes of one class.
+        degree: Average number of undirected edges at a node.
+        features: Number of features.
+        signal: Distance between the means of the classes.
+        seed: Seed of all draws.
     """
     return torch.from_numpy(feature_scores(nodes, classes, features, signal, seed)).softmax(-1)
 
 
 def feature_scores(nodes: int, classes: int, features: int, signal: float, seed: int) -> NDArray[np.float64]:
-    """Log-densities [N, C] of each node's features given each class, up to a constant, for ``csbm``.
-
-    Args:
-        nodes: How many nodes.
-        classes: How many classes.
-        features: How many features.
-        signal: How far apart the means of the classes are.
-        seed: Of all that is drawn.
-    """
+    """Return log-densities [N, C] of each node's features given each class, up to a constant, for ``csbm``."""
     _, matrix, means = _contextual(nodes, classes, features, signal, seed)
     scores: NDArray[np.float64] = -0.5 * ((matrix[:, None, :].astype(np.float64) - means) ** 2).sum(-1)
     return scores
@@ -140,7 +142,7 @@ def feature_scores(nodes: int, classes: int, features: int, signal: float, seed:
 def _contextual(
     nodes: int, classes: int, features: int, signal: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float64]]:
-    """Labels, features and class means; the same for every homophily and degree."""
+    """Return labels, features and class means; the same for every homophily and degree."""
     rng = np.random.default_rng([seed, 0])
     labels = rng.integers(0, classes, nodes)
     labels[:classes] = np.arange(classes)  # no class is empty

@@ -1,6 +1,6 @@
 """ArXiv (Hu et al., 2020), with and without word vectors, and Patents (Lim et al., 2021), by year in five classes.
 
-None needs the ``ogb`` package.
+Neither needs the ``ogb`` package.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...runtime.reading import check_gzip, check_regular, most_unpacked
+from ...runtime.reading import check_gzip, check_regular, most_unpacked, read_npz
 from ..errors import GraphError
 from ..graph import Graph
 from .base import Dataset, Summary
 from .files import DRIVE, File
-from .public import read_npz
 
 OGB = "http://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip"
 COUNTS = ("num-node-list", "num-edge-list")
@@ -31,16 +30,15 @@ PATENTS_FILE = "patents/raw/snap_patents.mat"
 
 
 def _read_arxiv(root: Path) -> Graph:
-    """ogbn-arxiv from OGB's raw CSV files; the label is the year of publication."""
+    """Read ogbn-arxiv from OGB's CSV files; the label is the year of publication."""
     edges, features, labels = _read_ogb(root, ARXIV_FILES)
     return Graph(features.astype(np.float32), np.ascontiguousarray(edges.T), labels)
 
 
 def _read_structure(root: Path) -> Graph:
-    """ogbn-arxiv without its word vectors: a node's only feature is its subject category, one of 40.
+    """Read ogbn-arxiv without its word vectors: a node's only feature is its subject category, one of 40.
 
-    Copies without the vectors have the edges in another order than OGB has; here they are sorted, so that all make the
-    same graph.
+    Copies without the vectors order edges differently from OGB; sorted, all make the same graph.
     """
     import scipy.sparse as sp
 
@@ -52,33 +50,32 @@ def _read_structure(root: Path) -> Graph:
 
 
 def _read_ogb(root: Path, files: list[str]) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]:
-    """Edges ``[E, 2]``, what is known of nodes besides, and the year of publication in five classes."""
-    edges, known, years, nodes, edge_count = (_read_csv(root / name) for name in files)
+    """Return edges ``[E, 2]``, node attributes, and the year of publication in five classes."""
+    edges, attributes, years, nodes, edge_count = (_read_csv(root / name) for name in files)
     count = int(nodes.sum())
-    if len(known) != count or len(years) != count or len(edges) != int(edge_count.sum()):
+    if len(attributes) != count or len(years) != count or len(edges) != int(edge_count.sum()):
         raise GraphError("the raw files do not belong together; download them again")
-    return edges.astype(np.int64), known, _even_quantiles(years.reshape(-1))
+    return edges.astype(np.int64), attributes, _even_quantiles(years.reshape(-1))
 
 
 def _read_patents(root: Path) -> Graph:
-    """snap-patents from LINKX's MATLAB file; the label is the year of the grant. Features stay sparse."""
+    """Read snap-patents from LINKX's MATLAB file; the label is the year of the grant. Features stay sparse."""
     import scipy.sparse as sp
 
     path = root / PATENTS_FILE
     _check_packed(path)
     unpacked = path.with_suffix(".npz")
-    # In a process of its own: what scipy reads a damaged file with may end the process, and not with an error.
+    # In a process of its own, as scipy's reader may crash on a damaged file.
     done = subprocess.run(
         [sys.executable, "-c", _UNPACK, str(path), str(unpacked)], capture_output=True, text=True, check=False
     )
     if done.returncode:
         reason = (done.stderr.splitlines() or [f"the reader ended with {done.returncode}"])[-1]
         raise GraphError(f"{path}: not LINKX's snap_patents.mat ({reason:.200}); remove it")
-    edges, years, values, rows, starts, shape = read_npz(
-        unpacked, "edges", "years", "values", "rows", "starts", "shape"
-    )
-    features = sp.csc_matrix((values, rows, starts), shape=tuple(shape.tolist()))
-    return Graph(features, edges.astype(np.int64), _even_quantiles(years.reshape(-1)))
+    content = read_npz(unpacked, ["edges", "years", "values", "rows", "starts", "shape"])
+    parts = content["values"], content["rows"], content["starts"]
+    features = sp.csc_matrix(parts, shape=tuple(content["shape"].tolist()))
+    return Graph(features, content["edges"].astype(np.int64), _even_quantiles(content["years"].reshape(-1)))
 
 
 _UNPACK = """
@@ -91,17 +88,17 @@ numpy.savez(sys.argv[2], edges=content["edge_index"], years=content["years"], **
 
 
 def _even_quantiles(years: NDArray[Any], classes: int = 5) -> NDArray[np.int64]:
-    """Years as classes: the k-th boundary is the k/classes quantile; a year equal to a boundary belongs above it."""
+    """Return years as classes of equal size; a year equal to a boundary belongs above it."""
     boundaries = np.quantile(years, np.arange(1, classes) / classes)
     return np.searchsorted(boundaries, years, side="right").astype(np.int64)
 
 
 def _check_packed(path: Path) -> None:
-    """Refuse a MATLAB file whose packed parts are larger than its size justifies; scipy unpacks them at once."""
+    """Refuse a MATLAB file whose compressed parts are too large for its size; scipy unpacks them at once."""
     check_regular(path)
     left = most_unpacked(path.stat().st_size)
     with path.open("rb") as file:
-        file.seek(128)  # behind what it says about itself
+        file.seek(128)  # after the header
         while len(tag := file.read(8)) == 8:
             kind, size = (int.from_bytes(part, "little") for part in (tag[:4], tag[4:]))
             if kind != 15:  # not packed
@@ -116,7 +113,7 @@ def _check_packed(path: Path) -> None:
 
 
 def _read_csv(path: Path) -> NDArray[Any]:
-    """A gzipped CSV of numbers without a header, [rows, columns]."""
+    """Read a gzipped CSV of numbers without a header, [rows, columns]."""
     try:
         check_gzip(path)
         import pyarrow.csv
