@@ -60,8 +60,8 @@ CHANGES: dict[str, dict[str, list[tuple[str | None, str]]]] = {
              .replace("print(RING", "# print(RING"))
         ],
         "graphs/datasets/registry.py": [
-            ("from .reddit2 import REDDIT2\n", "from .reddit2 import REDDIT2\nfrom .ring import RING\n"),
-            ("        CSBM,\n", "        CSBM,\n        RING,\n"),
+            ("from .synthetic import ", "from .ring import RING\nfrom .synthetic import "),
+            (" DIGITS, CSBM,\n", " DIGITS, CSBM, RING,\n"),
         ],
     },
     "a metric": {
