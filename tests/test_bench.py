@@ -29,7 +29,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 import credalgnn.experiments.runner as runner
-from credalgnn import Graph, Prediction, Task, load_task
+from credalgnn import Graph, Prediction, Task, __version__, benchmark, load_task
 from credalgnn.cli import main
 from credalgnn.experiments.engines import Processes, Result, Source, Unit
 from credalgnn.experiments.execute import ModelCache
@@ -982,6 +982,25 @@ def test_places_that_cannot_be_worked_in(finished: Path, tmp_path: Path, capsys:
     (foreign / "thesis.tex").write_text("mine")
     assert str(foreign) in refused(bench(foreign), capsys)
     assert [path.name for path in foreign.iterdir() if not path.name.startswith(".")] == ["thesis.tex"]
+
+
+def test_an_experiment_goes_on_after_an_upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the older version has finished is not done again, and its version stays recorded."""
+    monkeypatch.setattr(runner, "make_engine", lambda name, address, jobs, source, models: Inline(source, models))
+    options = {"out": tmp_path / "out", "predictions": "none", "progress": False}
+    with monkeypatch.context() as older:
+        for module in ("records.folder", "experiments.execute"):
+            older.setattr(f"credalgnn.{module}.__version__", "0.0.1")
+        first = benchmark("digits", "degree", seeds=1, **options)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("runs/*/*/*.json")}
+    second = benchmark("digits", "degree", seeds=2, **options)
+    assert len(before) == len(first.records) == 2
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert {record["seed"]: record["versions"]["credalgnn"] for record in second.records} == {
+        0: "0.0.1",
+        1: __version__,
+    }
+    assert json.loads((tmp_path / "out" / "experiment.json").read_text())["credalgnn"] == "0.0.1"
 
 
 @pytest.mark.usefixtures("idle")

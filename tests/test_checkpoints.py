@@ -234,9 +234,31 @@ def test_nobody_goes_on_from_the_state_of_another_version(
     graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for code in ("before", "after"):
-        monkeypatch.setattr(checkpoints, "_own_code", lambda code=code: code)
+        monkeypatch.setattr(checkpoints, "package_code", lambda code=code: code)
         Vanilla(**SHORT).fit(graph, checkpoints=tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("changed", "same"),
+    [
+        (("# why", "# because"), True),
+        (('"""Return it."""', '"""Something else."""'), True),
+        (("(a, b)", "(\n    a,\n    b\n)"), True),
+        (("a + 1", "a + 2"), False),
+        (("rate = 0.5", "rate = 0.25"), False),
+        (("return a", "return b"), False),
+    ],
+)
+def test_comments_and_docstrings_discard_no_state(changed: tuple[str, str], same: bool, tmp_path: Path) -> None:
+    source = '"""Module."""\nrate = 0.5  # why\ndef f(a, b):\n    """Return it."""\n    b = a + 1\n    return a\n'
+    assert changed[0] in source
+    for number, text in enumerate((source, source.replace(*changed))):
+        (tmp_path / str(number) / "nn").mkdir(parents=True)
+        (tmp_path / str(number) / "nn" / "layers.py").write_text(text)
+        (tmp_path / str(number) / "cli.py").write_text(f"print({number})")
+    before, after = (checkpoints.package_code(tmp_path / str(number)) for number in range(2))
+    assert (before == after) is same
 
 
 def test_a_whole_state_of_something_else_is_refused(graph: Graph, tmp_path: Path) -> None:

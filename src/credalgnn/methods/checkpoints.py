@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from .._version import __version__
 from ..runtime.files import BLANK, seal, sealed_with, write
 from ..runtime.reading import Unreadable, parse_json, parse_tensors, read_bytes, texts_about
 from ..runtime.texts import one_line
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .training_data import TrainingData
 
 EVERY = 30.0  # seconds of a training between two states on the disk
+COMPUTING = ("conformal", "graphs", "methods", "nn", "runtime", "sets")  # packages whose code a training depends on
 BRIEF = 2.0  # seconds: a training that took no longer is not kept when it ends
 _KEPT = re.compile(r"[0-9a-f]{32}\.safetensors|\.[0-9a-f]{32}\.safetensors\.[0-9]+\.part")  # whole, or of a kill
 
@@ -205,7 +206,7 @@ def checkpoint_of(
         warn_caller(f"{description}: its code is in no file, so that its training cannot be kept", CheckpointWarning)
         return None
     described = (
-        __version__, _own_code(), kind.__module__, kind.__qualname__, code, repr(module), batch_size, view.fingerprint,
+        package_code(), kind.__module__, kind.__qualname__, code, repr(module), batch_size, view.fingerprint,
         {name: _source(value) if callable(value) else value for name, value in params.items()},
         view.graph.content, view.val_graph.content, None if training.validation is None else "validation",
     )  # fmt: skip
@@ -219,19 +220,37 @@ def checkpoint_of(
 
 
 def _source(code: Any) -> str:
-    """What a class or function is, in words that change with its module; those of known packages by their names."""
+    """Identify a class or function: by its name in known packages, elsewhere by the code of its module."""
     name, module = getattr(code, "__qualname__", ""), str(getattr(code, "__module__", ""))
     if module.partition(".")[0] in ("builtins", "abc", "torch", "torch_geometric", "credalgnn"):
         return f"{module}.{name}"
-    if "<" in name or not name or hasattr(code, "__self__"):  # within a function or of an object that may tell it more
+    if "<" in name or not name or hasattr(code, "__self__"):  # closures and bound methods carry state
         raise TypeError
-    return f"{module}.{name}: {inspect.getsource(sys.modules[module])}"
+    return f"{module}.{name}: {code_digest(inspect.getsource(sys.modules[module]))}"
 
 
 @cache
-def _own_code() -> str:
-    """A hash of the code of this package."""
+def package_code(root: Path = Path(__file__).parents[1]) -> str:
+    """Hash the code of the packages that compute."""
+    paths = [path for package in COMPUTING for path in sorted((root / package).rglob("*.py"))]
+    return hashlib.blake2b(
+        "".join(code_digest(path.read_text(encoding="utf-8")) for path in paths).encode()
+    ).hexdigest()
+
+
+def code_digest(source: str) -> str:
+    """Hash the code of a module; comments, docstrings and layout do not count."""
     digest = hashlib.blake2b(digest_size=16)
-    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
-        digest.update(path.read_bytes())
+
+    def update(code: CodeType) -> None:
+        digest.update(code.co_code + code.co_exceptiontable)
+        digest.update(repr((code.co_name, code.co_names, code.co_varnames, code.co_freevars)).encode())
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                update(constant)
+            else:  # the order in a set changes with the process
+                ordered = sorted(map(repr, constant)) if isinstance(constant, frozenset) else repr(constant)
+                digest.update(f"{ordered};".encode())
+
+    update(compile(source, "", "exec", dont_inherit=True, optimize=2))
     return digest.hexdigest()
