@@ -3,18 +3,14 @@
 Names are imported when they are first used, so that the command line answers without waiting for torch.
 """
 
-import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
 
-# Huge pages for large tensors, where the system has them for who asks: torch looks here when it first makes one.
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-
 if TYPE_CHECKING:
     from .experiments import ProbeResults, TuningResults, benchmark, probe, reproduce, tune
-    from .graphs import Graph, GraphError, GraphWarning, Task, load_graph, load_task, pack
+    from .graphs import Graph, GraphError, GraphWarning, Split, Task, load_graph, load_task, pack
     from .methods import (
         GEBM,
         GPN,
@@ -41,12 +37,17 @@ if TYPE_CHECKING:
         InputWarning,
         Mahalanobis,
         MCDropout,
+        MemoryWarning,
         Method,
         MethodError,
+        Network,
         Odin,
+        PostHoc,
         Prediction,
         RandomSet,
         Temperature,
+        TrainingData,
+        TrainingError,
         Vanilla,
         load_method,
     )
@@ -72,13 +73,13 @@ if TYPE_CHECKING:
 
 # Where the public names are; what is not public to users stays in its package.
 _NAMES = {
-    "graphs": "Graph GraphError GraphWarning Task load_graph load_task pack",
+    "graphs": "Graph GraphError GraphWarning Split Task load_graph load_task pack",
     "sets": "CredalSet HullSet IntervalSet e_admissibility interval_dominance interval_softmax log_interval_softmax "
     "lower_entropy maximality u65 u80 uncertainty upper_entropy widen",
     "methods": "CaGCN ClassicalEnsemble CredalCoverage CredalDual CredalEnsemble CredalFinal CredalFrozen CredalLJ "
     "CredalWarning Degree DropEdge Energy Evidential FeatureSum GEBM GNNSafe GPN GRASP InputWarning JLDE KNN "
-    "KNNLJ MCDropout METHODS Mahalanobis Method MethodError Odin Prediction RandomSet Temperature Vanilla "
-    "load_method",
+    "KNNLJ MCDropout METHODS Mahalanobis MemoryWarning Method MethodError Network Odin PostHoc Prediction "
+    "RandomSet Temperature TrainingData TrainingError Vanilla load_method",
     "metrics": "Evaluation evaluate",
     "model": "Model ModelEvaluation WatchReport fit load_model watch",
     "report": "Leaderboard Results leaderboard load_results plot_ternary write_report",
@@ -120,17 +121,23 @@ __all__ = [
     "Leaderboard",
     "MCDropout",
     "Mahalanobis",
+    "MemoryWarning",
     "Method",
     "MethodError",
     "Model",
     "ModelEvaluation",
+    "Network",
     "Odin",
+    "PostHoc",
     "Prediction",
     "ProbeResults",
     "RandomSet",
     "Results",
+    "Split",
     "Task",
     "Temperature",
+    "TrainingData",
+    "TrainingError",
     "TuningResults",
     "Vanilla",
     "WatchReport",

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# Huge pages for large tensors, where the system allows them: torch reads this when it makes its first tensor.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+
 STRUCTURE = ("features", "edge_index", "edge_weight")
 FIELDS = (*STRUCTURE, "labels", "node_ids", "class_names", "feature_names")
 

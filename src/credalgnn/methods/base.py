@@ -265,7 +265,7 @@ class Method(Parameters, Fitted, ABC):
         with explained():
             predict = method._predictor(graph, context)
             prediction = _finite(predict(chosen))
-        if method.is_credal and graph.content != method._examined:
+        if prediction.credal is not None and graph.content != method._examined:
             _warn_of(method, prediction)
         return _completed(method, graph, predict, context)(prediction)
 

@@ -6,9 +6,13 @@ import inspect
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any, get_args
 
 import numpy as np
@@ -17,7 +21,7 @@ from torch import Tensor
 
 from ..experiments.execute import ModelCache, execute
 from ..experiments.plan import plan
-from ..graphs import Task, csbm
+from ..graphs import Graph, Task, csbm
 from ..methods import (
     Components,
     Method,
@@ -28,6 +32,7 @@ from ..methods import (
     load_method,
     method_path,
 )
+from ..methods.base import parts_of
 from ..methods.choices import complete, options, parameters_of
 from ..methods.parameters import has_seed
 from ..methods.training_data import EvalProtocol
@@ -38,13 +43,14 @@ from .datasets import fail, sandbox
 
 DATACLASS = "decorate the class with @dataclass(kw_only=True, eq=False)"
 THREADS = 4
+INTERRUPTS = (0.4, 0.8, 1.0)  # of the calls of a fit
 PROTOCOLS: tuple[EvalProtocol, ...] = get_args(EvalProtocol)
 
 
 def check_method(method: type[Method] | Method, task: Task | None = None) -> None:
     """Check that a method meets the contract of the package; return silently if it does.
 
-    The method is fitted about ten times, so a template with few epochs is quicker than a class with its defaults.
+    The method is fitted about fifteen times, so a template with few epochs is quicker than a class with its defaults.
 
     Args:
         method: Method class, or a template whose hyper-parameters are used.
@@ -77,7 +83,9 @@ def check_method(method: type[Method] | Method, task: Task | None = None) -> Non
         _check_seed(template, task, prediction)
         _check_hidden_labels(template, task, prediction)
         _check_graph(template, task)
+        _check_unchanged(fitted, prediction)
         _check_threads(template, fitted, task, prediction)
+        _check_interrupts(template, task)
         _check_files(fitted, task, prediction)
         _check_record(template, task)
 
@@ -307,22 +315,89 @@ def _check_threads(template: Method, fitted: Method, task: Task, prediction: Pre
     def fit(_: int) -> Prediction:
         return template.clone().fit(task, on_epoch=disturb).predict()
 
+    def predict(method: Method, graph: Graph, memory: str | None) -> Prediction | None:
+        try:
+            return method.predict(graph, memory=memory)
+        except MethodError:
+            if memory is None:
+                raise
+            return None  # it needs the whole graph in memory
+
+    budgets = (None, None, "1MiB", "1MiB")
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)  # so that threads meet often
     try:
         with ThreadPoolExecutor(THREADS) as pool:
-            predictions = list(pool.map(fitted.predict, THREADS * graphs))
+            predictions = list(pool.map(partial(predict, fitted), THREADS * 2 * graphs, THREADS * budgets))
             fits = list(pool.map(fit, range(THREADS)))
     finally:
         sys.setswitchinterval(interval)
-    alone = prediction, fitted.predict(task.graph.replace(features=features.clone()))
+    reference, fresh = template.clone().fit(task), (task.graph, task.graph.replace(features=features.clone()))
+    alone = [predict(reference, graph, memory) for graph, memory in zip(2 * fresh, budgets, strict=True)]
     for result, expected in zip(predictions, THREADS * alone, strict=True):
-        if name := _difference(expected, result):
+        if (result is None) != (expected is None):
+            fail(kind, "a budget of another thread decides what is refused", "use the memory of the context")
+        if result is not None and expected is not None and (name := _difference(expected, result)):
             fail(kind, f"{name} differs when several threads predict", "do not modify shared state while predicting")
     for result in fits:
         if name := _difference(prediction, result):
             remedy = "draw inside credalgnn.nn.RngScope(self.seed), or from a generator of the method"
             fail(kind, f"{name} differs when several threads fit", remedy)
+
+
+def _check_unchanged(fitted: Method, prediction: Prediction) -> None:
+    """Check that predict, refused or not, changes no attribute of the method or its components, and no later result."""
+    kind, methods = type(fitted), [fitted, *parts_of(fitted).values()]
+    before = [dict(vars(method)) for method in methods]
+    with suppress(MethodError):
+        fitted.predict(memory="1MiB")
+    if name := _difference(prediction, fitted.predict()):
+        fail(kind, f"{name} differs after predict(memory='1MiB')", "use the memory of the context, and do not keep it")
+    for method, known in zip(methods, before, strict=True):
+        for name, value in vars(method).items():
+            if name not in known or value is not known[name]:
+                fail(kind, f"predict changes {name}", "keep what is computed for a graph out of the method")
+
+
+def _check_interrupts(template: Method, task: Task) -> None:
+    """Check that an interrupted refit leaves the old model, the new one, or an unfitted method."""
+    kind = type(template)
+    other = Task.leave_out(task.graph, task.ood_classes, split_seed=task.graph.num_nodes, inductive=task.inductive)
+    new = template.clone()
+    calls = _calls(partial(new.fit, other, progress=False))
+    method = template.clone().fit(task)
+    expected = method.predict(), new.predict()
+    for share in INTERRUPTS:
+        with suppress(KeyboardInterrupt):
+            _calls(partial(method.fit, other, progress=False), max(1, int(share * calls)))
+        if not method.is_fitted:
+            method = template.clone().fit(task)
+            continue
+        result = method.predict()
+        if all(_difference(one, result) for one in expected):
+            remedy = "learn in _fit, which is called on a copy, and leave fit as it is"
+            fail(kind, f"interrupted after {share:.0%} of a second fit, it mixes both", remedy)
+
+
+def _calls(function: Callable[[], object], stop: int | None = None) -> int:
+    """Call a function, interrupt the ``stop``-th call inside it, and return the number of calls."""
+    count = 0
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        nonlocal count
+        code = frame.f_code  # generators and special methods may hold locks that would never be released
+        if event == "call" and not code.co_flags & inspect.CO_GENERATOR and not code.co_name.startswith("__"):
+            count += 1
+            if count == stop:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    sys.setprofile(look)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count
 
 
 def _check_hidden_labels(template: Method, task: Task, prediction: Prediction) -> None:

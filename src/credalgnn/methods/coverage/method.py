@@ -254,7 +254,7 @@ class CredalCoverage(OnModel):
             entropy = _entropy(graph, logits, self.temperature_, len(self.class_names))
             return entropy if self.ood_score_ is None else self.ood_score_(self._rows(graph, context), entropy)
 
-        return self._cache.get("doubt", (graph.content, context.path), make)
+        return self._cache.get("doubt", (graph.content, context.path), make, size=2)
 
     def _coverage(self, graph: Graph, context: Context) -> tuple[Coverage, bool]:
         """Coverage of the nodes of a graph, cached: from ``fit``, estimated anew, or by the models of ``fit``.
@@ -281,7 +281,7 @@ class CredalCoverage(OnModel):
             return self.sizes_.clip(result, self.describer_, rows), False
 
         key = graph.content, graph.ids_digest, self.reestimate, context.path  # ids identify training nodes
-        return self._cache.get("coverage", key, make)
+        return self._cache.get("coverage", key, make, size=2)
 
     def _state(self) -> dict[str, Tensor]:
         state = {f"describer.{name}": getattr(self.describer_, name) for name in Describer.FIELDS}
