@@ -14,6 +14,7 @@ from typing import Any
 import numba
 import pytest
 
+from credalgnn.graphs import csbm
 from credalgnn.runtime import compiling
 
 SOURCE = """
@@ -153,6 +154,7 @@ def test_a_private_folder_serves_where_numba_s_is_open_to_others(
 COMMAND = """
 import sys
 from credalgnn.cli import main
+from credalgnn.graphs import csbm
 from credalgnn.runtime import compiling, memory
 if sys.argv[2:]:
     memory.temporary_folder = lambda: memory.Path(sys.argv[2])
@@ -195,3 +197,29 @@ def test_a_read_only_installation_without_a_home(tmp_path: Path) -> None:
             assert ("no folder for them can be written" in done.stderr) == bool(more)
             assert len(done.stderr.splitlines()) == len(more)
         assert list(temporary.rglob("*.nbc"))
+
+
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]) << 20,) * 2)
+from credalgnn.cli import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems do not keep to the limit")
+@pytest.mark.parametrize("mib", [250, 977, 1367, 1500])
+@pytest.mark.parametrize(
+    "words", ["uncertainty bounds.csv", "fit --graph graph.npz -m vanilla --set epochs=2 --out model"]
+)
+def test_little_address_space_is_no_traceback(mib: int, words: str, tmp_path: Path) -> None:
+    (tmp_path / "bounds.csv").write_text("lower_a,lower_b,upper_a,upper_b\n0.1,0.2,0.8,0.9\n")
+    csbm(nodes=200, classes=4, degree=6, features=8, seed=0).save(tmp_path / "graph.npz")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", LIMITED, str(mib), *words.split()],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    assert done.returncode in ((0, 2) if mib > 1400 else (2,))
+    if done.returncode == 2:
+        assert done.stderr.splitlines()[-1].startswith("credalgnn: ")

@@ -10,7 +10,11 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
+import time
+import warnings
 import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +163,32 @@ def test_given_nodes_win_over_dealt_ones_and_must_not_overlap() -> None:
         quick(graph, train=labelled[1:], val=labelled[:1])
     with pytest.raises(GraphError, match="no node has a label"):
         quick(graph.replace(labels=torch.full((300,), -1)))
+
+
+def test_fits_in_threads_collect_their_own_warnings_and_no_others() -> None:
+    graph = graph_of()
+    labelled = (graph.labels >= 0).nonzero().squeeze(-1)
+    show, begun = warnings.showwarning, threading.Barrier(3)
+
+    def fitted(val: torch.Tensor) -> list[str]:
+        begun.wait()
+        return quick(graph, train=labelled[:60], val=val).summary["warnings"]
+
+    with ThreadPoolExecutor(2) as pool, warnings.catch_warnings(record=True) as others:
+        warnings.simplefilter("always")
+        recording = warnings.showwarning
+        calls = [pool.submit(fitted, val) for val in (labelled[60:], labelled[60:80])]
+        begun.wait()
+        while not all(call.done() for call in calls):
+            warnings.warn("of this thread", UserWarning, stacklevel=1)
+            assert warnings.showwarning is recording
+            time.sleep(0.01)
+        first, second = (call.result() for call in calls)
+    assert warnings.showwarning is show
+    assert any("half of the validation nodes calibrate" in line for line in first)
+    assert not any("half of the validation nodes calibrate" in line for line in second)
+    assert {str(each.message) for each in others if each.category is UserWarning} == {"of this thread"}
+    assert "of this thread" not in [*first, *second]
 
 
 # ---- what is said of it

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import errno
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -597,3 +598,45 @@ def test_damaged_ids_of_a_packed_graph_are_one_line_before_training(typed: Typed
     assert not Path("other").exists()
     refuses(typed, "predict whole --graph ids.cg --out p.csv", "an id has characters that do not exist")
     assert not Path("p.csv").exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"predict model {NEW} --out loop/x.csv", f"predict model {NEW} --out loop", f"fit {TABLES} {QUICK} --out loop",
+        f"fit {TABLES} {QUICK} --out loop/model", f"fit {TABLES} {QUICK} --out nodes.csv/model",
+        f"report model {NEW} --out loop", "uncertainty bounds.csv --out loop/x.csv", 
+        "bench -d digits -m degree --seeds 1 --out loop", "bench -d digits -m degree --seeds 1 --out nodes.csv/x",
+        "tune -d digits -m vanilla --trials 1 --out loop", "reproduce -d chameleon --out loop",
+        "probe -m degree --out loop", "leaderboard bench --out loop", "pack nodes.csv edges.csv --out loop",
+        "pack nodes.csv edges.csv --out loop/graph.cg", f"predict model {NEW} --out x{'x' * 300}.csv",
+    ],
+)  # fmt: skip
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(typed: Typed, line: str, here: Path) -> None:
+    (here / "loop").symlink_to("loop")
+    (here / "bounds.csv").write_text("lower_a,lower_b,upper_a,upper_b\n0.1,0.2,0.8,0.9\n")
+    before = sorted(here.rglob("*"))
+    refuses(typed, line)
+    assert sorted(here.rglob("*")) == before
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="takes two users")
+@pytest.mark.parametrize(
+    "line", [f"predict model {NEW} --out theirs/x.csv", f"fit {TABLES} {QUICK} --out theirs/model"]
+)
+def test_a_folder_of_another_user_is_refused_before_any_work(line: str, here: Path) -> None:
+    (here / "theirs").mkdir(mode=0o700)
+    os.chown(here / "theirs", 65534, 65534)
+    words = [
+        "setpriv",
+        "--bounding-set=-dac_override,-dac_read_search",
+        sys.executable,
+        "-m",
+        "credalgnn",
+        *line.split(),
+    ]
+    done = subprocess.run(words, cwd=here, capture_output=True, text=True, timeout=300, check=False)
+    (error,) = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "theirs" in error
+    assert "Permission denied" in error

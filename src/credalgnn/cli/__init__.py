@@ -5,6 +5,7 @@ Heavy imports wait until a command needs them.
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 import threading
@@ -14,12 +15,14 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from .._version import __version__
+from ..runtime.memory import address_space, in_units
 from ..runtime.names import suggestion
 from ..runtime.texts import one_line
 from .common import UserError, settings_of
 from .parser import Command, Parser, parser_of
 from .streams import steady_streams
 
+LEAST = 1400 << 20  # bytes of address space: with less, torch and LLVM end the process at some point or other
 RESUMABLE = "what was finished is kept, and the same command goes on"
 NOTHING = "nothing was written"
 COMMANDS = {
@@ -127,12 +130,20 @@ def _terminable() -> Iterator[None]:
 
 def _run(command: Command, options: dict[str, Any]) -> int:
     try:
+        if (limit := address_space()) is not None and limit < LEAST:
+            raise UserError(
+                f"the address space is limited to {in_units(limit)}, too little for torch and numba: allow 3 GiB "
+                "or more (ulimit -v)"
+            )
         if "settings" in options:
             options["settings"] = settings_of(options["settings"])
         return int(_function(command.handler)(**options) or 0)
     except UserError as error:
         print(f"credalgnn: {one_line(str(error))}", file=sys.stderr)
         return error.code
+    except (OSError, MemoryError, ImportError, SystemError) as error:
+        print(f"credalgnn: {one_line(_refusal(error))}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt as stop:
         left = command.stopped or RESUMABLE
         text = _function(left)(**options) if left.startswith("own:") else left
@@ -143,3 +154,13 @@ def _run(command: Command, options: dict[str, Any]) -> int:
 def _function(path: str) -> Any:
     module, _, name = path.partition(":")
     return getattr(import_module(f".{module}", __name__), name)
+
+
+def _refusal(error: Exception) -> str:
+    """Return what the system refused, with the limit of the address space (``ulimit -v``) if there is one."""
+    place = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+    text = f"{place}{getattr(error, 'strerror', None) or str(error) or 'out of memory'}"
+    limit = address_space()
+    if limit is None or (isinstance(error, OSError) and error.errno not in (None, errno.ENOMEM)):
+        return text
+    return f"{text}: the address space is limited to {in_units(limit)}; allow 3 GiB or more (ulimit -v)"

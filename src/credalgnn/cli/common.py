@@ -5,17 +5,20 @@ from __future__ import annotations
 import argparse
 import ast
 import errno
+import os
 import re
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 from ..runtime.errors import CredalError
+from ..runtime.files import check_writable
 from ..runtime.memory import parse_memory
 from ..runtime.names import install_hint
 from ..runtime.texts import one_line
+from ..runtime.warn import collected_warnings
 
 LONGEST = 1_000  # characters of a hyper-parameter: longer texts are no values, and slow to parse
 MOST = 10_000  # seeds, trials or processes: more is a slip of the finger, and slow to plan
@@ -57,21 +60,19 @@ def user_errors(hint: str = AGAIN) -> Iterator[None]:
         raise UserError(f"{place}{error.strerror or error}; {'choose another place' if closed else hint}") from None
 
 
-@contextmanager
-def warnings_as_lines() -> Iterator[None]:
-    """Show warnings as lines on stderr, each once, without their place in the code."""
-    seen: set[str] = set()
+def warnings_as_lines() -> AbstractContextManager[list[str]]:
+    """Show this package's warnings as lines on stderr, each once, without their place in the code."""
+    return collected_warnings(lambda message: print(f"! {one_line(message)}", file=sys.stderr))
 
-    def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        text = " ".join(str(message).split())
-        if text not in seen:
-            seen.add(text)
-            print(f"! {one_line(text)}", file=sys.stderr)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", UserWarning)
-        warnings.showwarning = show
-        yield
+def check_output(out: Path, *inputs: Path | None) -> None:
+    """Refuse a file of results that cannot be written, or that is also read."""
+    try:
+        check_writable(out)
+    except OSError as error:
+        raise UserError(f"--out {out}: cannot be written ({error.strerror}); name another file") from None
+    if any(path is not None and os.path.realpath(path) == os.path.realpath(out) for path in inputs):
+        raise UserError(f"--out {out}: the result would overwrite the input; name another file")
 
 
 def need(package: str, user: str, otherwise: str = "") -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..runtime.texts import printable
-from .common import KEPT, UserError, need, user_errors, warnings_as_lines
+from .common import KEPT, UserError, check_output, need, user_errors, warnings_as_lines
 from .own import is_model, load, read_place
 
 if TYPE_CHECKING:
@@ -116,6 +116,7 @@ def report(
     if out is None and len(folders) > 1:
         raise UserError("several folders: say with --out where the tables and the page go")
     with user_errors():
+        check_output((out or folders[0]) / "report.html")
         _report(list(folders), out or folders[0], score)
     return 0
 

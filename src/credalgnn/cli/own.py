@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..runtime.texts import printable
-from .common import AGAIN, KEPT, UserError, need, user_errors, warnings_as_lines
+from .common import AGAIN, KEPT, UserError, check_output, need, user_errors, warnings_as_lines
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -105,11 +105,7 @@ def predict(
     place = read_place(nodes, edges, graph, context, edges_needed=False)
     if out.suffix.lower() not in (".csv", ".parquet"):
         raise UserError(f"{out}: must be a .csv or .parquet file")
-    if out.is_dir():
-        raise UserError(f"{out}: is a folder; name a file in it")
-    for path in (*place[:2], *(context or ())):
-        if path is not None and path.resolve() == out.resolve():
-            raise UserError(f"{out}: the result would overwrite what is read; name another file")
+    check_output(out, *place[:2], *(context or ()))
     with user_errors(), warnings_as_lines():
         from ..model.predicting import predict_to
 

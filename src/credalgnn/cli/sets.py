@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..runtime.files import write
 from ..runtime.reading import Unreadable, read_npz
-from .common import UserError
+from .common import UserError, check_output
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,10 +39,8 @@ def uncertainty(
     """
     if not file.is_file():
         raise UserError(f"{file}: {'not a file' if file.exists() else 'no such file'}")
-    if out is not None and out.resolve() == file.resolve():
-        raise UserError(f"{out}: the result would overwrite the input; name another file")
-    if out is not None and not out.resolve().parent.is_dir():
-        raise UserError(f"{out}: its folder does not exist; make it first")
+    if out is not None:
+        check_output(out, file)
     arrays, classes, header, extra = _read(file)
 
     from .. import sets

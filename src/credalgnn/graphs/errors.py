@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
-
 from ..runtime.errors import CredalError
+from ..runtime.warn import warn_caller
 
 
 class GraphError(CredalError, ValueError):
@@ -21,8 +19,5 @@ class OwnTaskError(GraphError):
 
 
 def warn(message: str) -> None:
-    """Issue a ``GraphWarning`` that points to the first caller outside of this package."""
-    level, frame = 1, sys._getframe().f_back
-    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == __package__.split(".")[0]:
-        level, frame = level + 1, frame.f_back
-    warnings.warn(message, GraphWarning, stacklevel=level + 1)
+    """Issue a ``GraphWarning`` at the line that called this package."""
+    warn_caller(message, GraphWarning)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +20,10 @@ from ..methods.large import budget_of, fits
 from ..methods.parameters import has_seed
 from ..methods.prediction_table import check_class_names
 from ..methods.workers import check_workers
+from ..runtime.files import check_writable
 from ..runtime.memory import processors
 from ..runtime.progress import Stages
-from ..runtime.warn import warn_caller
+from ..runtime.warn import collected_warnings, warn_caller
 from .model import CHECKPOINTS, PAGE, TUNING, Model, check_free
 from .reading import Loaded, TableReader, read_to_fit
 from .summary import judged_part, sample_nodes, summarise
@@ -97,6 +96,7 @@ def fit(
     clustered = workers is not None or address is not None
     if folder is not None:
         check_free(folder)
+        check_writable(folder, folder=True)
     if tune and folder is None:
         raise MethodError("`tune` keeps its trials in the model's folder: give `out`")
     if tune and clustered:
@@ -111,7 +111,7 @@ def fit(
         check_workers(template, workers)
     reader = TableReader(Columns(id, label, features, source, target, weight), None, split, delimiter, undirected)
     stages = Stages(progress)
-    with _collected(stages.warn) as messages:
+    with collected_warnings(stages.warn) as messages:
         loaded = _read(data, edges, reader, stages)
         graph = loaded.graph
         check_class_names(graph.class_names, template.is_credal)
@@ -285,26 +285,3 @@ def _tuned(
             for name, value in {**components, **config}.items()
         ))  # fmt: skip
     return configured(Choice(choice.path, config, components), seed)
-
-
-@contextmanager
-def _collected(show: Callable[[str], None]) -> Iterator[list[str]]:
-    """Yield warnings of this package as lines, each once, and show them as they come; others stay as they are."""
-    messages: list[str] = []
-    before, shown = list(warnings.filters), warnings.showwarning
-
-    def note(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any) -> None:
-        if category.__module__.startswith("credalgnn."):
-            text = " ".join(str(message).split())
-            if text not in messages:
-                messages.append(text)
-                show(text)
-            return
-        with warnings.catch_warnings():
-            warnings.filters[:], warnings.showwarning = before, shown  # type: ignore[index]
-            warnings.warn_explicit(message, category, filename, lineno)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        warnings.showwarning = note
-        yield messages

@@ -16,6 +16,7 @@ from ..methods import MethodError, Prediction
 from ..methods.calibration import calibration_nodes_for
 from ..methods.large import fits
 from ..report.graph import GraphPage, write_graph_page
+from ..runtime.files import check_writable
 from ..runtime.progress import Stages
 from .model import PAGE, Model
 from .summary import alarms_of
@@ -35,6 +36,7 @@ def report(model: Model, out: Path, data: Any, edges: Any = None, context: Any =
         raise MethodError(
             f"{model.method.name} predicts no classes, and a page shows these: credalgnn predict has the rest"
         )
+    check_writable(out / PAGE)
     stages = Stages()
     with stages("read"):
         loaded = model.read(data, edges, context)

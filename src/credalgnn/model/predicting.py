@@ -15,6 +15,7 @@ from ..methods.base import room_for
 from ..methods.large import budget_of
 from ..methods.prediction_table import write_chunks
 from ..report.graph import class_sign
+from ..runtime.files import check_writable
 from ..runtime.progress import Progress, Stages
 from .model import NOT_IDENTIFIED, Model
 
@@ -40,6 +41,7 @@ def predict_to(
     ``ids`` may be texts of numbers if the ids of the graph are numbers; see ``Model.predict_chunks`` and
     ``Model.promises`` for the other arguments.
     """
+    check_writable(out)
     stages = Stages(progress)
     with stages("read") as details:
         loaded = model.read(data, edges, context)

@@ -90,7 +90,8 @@ def check_writable(path: Path, folder: bool = False) -> None:
         place = path if folder and mode is not None else path.parent
         place = next(each for each in (place, *place.parents) if each.exists())
         if mode is not None and not (stat.S_ISDIR(mode) if folder else stat.S_ISREG(mode)):
-            raise OSError(errno.EINVAL, f"It is there, and no {'folder' if folder else 'regular file'}")
+            kind = "is no folder" if folder else "is a folder" if stat.S_ISDIR(mode) else "is no regular file"
+            raise OSError(errno.EINVAL, f"what is there {kind}")
         tempfile.TemporaryFile(dir=place).close()
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None

@@ -58,6 +58,16 @@ def resident_memory() -> int:
     return 0
 
 
+def address_space() -> int | None:
+    """Return the limit of this process's address space in bytes, as set by ``ulimit -v``, if there is one."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
 def in_units(size: float) -> str:
     """A number of bytes for people.
 
