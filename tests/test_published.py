@@ -44,8 +44,8 @@ from credalgnn.graphs import csbm
 from credalgnn.methods import KNN, METHODS, Energy, Method, find_method, method_path, scores
 from credalgnn.methods.base import parts_of
 from credalgnn.nn import RngScope
-from credalgnn.records.folder import Folder
-from credalgnn.records.schema import RecordError
+from credalgnn.records.folder import Folder, read_records
+from credalgnn.records.schema import RecordError, is_ranked
 from credalgnn.report import leaderboard, load_results, write_report
 from credalgnn.sets import HullSet, IntervalSet
 from searches import ENSEMBLES, NETWORK, POST_HOC, Instant, finish_all, one_line, small_task, worth
@@ -392,6 +392,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             run = plan("chameleon", method_path(PUBLISHED[name]), seed, "paper", 0, few, [{"epochs": 2}])
             made.write(execute(run, task, ModelCache(made.models))[0])
     return place
+
+
+def test_records_say_that_they_are_not_ranked(folder: Path) -> None:
+    records = read_records(folder)
+    assert [record["ranked"] for record in records] == [False] * 4
+    older = [{name: value for name, value in record.items() if name != "ranked"} for record in records]
+    assert not any(map(is_ranked, older))
+    assert is_ranked({"method": "vanilla"})
 
 
 def test_tables_say_that_they_are_published_choices(folder: Path, tmp_path: Path) -> None:

@@ -172,7 +172,9 @@ def about(run: Run, task: Task) -> dict[str, Any]:
     }
     outside = {"method": run.path, "dataset": None if task.source.startswith("named: ") else task.source or "a Task"}
     source = {name: place for name, place in outside.items() if place}
-    return {**record, "source": source} if source else record
+    if source:
+        record["source"] = source
+    return record if getattr(run.kind, "is_ranked", True) else {**record, "ranked": False}
 
 
 @cache

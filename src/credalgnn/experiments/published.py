@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -197,6 +197,8 @@ class Published(Method):
     """Base of methods with choices of the published runs; `choices` are the names of those that concern it."""
 
     choices: Sequence[str] = ()
+
+    is_ranked: ClassVar[bool] = False
 
     def _check(self) -> None:
         super()._check()

@@ -25,11 +25,6 @@ EDITED = "edited"  # the field, and the mark, of a record that a person has chan
 PREFIX = "published-"  # of the names of methods with choices of the paper's published runs
 
 
-def is_published(method: str) -> bool:
-    """Return whether a method of this name has choices of the published runs, and is not ranked."""
-    return method.startswith(PREFIX)
-
-
 class RecordError(CredalError, ValueError):
     """A folder or a record is not as written; the message says which and what to do."""
 
@@ -239,8 +234,8 @@ def wrong_field(record: Mapping[str, Any], left_out: Collection[str] = ()) -> st
 
 
 def is_ranked(record: Mapping[str, Any]) -> bool:
-    """Return whether tables rank the run's method; records of the paper's published choices are not ranked."""
-    return bool(record.get("ranked", True))
+    """Return whether tables rank the run's method; records older than the field are known by the method's name."""
+    return bool(record.get("ranked", not record["method"].startswith(PREFIX)))
 
 
 def read_record(path: Path) -> dict[str, Any]:

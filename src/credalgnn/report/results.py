@@ -21,7 +21,7 @@ from ..metrics import MARKS, METRICS
 from ..metrics.registry import disqualifies
 from ..records.folder import EXPERIMENT, PAGE, Folder, read_nodes
 from ..records.node_tables import column_names, read_columns
-from ..records.schema import RecordError, is_published, read_record
+from ..records.schema import RecordError, is_ranked, read_record
 from ..runtime.files import write
 from ..runtime.names import install_hint, suggestion
 from ..runtime.texts import markdown as escaped
@@ -119,7 +119,7 @@ class Results:
             The path of the page.
         """
         page = Path(out) / PAGE
-        if any(is_published(record["method"]) for record in self.records):
+        if not all(map(is_ranked, self.records)):
             title += ", as published: choices of the paper's runs, not the honest protocol"
         write_tables(self.select_rows(scores), Path(out))
         write_page(self.records, self.folders, page, title)
@@ -270,7 +270,7 @@ def conditions(rows: Sequence[Row]) -> str:
     """Protocol and setting, as one line above a table."""
     protocols, settings = (dict.fromkeys(getattr(row, name) for row in rows) for name in ("protocol", "setting"))
     line = f"Protocol: {' and '.join(protocols)}. Setting: {' and '.join(settings)}."
-    return f"{AS_PUBLISHED} {line}" if any(is_published(row.method) for row in rows) else line
+    return f"{AS_PUBLISHED} {line}" if not all(row.can_rank for row in rows) else line
 
 
 def legend(rows: Sequence[Row], ranked: bool = True) -> list[str]:
@@ -281,7 +281,7 @@ def legend(rows: Sequence[Row], ranked: bool = True) -> list[str]:
     notes = [f"AUROC of OOD nodes and accuracy of ID nodes in per cent, mean ± standard deviation over {seeds}."]
     if any(row.setting == "inductive" for row in rows):
         notes.append("Inductive: training saw the training nodes and the edges among them, and no others.")
-    if ranked and not all(is_published(row.method) for row in rows):
+    if ranked and any(row.can_rank for row in rows):
         notes.append(_ranking(rows))
     if any(row.is_short for row in rows):
         notes.append("Numbers in brackets: finished runs, where some are missing.")

@@ -19,7 +19,7 @@ from ..graphs import DATASETS
 from ..methods import METHODS
 from ..metrics.registry import METRICS, OF_SCORES, Metric, disqualifies
 from ..records.folder import EXPERIMENT, read_records
-from ..records.schema import FORMAT, RecordError, is_published, wrong_field
+from ..records.schema import FORMAT, RecordError, is_ranked, wrong_field
 from ..runtime.files import checksum, write
 from ..runtime.reading import check_gzip, parse_json, read_bytes
 from .page import Page, numbers
@@ -268,7 +268,7 @@ def _read_folder(folder: Path) -> list[dict[str, Any]]:
     """Records of a benchmark or of a leaderboard."""
     archived = not (folder / EXPERIMENT).is_file() and (folder / ARCHIVE).is_file()
     records = read_archive(folder / ARCHIVE) if archived else read_records(folder)
-    if any(is_published(record["method"]) for record in records):
+    if not all(map(is_ranked, records)):
         raise RecordError(
             f"{folder}: repeats choices of the paper's published runs (as published), which explain its figures and "
             "compare no methods: leave it out"

@@ -17,7 +17,7 @@ from ..graphs import DATASETS
 from ..methods import METHODS
 from ..metrics.registry import MARKS, disqualifies
 from ..records.folder import read_records
-from ..records.schema import RecordError, is_published
+from ..records.schema import RecordError, is_ranked
 
 Key = TypeVar("Key")
 RESAMPLES = 10_000
@@ -78,6 +78,7 @@ class Row:
         tested: There were enough seeds for the test against the best.
         competes: Is ranked: a headline score without disqualifying marks and with more than half of the runs.
         is_short: Some runs are missing.
+        can_rank: False: the runs repeat choices of the paper's published runs and are not ranked.
     """
 
     dataset: str
@@ -95,6 +96,7 @@ class Row:
     tested: bool = False
     competes: bool = False
     is_short: bool = False
+    can_rank: bool = True
 
     @property
     def task(self) -> TaskKey:
@@ -123,7 +125,7 @@ def read_runs(folders: Sequence[Path]) -> list[dict[str, Any]]:
                 )
     if not merged:
         raise RecordError(f"{', '.join(map(str, folders))}: no run has finished yet, so there is nothing to report")
-    if len({is_published(record["method"]) for _, record in merged.values()}) > 1:
+    if len({is_ranked(record) for _, record in merged.values()}) > 1:
         raise RecordError(
             f"{', '.join(map(str, folders))}: some runs repeat choices of the paper's published runs (as published), "
             "others do not: report them separately"
@@ -148,7 +150,7 @@ def check_alike(records: Sequence[Mapping[str, Any]]) -> None:
     for record in records:
         task, dataset, method, split = TaskKey.of(record), record["dataset"], record["method"], record["split_seed"]
         alike = configs.setdefault((task, method), record["config"]) == record["config"]
-        if not alike and not is_published(method):  # published runs may be the best trials of a search
+        if not alike and is_ranked(record):  # published runs may be the best trials of a search
             raise RecordError(
                 f"{dataset} {method}: runs with different hyper-parameters; report the folders separately"
             )
@@ -189,15 +191,16 @@ def make_rows(records: Iterable[Mapping[str, Any]]) -> list[Row]:
         unranked: list[tuple[Row, dict[Any, float]]] = []
         for method in sorted(methods, key=lambda name: order.get(name, len(order))):
             done = [record for record in methods[method] if record["status"] == "done"]
-            failed = len(methods[method]) - len(done)
+            failed, can_rank = len(methods[method]) - len(done), all(map(is_ranked, methods[method]))
             if not done:
-                unranked.append((_row(task, method, "-", True, [], failed), {}))
+                unranked.append((replace(_row(task, method, "-", True, [], failed), can_rank=can_rank), {}))
             if any(set(record["scores"]) != set(done[0]["scores"]) for record in done):
                 raise RecordError(
                     f"{task.dataset} {method}: its runs have different scores, so they cannot be averaged"
                 )
             for score in done[0]["scores"] if done else ():
                 row = _row(task, method, score, score == done[0]["headline"], done, failed)
+                row = replace(row, can_rank=can_rank)
                 aurocs = {_seed(record): record["scores"][score]["auroc"] for record in done}
                 unranked.append((row, {seed: value for seed, value in aurocs.items() if value is not None}))
         rows.extend(_ranked(unranked))
@@ -229,7 +232,7 @@ def _ranked(rows: Sequence[tuple[Row, dict[Any, float]]]) -> list[Row]:
     significant for lack of seeds.
     """
     most = max(len(values) for _, values in rows)
-    fair = [(row, values) for row, values in rows if row.headline and not is_published(row.method)]
+    fair = [(row, values) for row, values in rows if row.headline and row.can_rank]
     fit = [(row, values) for row, values in fair if not row.disqualified]
     contest = {id(row): values for row, values in fit if 2 * len(values) > most}
     common = sorted(set.intersection(*map(set, contest.values()))) if contest else []
