@@ -87,7 +87,7 @@ DETECTIONS = (
         "EU", change=lambda task, seed: task.rewired(SHARE, seed),
     ),
 )  # fmt: skip
-OOD_TEST = ProbeTest("ood", "ood", "nodes of classes that were left out: EU must detect them", "EU")
+OOD_TEST = ProbeTest("ood", "OOD nodes", "nodes of classes that were left out: EU must detect them", "EU")
 HOMOPHILY = ProbeTest(
     "homophily", "homophily", "the share of edges within a class, of graphs drawn by csbm", "EU",
     (0.0, 0.2, 0.4, 0.6, 1.0), 0.8, "homophily={level:g}",

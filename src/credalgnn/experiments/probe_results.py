@@ -532,7 +532,7 @@ def as_markdown(results: ProbeResults) -> str:
     parts += [overview(results).markdown(), "", SCALE, "", *map(escaped, in_words(results)), "", "## Questions", ""]
     names = dict.fromkeys(answer.question for answer in results.answers)
     questions = [[QUESTIONS[name].label, QUESTIONS[name].meaning] for name in names]
-    parts.append(Table(columns("test", ["meaning"]), questions).markdown())
+    parts.append(Table(columns("test meaning"), questions).markdown())
     for graph in results.graphs:
         answers = [answer for answer in results.answers if answer.graph == graph]
         cells = {(answer.method, answer.question): _spread(answer.question, answer.value) for answer in answers}
