@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,27 @@ class Page:
         (head,) = [one for one in heads if one.text.split("\n")[0].rstrip(" ↑↓") == label]
         return head.find_element(By.TAG_NAME, "button"), lambda: head.get_attribute("aria-sort")
 
+    def requests(self) -> set[str]:
+        """Addresses that were asked for since the page was opened, without what follows ``#``."""
+        events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        sent = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+        return {address.partition("#")[0] for address in sent} - {"data:,"}
+
+    def check_legible(self, places: Iterable[str]) -> None:
+        """Texts at these selectors have a contrast of 4.5 or more in the light and in the dark scheme."""
+        script = (
+            "let box = document.querySelector(arguments[0]); const style = getComputedStyle(box);"
+            "const text = style.fill !== 'rgb(0, 0, 0)' && box.closest('svg') ? style.fill : style.color;"
+            "while (getComputedStyle(box).backgroundColor === 'rgba(0, 0, 0, 0)') box = box.parentElement;"
+            "return [text, getComputedStyle(box).backgroundColor]"
+        )
+        for scheme, bright in (("light", True), ("dark", False)):
+            self.scheme(scheme)
+            for place in places:
+                assert contrast(*self.run(script, place)) >= 4.5, (scheme, place)
+            paper = luminance(self.run("return getComputedStyle(document.body).backgroundColor"))
+            assert paper > 0.8 if bright else paper < 0.05
+
     def shown_nodes(self) -> list[int]:
         return [int(node) for node in self.attributes("#node-box tbody tr", "data-node")]
 
@@ -109,7 +130,14 @@ def embedded(path: Path) -> Any:
     return json.loads(found)
 
 
+def contrast(one: str, other: str) -> float:
+    """Contrast of two colours by WCAG."""
+    low, high = sorted(map(luminance, (one, other)))
+    return (high + 0.05) / (low + 0.05)
+
+
 def luminance(colour: str) -> float:
-    parts = np.array([float(part) for part in re.findall(r"[\d.]+", colour)[:3]]) / 255
+    parts = np.array([float(part) for part in re.findall(r"[\d.]+", colour)[:3]])
+    parts = parts if colour.startswith("color(srgb") else parts / 255
     linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
     return float(linear @ [0.2126, 0.7152, 0.0722])

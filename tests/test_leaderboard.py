@@ -400,6 +400,11 @@ def test_the_page_draws_every_rank(page_file: Path, browser: Any) -> None:
     assert browser.run("return document.documentElement.scrollWidth <= window.innerWidth")
 
 
+def test_the_page_is_legible(page_file: Path, browser: Any) -> None:
+    browser.open(page_file)
+    browser.check_legible(["h1", "#lead", "td.high2", "td.low2", "td.out", "#board-legend p", "select"])
+
+
 def test_ranked_metrics_have_a_direction() -> None:
     assert RANKED[0] == "auroc"
     assert all(METRICS[key].better for key in RANKED)

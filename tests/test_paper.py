@@ -212,6 +212,16 @@ def test_the_page_of_the_tables(chameleon: Path) -> None:
     assert "low2" in cells_of["energy", "energy"][2][0]
 
 
+def test_the_page_looks_like_the_others(chameleon: Path, browser: Any) -> None:
+    write_comparison([chameleon], chameleon)
+    browser.open(chameleon / "paper.html")
+    browser.check_legible(["h1", "#lead", "h2", "thead th", "tbody th", "td.high2", "td.low2", ".legend p"])
+    assert browser.texts("#id_f1 thead tr:first-child th") == ["method", "score", "chameleon"]
+    browser.screen(400)
+    assert browser.run("return document.documentElement.scrollWidth") == 400
+    assert browser.complaints() == []
+
+
 @pytest.mark.parametrize("dataset", ["bees", "digits"])
 def test_every_figure_of_ours_is_in_some_table(dataset: str, chameleon: Path) -> None:
     """Beside a data set of the paper's, one that it lacks: before it or after it in the order of names."""
