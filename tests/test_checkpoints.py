@@ -121,7 +121,8 @@ def test_a_fit_goes_on_with_the_same_result(
     assert shown[0] == done  # an epoch ends with what is kept
     said = capsys.readouterr().err.splitlines()
     assert [line.split(": ")[1] for line in said] == (
-        ["was trained already"] * (len(networks(whole)) - 1) + [f"goes on from epoch {done - 1}, where it was stopped"]
+        ["was trained already"] * (len(networks(whole)) - 1)
+        + [f"continues from epoch {done - 1}, where it was stopped"]
     )
 
 
@@ -225,7 +226,7 @@ def test_nobody_goes_on_from_the_state_of_other_code(
         return GCN(in_channels, hidden_channels, num_layers, dropout=dropout)
 
     for backbone in (within, functools.partial(GCN), Maker().make):
-        with pytest.warns(CheckpointWarning, match="its code is in no file, so that its training cannot be kept"):
+        with pytest.warns(CheckpointWarning, match="its code is in no file, so that its training cannot be saved"):
             Vanilla(backbone=backbone, **options).fit(graph, checkpoints=folder)
     assert len(list(folder.iterdir())) == 4
 
@@ -265,9 +266,9 @@ def test_a_whole_state_of_something_else_is_refused(graph: Graph, tmp_path: Path
     Vanilla(**SHORT).fit(graph, checkpoints=tmp_path)
     (path,) = tmp_path.iterdir()
     state = unpacked(path.read_bytes())
-    for changed in ({"model": {}}, {"best": "x", "curve": [[1, 2]]}, {"draws": {"cpu": torch.zeros(3)}}):
+    for changed in ({"model": {}}, {"best": "x", "curve": [[1, 2]]}, {"rng": {"cpu": torch.zeros(3)}}):
         path.write_bytes(packed({**state, "ended": False, **changed}))
-        with pytest.raises(TrainingError, match=r"what was kept of this training is not of it .*remove the folder"):
+        with pytest.raises(TrainingError, match=r"the checkpoint is not of this training .*remove the folder"):
             Vanilla(**SHORT).fit(graph, checkpoints=tmp_path)
 
 
@@ -289,7 +290,7 @@ def test_a_damaged_state_is_said_and_trained_anew(graph: Graph, tmp_path: Path) 
 
 def test_a_training_goes_on_where_nothing_can_be_kept(graph: Graph, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.warns(CheckpointWarning, match=r"cannot be written \(.*\): what is trained now would be lost"):
+    with pytest.warns(CheckpointWarning, match=r"cannot be written \(.*\): if this process is stopped"):
         Vanilla(**SHORT).fit(graph, checkpoints=tmp_path / "file" / "folder")
 
 
@@ -359,7 +360,7 @@ def test_the_same_command_goes_on_and_leaves_a_model(
     assert said == "credalgnn: stopped; no model was written; the same command goes on from the training that was kept"
     assert [path.name for path in out.iterdir()] == ["checkpoints"]
     assert main(command) == 0
-    assert "vanilla seed 0: goes on from epoch 6, where it was stopped" in capsys.readouterr().err.splitlines()
+    assert "vanilla seed 0: continues from epoch 6, where it was stopped" in capsys.readouterr().err.splitlines()
     assert not (out / "checkpoints").exists()
     assert main(["check", str(out)]) == 0
     with warnings.catch_warnings():

@@ -21,19 +21,18 @@ from credalgnn import Graph, Model
 from credalgnn.graphs import csbm
 from credalgnn.graphs.packed import PackedGraph
 from credalgnn.methods import GRASP, METHODS, Method, MethodError, Vanilla, density, load_method, network, scores
-from credalgnn.methods import chunks as reading
-from credalgnn.methods import scratch as storing
+from credalgnn.methods import inputs as reading
 from credalgnn.methods.base import check_chunks
 from credalgnn.methods.coverage import descriptions
 from credalgnn.methods.coverage.descriptions import STATISTICS, Describer, labelled_shares
 from credalgnn.methods.coverage.model import LIMIT, Forest
 from credalgnn.methods.diagnostics import FeatureRange, InputWarning
 from credalgnn.methods.inputs import inputs, inputs_by_rows
-from credalgnn.methods.jobs import Threads
 from credalgnn.methods.large import StoredOutputs
 from credalgnn.methods.prediction_table import write_chunks
 from credalgnn.model import predicting
 from credalgnn.nn.chunks import latents_by_chunks
+from credalgnn.runtime.threads import Threads
 
 SMALL = 1 << 20  # bytes of memory: no graph fits
 BY_CHUNKS = (
@@ -70,7 +69,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading.edge_blocks, "__defaults__", (50,))
     monkeypatch.setattr(reading.feature_chunks, "__defaults__", (700,))
     for place, name, value in (
-        (reading, "EDGES", 50), (descriptions, "VALUES", 120), (descriptions, "SUMMED", 700), (storing, "IN_MEMORY", 0),
+        (reading, "EDGES", 50), (descriptions, "VALUES", 120), (descriptions, "SUMMED", 700), (reading, "IN_MEMORY", 0),
         (descriptions, "GROUP", 300 * 4 * 5),
     ):  # fmt: skip
         monkeypatch.setattr(place, name, value)
@@ -165,15 +164,15 @@ def test_compiled_trees_give_the_bits_of_numpy() -> None:
 def test_a_scratch_file_leaves_no_trace_and_a_full_disk_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storing, "IN_MEMORY", 100)
+    monkeypatch.setattr(reading, "IN_MEMORY", 100)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    array = storing.scratch((1000, 3))
+    array = reading.scratch((1000, 3))
     array[:] = 7.0
-    storing.let_go(array)
+    reading.let_go(array)
     assert bool((array == 7.0).all())
     assert not list(tmp_path.iterdir())
     with pytest.raises(MethodError, match=r"[GT]iB of temporary files cannot be written .*TMPDIR"):
-        storing.scratch((1 << 42, 1 << 10))
+        reading.scratch((1 << 42, 1 << 10))
 
 
 @pytest.fixture(scope="module")
@@ -441,7 +440,7 @@ def test_a_cluster_helps_a_fitted_model_until_the_fit_ends(
     def connected(address: str | None, workers: int | None) -> Iterator[Here]:
         yield Here()
 
-    monkeypatch.setattr("credalgnn.methods.workers.connected", connected)
+    monkeypatch.setattr("credalgnn.methods.cluster.connected", connected)
     model = vanilla.clone().fit(graph)
     method = METHODS["mahalanobis"](model=model, layer=7 if fails else -1)
     with pytest.raises(MethodError, match="layer 7") if fails else nullcontext():

@@ -15,12 +15,12 @@ from credalgnn.methods import GEBM, GPN, GRASP, JLDE, Evidential, Method, Method
 from credalgnn.methods.density import fit_projection
 from credalgnn.methods.evidential import dissonance
 from credalgnn.methods.inputs import inputs, undirected
-from credalgnn.methods.jobs import Threads
 from credalgnn.methods.large import held_bytes
 from credalgnn.methods.random_set import budgeted, class_distances, moebius
 from credalgnn.nn import SparseMatrix
 from credalgnn.nn.posterior import RadialFlows, dirichlet_divergence, kernel_evidence, squared_risk
 from credalgnn.runtime.context import Context
+from credalgnn.runtime.threads import Threads
 
 SHORT = {"hidden": 16, "epochs": 15}
 WIDTH = {"hidden": 16}

@@ -13,7 +13,7 @@ import torch
 import references as ref
 from credalgnn.graphs import Graph, Task, csbm
 from credalgnn.methods import DropEdge, MCDropout, MethodError, Vanilla
-from credalgnn.methods.scratch import scratch
+from credalgnn.methods.inputs import scratch
 from credalgnn.nn import Adjacency
 from credalgnn.nn.adjacency import Sample
 from credalgnn.nn.backbones import drop_edges
@@ -101,7 +101,7 @@ def test_draws_are_those_of_the_seed(kind: type) -> None:
     state = torch.random.get_rng_state()
     assert torch.equal(fitted.predict().score, whole.score)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("credalgnn.methods.scratch.IN_MEMORY", 0)  # passes are kept in files
+        patch.setattr("credalgnn.methods.inputs.IN_MEMORY", 0)  # passes are kept in files
         assert torch.equal(fitted.predict().score, whole.score)
     part = fitted.predict(nodes=torch.tensor([9, 2]))
     torch.testing.assert_close(part.score, whole.score[[9, 2]])
@@ -123,7 +123,7 @@ def loud(kind: type) -> Any:
 @pytest.mark.filterwarnings("ignore::credalgnn.InputWarning")
 @pytest.mark.parametrize("memory", ["500MiB", "8GiB"])
 def test_passes_that_memory_has_no_room_for_lie_in_a_file(memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("credalgnn.methods.scratch.SHARE", 1 << 17)  # 4,000 bytes of the smaller budget
+    monkeypatch.setattr("credalgnn.methods.inputs.SHARE", 1 << 17)  # 4,000 bytes of the smaller budget
     made: list[Any] = []
 
     def seen(*asked: Any, **options: Any) -> Any:

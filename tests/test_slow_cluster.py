@@ -19,7 +19,7 @@ import json, sys, warnings
 import torch
 torch.set_num_threads(1)
 from credalgnn.graphs import csbm
-from credalgnn.methods import CredalLJ, MethodError, Vanilla, tasks
+from credalgnn.methods import CredalLJ, MethodError, Vanilla, cluster
 address = sys.argv[1]
 caught = warnings.catch_warnings(record=True).__enter__()
 warnings.simplefilter("always")
@@ -47,12 +47,12 @@ PREDICT = """
 import time
 method, chunks = CredalLJ(hidden=64, layers=3, epochs=2).fit(csbm(6000, 4)), []
 alone = torch.cat([chunk.probabilities for chunk in method.predict_chunks(size=200)])
-once = tasks._alone
+once = cluster._on_one_thread
 def slowly(*arguments):  # the tasks of this program: a worker that is to be killed is at work
     time.sleep(0.5)
     return once(*arguments)
 slowly.__name__ = "slowly"
-tasks._alone = slowly
+cluster._on_one_thread = slowly
 try:
     for chunk in method.predict_chunks(size=200, workers=int(sys.argv[2]), address=address):
         chunks.append(chunk.probabilities)
@@ -89,7 +89,7 @@ def test_a_training_outlives_a_worker(machine: Machine) -> None:
     assert found["shown"] == list(range(301))  # each once
     assert found["epochs"] == 301
     assert len(found["texts"]) == 1
-    assert found["texts"][0].endswith("training goes on from the last epoch with 2 of 2 workers")
+    assert found["texts"][0].endswith("training continues from the last epoch with 2 of 2 workers")
 
 
 def test_a_training_outlives_the_cluster_and_the_program_that_asks(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ folder = {str(tmp_path / "kept")!r}
 def test_a_training_ends_with_who_leads_it_or_keeps_its_state(title: str, machine: Machine) -> None:
     refused = told(machine, FIT, lambda: machine.kill_a_process(title))["refused"]
     assert refused.startswith(f"a process of Ray on {os.uname().nodename} that leads the work or keeps what was done")
-    assert refused.endswith("start the same once more")
+    assert refused.endswith("try again")
 
 
 def test_a_prediction_outlives_a_task(machine: Machine) -> None:
@@ -154,8 +154,8 @@ def test_a_prediction_does_not_wait_for_ever_for_a_processor(tmp_path: Path) -> 
     """The head has none, as in Kubernetes, and the only other machine is lost."""
     machine = Machine(tmp_path, head=0)
     try:
-        found = told(machine, "tasks.PATIENCE = 0.1" + PREDICT, machine.kill_second_node, workers=1)
+        found = told(machine, "cluster.PATIENCE = 0.1" + PREDICT, machine.kill_second_node, workers=1)
     finally:
         machine.stop()
     assert found["refused"].startswith("no machine of the Ray cluster has had a processor for 0.1 minutes")
-    assert found["texts"] == ["no machine of the Ray cluster has a processor any more: one is waited for, 0.1 minutes"]
+    assert found["texts"] == ["no machine of the Ray cluster has a processor any more: waiting 0.1 minutes for one"]

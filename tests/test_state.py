@@ -18,8 +18,8 @@ import credalgnn as cg
 from credalgnn import ClassicalEnsemble, CredalCoverage, Energy, MethodError, RandomSet, Task, Vanilla
 from credalgnn.graphs import csbm
 from credalgnn.methods import KNN, DropEdge, Method
-from credalgnn.methods.jobs import Threads
 from credalgnn.nn.training import Epoch
+from credalgnn.runtime.threads import Threads
 
 SHORT: dict[str, Any] = {"epochs": 6, "patience": 3, "hidden": 8}
 pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning", "ignore::credalgnn.MemoryWarning")
@@ -103,8 +103,8 @@ def test_a_cluster_helps_one_call_alone(monkeypatch: pytest.MonkeyPatch) -> None
     def connected(address: str | None, workers: int | None) -> Iterator[Here]:
         yield cluster
 
-    monkeypatch.setattr("credalgnn.methods.workers.connected", connected)
-    monkeypatch.setattr("credalgnn.methods.tasks.check_room", lambda workers: None)
+    monkeypatch.setattr("credalgnn.methods.cluster.connected", connected)
+    monkeypatch.setattr("credalgnn.methods.cluster.check_room", lambda workers: None)
     task = task_of()
     method = ClassicalEnsemble(members=[DropEdge(**SHORT), DropEdge(seed=1, **SHORT)]).fit(task)
     chunks = method.predict_chunks(size=50, workers=1)

@@ -16,13 +16,14 @@ import torch
 
 from credalgnn.cli import main
 from credalgnn.graphs import csbm
-from credalgnn.methods import Energy, MethodError, Vanilla, tasks
+from credalgnn.methods import Energy, MethodError, Vanilla, cluster
+from credalgnn.methods.cluster import Tasks, _ranges
 from credalgnn.methods.coverage.descriptions import one_thread
 from credalgnn.methods.inputs import inputs
-from credalgnn.methods.jobs import Threads
-from credalgnn.methods.tasks import Tasks, _stretches
+from credalgnn.nn import SparseMatrix
 from credalgnn.nn.backbones import Stack, make_backbone
 from credalgnn.nn.chunks import Scratch
+from credalgnn.runtime.threads import Threads
 from ray_cluster import Machine
 
 BEGIN = """
@@ -140,9 +141,9 @@ def test_tasks_help_a_model_that_was_fitted_before(machine: Machine, tmp_path: P
     found = told(
         machine,
         """
-from credalgnn.methods import tasks
-latents, asked = tasks.Tasks.latents, []
-tasks.Tasks.latents = lambda self, *rest: asked.append(1) or latents(self, *rest)
+from credalgnn.methods import cluster
+latents, asked = cluster.Tasks.latents, []
+cluster.Tasks.latents = lambda self, *rest: asked.append(1) or latents(self, *rest)
 graph = csbm(900, 4)
 model = Vanilla(**small).fit(graph)
 alone = joined([Energy(model=model).fit(graph).predict()])
@@ -165,7 +166,7 @@ def test_a_lost_node_costs_its_tasks_and_no_answer(moment: str, tmp_path: Path) 
         BEGIN
         + """
 import threading, time
-from credalgnn.methods import tasks
+from credalgnn.methods import cluster
 moment = sys.argv[2]
 graph = csbm(6000, 4)
 method = CredalLJ(hidden=64, layers=3, epochs=2).fit(graph)
@@ -174,13 +175,13 @@ def pause():
     print("now", flush=True)
     sys.stdin.readline()
 if moment == "latents":
-    value, seen = tasks.Tasks.value, []
+    value, seen = cluster.Tasks.value, []
     def slowly(self, reference):
         seen.append(reference)
         if len(seen) == 10:  # the second layer: half of the first one's latents are on the other node
             pause()
         return value(self, reference)
-    tasks.Tasks.value = slowly
+    cluster.Tasks.value = slowly
 chunks = []
 for chunk in method.predict_chunks(size=200, workers=2, address=address):
     chunks.append(chunk)
@@ -223,7 +224,7 @@ def test_the_command_predicts_with_workers(machine: Machine, tmp_path: Path) -> 
     ("options", "message"),
     [
         ({"workers": 0}, "workers must be a whole number of 1 or more, not 0"),
-        ({"address": "127.0.0.1:1"}, "say how many of its processes work, workers="),
+        ({"address": "127.0.0.1:1"}, "give the number of its processes, workers=, too"),
         ({"workers": 2, "address": "127.0.0.1:1"}, "no Ray cluster at 127.0.0.1:1"),
     ],
 )
@@ -237,13 +238,13 @@ def test_stretches_have_all_nodes_once_and_about_the_same_work() -> None:
     counts = torch.tensor([1, 0, 0, 500, 2, 3] + [7] * 200)
     starts = torch.cat([torch.zeros(1, dtype=torch.long), counts.cumsum(0)])
     for rows in (10, 1000):
-        stretches = _stretches(starts, 8, rows)
+        stretches = _ranges(starts, 8, rows)
         assert [first for first, _ in stretches] == [0, *(last for _, last in stretches[:-1])]
         assert stretches[-1][1] == 206
         assert max(last - first for first, last in stretches) <= rows
     work = [int(counts[first:last].sum()) + 8 * (last - first) for first, last in stretches]
     assert max(work) <= 500 + 2 * sum(work) / 8
-    assert _stretches(torch.zeros(4, dtype=torch.long), 8, 10)[-1][1] == 3
+    assert _ranges(torch.zeros(4, dtype=torch.long), 8, 10)[-1][1] == 3
 
 
 @pytest.mark.parametrize(("room", "together"), [(30, 12), (22, 12), (13, 12), (11, 6)])
@@ -255,11 +256,11 @@ def test_latents_here_leave_tasks_the_room_for_a_layer(
     backbone = make_backbone("sage", 5, 12, 2, 0.0).eval()
     assert isinstance(backbone, Stack)
     grouped: list[int] = []
-    received = tasks.received_by
+    multiplied = SparseMatrix.__matmul__
 
-    def counted(layer: Any, edges: Any, first: int, last: int, sent: Any) -> Any:
+    def counted(matrix: SparseMatrix, sent: Any) -> Any:
         grouped.append(sent.shape[1])
-        return received(layer, edges, first, last, sent)
+        return multiplied(matrix, sent)
 
     class Here(Tasks):
         def run(self, function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
@@ -269,10 +270,10 @@ def test_latents_here_leave_tasks_the_room_for_a_layer(
         def value(self, reference: Any) -> Any:
             return reference
 
-    monkeypatch.setattr(tasks, "received_by", counted)
-    monkeypatch.setattr(tasks, "_told", lambda backbone, graph: nullcontext())
-    monkeypatch.setattr(tasks, "_opened", lambda remote: (graph, backbone))
-    monkeypatch.setattr(tasks, "ray_module", lambda: SimpleNamespace(get=lambda reference: reference))
+    monkeypatch.setattr(SparseMatrix, "__matmul__", counted)
+    monkeypatch.setattr(cluster, "_shared", lambda backbone, graph: nullcontext())
+    monkeypatch.setattr(cluster, "_open", lambda remote: (graph, backbone))
+    monkeypatch.setattr(cluster, "ray_module", lambda: SimpleNamespace(get=lambda reference: reference))
     found = Here(1).latents(backbone, graph, Scratch(4 * 300 * room), lambda layer, share: None)
     assert set(grouped) == {together}
     whole = backbone(*inputs(graph, "cpu"))

@@ -15,7 +15,8 @@ import pytest
 from credalgnn.cli import main
 from credalgnn.graphs import csbm
 from credalgnn.graphs.edges import damaged
-from credalgnn.methods import GPN, ClassicalEnsemble, Degree, Energy, Method, MethodError, Vanilla, workers
+from credalgnn.methods import GPN, ClassicalEnsemble, Degree, Energy, Method, MethodError, Vanilla, cluster
+from credalgnn.methods.base import trains_by_batches
 from credalgnn.nn.random import rng_state
 from ray_cluster import Machine
 
@@ -112,7 +113,7 @@ print(json.dumps({
     first = found["shown"][0]
     assert 1 <= first < 300
     assert found["shown"] == list(range(first, 301))
-    assert found["said"][0] == f"vanilla seed 0: goes on from epoch {first - 1}, where it was stopped"
+    assert found["said"][0] == f"vanilla seed 0: continues from epoch {first - 1}, where it was stopped"
     assert found["same"]
 
 
@@ -210,7 +211,7 @@ print(json.dumps(found))
     assert found["accuracy"] > 0.85
     assert found["texts"]
     assert all("a worker was lost in epoch" in text for text in found["texts"])
-    assert found["texts"][-1].endswith("training goes on from the last epoch with 1 of 2 workers")
+    assert found["texts"][-1].endswith("training continues from the last epoch with 1 of 2 workers")
 
 
 @pytest.mark.slow
@@ -286,7 +287,7 @@ def test_the_command_trains_with_workers(machine: Machine, tmp_path: Path) -> No
     [
         (Vanilla(), {"workers": 0}, "workers must be a whole number of 1 or more, not 0"),
         (Vanilla(), {"workers": True}, "workers must be a whole number of 1 or more, not True"),
-        (Vanilla(), {"address": "127.0.0.1:1"}, "say how many of its processes work, workers="),
+        (Vanilla(), {"address": "127.0.0.1:1"}, "give the number of its processes, workers=, too"),
         (Degree(), {"workers": 2}, "degree trains no network on mini-batches: workers have nothing to do"),
         (GPN(), {"workers": 2}, "gpn trains no network on mini-batches: workers have nothing to do"),
     ],
@@ -297,7 +298,7 @@ def test_workers_that_cannot_be(method: Method, options: dict[str, Any], message
 
 
 def test_methods_that_stand_on_a_network_have_work_for_workers() -> None:
-    assert all(kind.trains_by_batches() for kind in (Vanilla, Energy, ClassicalEnsemble))
+    assert all(trains_by_batches(kind) for kind in (Vanilla, Energy, ClassicalEnsemble))
 
 
 @pytest.mark.parametrize(
@@ -325,7 +326,7 @@ def test_commands_that_cannot_work(
 
 
 def test_without_ray_the_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("credalgnn.methods.workers.find_spec", lambda name: None)
+    monkeypatch.setattr("credalgnn.methods.cluster.find_spec", lambda name: None)
     with pytest.raises(MethodError, match=r"workers need ray: pip install -e '\.\[ray\]'"):
         Vanilla().fit(csbm(60, 3), workers=2)
 
@@ -335,10 +336,10 @@ def test_what_a_worker_refuses_is_refused_here_in_its_words(error: Exception, mo
     """As tasks do by pickling, and workers by a name and a line."""
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     news = SimpleNamespace(remote=lambda lines: ([], (type(error).__name__, str(error))))
-    monkeypatch.setattr(workers, "ray_module", lambda: SimpleNamespace(get=lambda reference: reference))
-    told = workers._Told(SimpleNamespace(news=news), SimpleNamespace(), None)
+    monkeypatch.setattr(cluster, "ray_module", lambda: SimpleNamespace(get=lambda reference: reference))
+    told = cluster._Reports(SimpleNamespace(news=news), SimpleNamespace(), None)
     with pytest.raises(MethodError if type(error) is ValueError else type(error)) as found:
-        told.look()
+        told.update()
     assert str(found.value) == ("a worker failed: ValueError: no" if type(error) is ValueError else str(error))
 
 

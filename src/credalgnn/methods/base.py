@@ -223,7 +223,7 @@ class Method(Parameters, Fitted, ABC):
             address: ``HOST:PORT`` of the cluster; None: that of ``RAY_ADDRESS``, or the one that Ray finds.
         """
         if workers is not None or address is not None:
-            from .workers import check_workers
+            from .cluster import check_workers
 
             check_workers(self, workers)
         training = training_data(data, train, val, calibration, protocol)
@@ -298,7 +298,7 @@ class Method(Parameters, Fitted, ABC):
         """
         method = copy(self)
         if workers is not None or address is not None:
-            from .workers import check_count
+            from .cluster import check_count
 
             check_count(workers)
         graph, context = open_graph(method, graph, memory)
@@ -520,7 +520,7 @@ def _cluster(address: str | None, workers: int | None) -> Iterator[Any]:
     if workers is None:
         yield None
         return
-    from .workers import connected
+    from .cluster import connected
 
     with connected(address, workers) as cluster:
         yield cluster
@@ -697,7 +697,7 @@ def _chunks(
     """Yield None once nothing can be refused any more, then predictions, chunk by chunk."""
     with _cluster(address, workers) as cluster:
         if cluster is not None:
-            from .tasks import check_room
+            from .cluster import check_room
 
             check_room(cluster.workers)
             context = context.replace(cluster=cluster)

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..graphs import Graph
 from ..runtime.context import Context
 from .base import Method
-from .chunks import SUMMED, absolute_sums, feature_chunks
+from .inputs import SUMMED, absolute_sums, feature_chunks
 from .prediction import Prediction, Predictor
 from .training_data import TrainingData
 

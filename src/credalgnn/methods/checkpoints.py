@@ -1,4 +1,4 @@
-"""States of trainings on disk, so that a fit that was stopped goes on: safetensors, and no code in them."""
+"""Training states on disk, so that an interrupted fit continues: safetensors, and no code in them."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
     from .network import Network
     from .training_data import TrainingData
 
-EVERY = 30.0  # seconds of a training between two states on the disk
 COMPUTING = ("conformal", "graphs", "methods", "nn", "runtime", "sets")  # packages whose code a training depends on
-BRIEF = 2.0  # seconds: a training that took no longer is not kept when it ends
+EVERY = 30.0  # seconds between two states of a training on disk
+BRIEF = 2.0  # seconds: a training that took no longer is not saved when it ends
 _KEPT = re.compile(r"[0-9a-f]{32}\.safetensors|\.[0-9a-f]{32}\.safetensors\.[0-9]+\.part")  # whole, or of a kill
 
 
 class CheckpointWarning(UserWarning):
-    """The state of a training cannot be kept, or what was kept cannot be used."""
+    """A training state cannot be saved or used."""
 
 
 class Checkpoint:
     """File with the state of one training (``nn.training.CheckpointStore``), written now and then and at the end.
 
-    What cannot be written, as the disk is full, or read, as it is damaged, is warned of, and training goes on without.
+    A full disk or a damaged file leads to a warning, and training continues without.
 
     Args:
         path: The file.
-        description: What is trained.
-        silent: Do not say that a training goes on.
+        description: Name of the training in messages.
+        silent: Do not report that a training continues.
     """
 
     def __init__(self, path: Path, description: str, silent: bool = False) -> None:
@@ -56,7 +56,7 @@ class Checkpoint:
         self._begun = self._kept = time.monotonic()
 
     def load(self) -> dict[str, Any] | None:
-        """What was kept last, if anything."""
+        """Return the last saved state, if any."""
         try:
             content = read_bytes(self.path)
             if sealed_with(content) is None:
@@ -72,62 +72,41 @@ class Checkpoint:
             )
             return None
         if not self.silent:
-            how = "was trained already" if ended else f"goes on from epoch {epoch}, where it was stopped"
+            how = "was trained already" if ended else f"continues from epoch {epoch}, where it was stopped"
             print(f"{self.description}: {how}", file=sys.stderr, flush=True)
         return state
 
     def is_due(self, ended: bool = False) -> bool:
-        """Whether a state is to be kept now.
-
-        Args:
-            ended: Whether the training has ended with it.
-        """
+        """Return whether a state should be saved now, the last one of its training or another."""
         now = time.monotonic()
         return now >= self._kept + EVERY or (ended and now >= self._begun + BRIEF)
 
     def save(self, state: Callable[[], Mapping[str, Any]], ended: bool) -> None:
-        """Keep a state, if it is time.
-
-        Args:
-            state: Makes it.
-            ended: Whether the training has ended with it.
-        """
+        """Save a state, which is made only if it is time for it."""
         if self.is_due(ended):
             self.write(packed(state()))
 
     def write(self, content: bytes) -> None:
-        """Keep what ``packed`` made of a state.
-
-        Args:
-            content: All of it.
-        """
+        """Save a state as ``packed`` bytes."""
         try:
             write(self.path, content)
         except OSError as error:
             warn_caller(
-                f"{self.path}: cannot be written ({error.strerror or error}): what is trained now would be lost with "
-                "this process",
+                f"{self.path}: cannot be written ({error.strerror or error}): if this process is stopped, its training "
+                "starts again",
                 CheckpointWarning,
             )
         self._kept = time.monotonic()
 
 
 def holds_checkpoints(folder: Path) -> bool:
-    """Whether there is nothing but states of trainings in a folder.
-
-    Args:
-        folder: The folder.
-    """
+    """Return whether a folder holds training states and nothing else."""
     return folder.is_dir() and all(_KEPT.fullmatch(path.name) for path in folder.iterdir())
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """Remove the states of trainings from a folder, and the folder if nothing else is in it.
-
-    Args:
-        folder: The folder; it need not be there.
-    """
-    with suppress(OSError):  # they are in nobody's way
+    """Remove the training states in a folder, and the folder if nothing else is in it; it need not exist."""
+    with suppress(OSError):  # leftovers do no harm
         for path in folder.iterdir():
             if _KEPT.fullmatch(path.name):
                 path.unlink()
@@ -135,10 +114,9 @@ def remove_checkpoints(folder: Path) -> None:
 
 
 def packed(state: Any) -> bytes:
-    """Numbers, texts, tensors, lists and mappings of them as the bytes of a safetensors file, with a checksum.
+    """Return numbers, texts, tensors, lists and mappings of them as a safetensors file with a checksum.
 
-    Args:
-        state: What to keep; tuples become lists.
+    Tuples become lists.
     """
     tensors: dict[str, Tensor] = {}
 
@@ -156,11 +134,7 @@ def packed(state: Any) -> bytes:
 
 
 def unpacked(content: bytes) -> Any:
-    """The inverse of ``packed``.
-
-    Args:
-        content: What it gave.
-    """
+    """Return the state of ``packed`` bytes."""
     tensors = parse_tensors(content)
 
     def made(value: Any) -> Any:
@@ -182,17 +156,17 @@ def checkpoint_of(
     context: Context,
     batch_size: int | None,
 ) -> Checkpoint | None:
-    """Where the state of a training is kept: a file whose name is another one if anything it depends on is; or nowhere.
+    """Return the checkpoint of a training, whose name depends on everything that its result depends on; None: nowhere.
 
-    How many processes train is not part of it: others may go on. Of a class or function that is not of this package its
-    whole module counts, but not what that imports.
+    The number of processes is not part of it. Code counts without its comments and docstrings: of this package the
+    modules that compute, of classes and functions outside of it their whole module, but no imports.
 
     Args:
-        method: Has the hyper-parameters.
-        module: What is trained, with its first weights.
-        training: What to learn from.
-        context: Of the call.
-        batch_size: Training nodes of a mini-batch; None: the whole graph at once.
+        method: Source of the hyper-parameters.
+        module: Network with its initial weights.
+        training: Training data.
+        context: Context of the call.
+        batch_size: Training nodes of a mini-batch; None: full batches.
     """
     if context.checkpoints is None:
         return None
@@ -203,7 +177,7 @@ def checkpoint_of(
     try:
         code = [_source(each) for each in (*kind.__mro__, *dict.fromkeys(map(type, module.modules())), *functions)]
     except (OSError, TypeError, KeyError):
-        warn_caller(f"{description}: its code is in no file, so that its training cannot be kept", CheckpointWarning)
+        warn_caller(f"{description}: its code is in no file, so that its training cannot be saved", CheckpointWarning)
         return None
     described = (
         package_code(), kind.__module__, kind.__qualname__, code, repr(module), batch_size, view.fingerprint,

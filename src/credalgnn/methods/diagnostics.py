@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..graphs import Graph
 from ..runtime.warn import warn_caller
-from .chunks import feature_chunks
+from .inputs import feature_chunks
 from .prediction import Prediction
 
 OPEN = 0.05  # an interval wider than this is open

@@ -21,11 +21,10 @@ from ..runtime.memory import let_go
 from ..sets import HullSet
 from . import scores
 from .base import Components, Method, fitted_on
-from .inputs import inputs
+from .inputs import inputs, rows_at, scratch
 from .network import NETWORK_SPACE, Vanilla
 from .parameters import Interval
 from .prediction import MethodError, Prediction, Predictor, SplitPredictor
-from .scratch import rows_at, scratch
 from .training_data import TrainingData
 
 RATES = (0.1, 0.2, 0.3, 0.5, 0.7)

@@ -1,15 +1,14 @@
-"""What of a graph fits in memory, and what a network does where it does not: batches to train, chunks to predict."""
+"""Memory estimates, and the out-of-memory path of networks: mini-batches to train, chunks to predict."""
 
 from __future__ import annotations
 
 import copy
 import shutil
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from ..graphs import Graph
 from ..nn.backbones import BackboneError, Features, Stack
@@ -18,39 +17,35 @@ from ..nn.layers import rows_of
 from ..nn.training import Classifier, Output
 from ..runtime.context import Context
 from ..runtime.memory import available_memory, in_units, parse_memory, resident_memory, temporary_folder
+from ..runtime.progress import Progress
 from ..runtime.warn import warn_caller
 from .inputs import inputs_by_rows
-from .jobs import Cluster
 from .prediction import MethodError
 
-BATCH = 1024  # training nodes of a batch, where nothing else is said
-VALIDATION = 10_000  # validation nodes that early stopping looks at while batches are trained on
-PROGRAM = 400 << 20  # bytes that torch and its kernels take before anything is done
-CHUNK = 1 << 10  # nodes whose outputs are made together
-SCATTERED = 1 << 7  # of nodes that lie apart: each may map half a MiB of every file of latents
+if TYPE_CHECKING:
+    from .cluster import Tasks
+
+BATCH = 1024  # default number of training nodes of a mini-batch
+VALIDATION = 10_000  # validation nodes that early stopping with mini-batches looks at
+PROGRAM = 400 << 20  # bytes that torch and its kernels take
+CHUNK = 1 << 10  # nodes whose outputs are computed together
+SCATTERED = 1 << 7  # ... if they are not consecutive: each may map half a MiB of every file of latents
 
 
 class MemoryWarning(UserWarning):
-    """A graph does not fit in the memory that may be used, and something else is done than usual."""
+    """A graph does not fit in the memory budget, so that mini-batches are used."""
 
 
 def training_bytes(graph: Graph, widths: list[int]) -> int:
-    """About the bytes that full-batch training takes: features, operators and their transposes, latents, gradients.
+    """Estimate the bytes of full-batch training: features, operators and their transposes, latents, gradients.
 
-    Args:
-        graph: What is trained on.
-        widths: Of the latents, and of the head's output.
+    `widths` are those of the latents and of the head's output.
     """
     return held_bytes(graph) + 12 * graph.num_nodes * sum(widths) + 8 * graph.num_nodes * max(widths)
 
 
 def prediction_bytes(graph: Graph, widths: list[int]) -> int:
-    """About the bytes that a prediction takes that holds the whole graph and all latents.
-
-    Args:
-        graph: What is predicted.
-        widths: Of the latents, and of the head's output.
-    """
+    """Estimate the bytes of a prediction that holds the whole graph and all latents."""
     return (
         held_bytes(graph)
         + 4 * graph.num_nodes * (sum(widths) + max(widths))
@@ -59,43 +54,26 @@ def prediction_bytes(graph: Graph, widths: list[int]) -> int:
 
 
 def answer_bytes(count: int, num_classes: int) -> int:
-    """About the bytes that the answers for some nodes take, and what they are made of.
-
-    Args:
-        count: How many nodes.
-        num_classes: Of the classes that they are predicted in.
-    """
+    """Estimate the bytes of the predictions of `count` nodes, and of what they are computed from."""
     return 48 * count * num_classes
 
 
 def held_bytes(graph: Graph) -> int:
-    """About the bytes that a graph takes that is held as a whole, with the operators made of its edges.
-
-    Args:
-        graph: The graph.
-    """
+    """Estimate the bytes of a graph in memory with the operators made of its edges."""
     x = graph.features
     features = 8 * x.values().numel() if x.layout == torch.sparse_csr else 4 * x.numel()
     return PROGRAM + features + 40 * graph.num_edges
 
 
 def fits(graph: Graph, num_classes: int, memory: int | None) -> bool:
-    """Whether a graph and a prediction of all its nodes fit in memory, with a network of usual size.
-
-    Args:
-        graph: What is predicted.
-        num_classes: Of the classes that it is predicted in.
-        memory: Bytes that may be used; None: what is available.
-    """
+    """Return whether a graph and a prediction of all its nodes fit in memory, with a network of usual size."""
     return prediction_bytes(graph, [64, 64, num_classes]) <= (available_memory() if memory is None else memory)
 
 
 def keep_within(memory: int | None, graph: Graph) -> Callable[[], None] | None:
-    """To be called now and then: gives the pages of a packed graph back when the process holds more than it may.
+    """Return a callback that releases the pages of a packed graph when the process holds too much; None if needless.
 
-    Args:
-        memory: Bytes that may be used; None: nothing is given back, since the system takes what it needs by itself.
-        graph: The graph; None is returned for one in memory.
+    Without a budget nothing is released, as the system takes what it needs.
     """
     if memory is None or graph.path is None:
         return None
@@ -108,21 +86,12 @@ def keep_within(memory: int | None, graph: Graph) -> Callable[[], None] | None:
 
 
 def refusal(needed: int, allowed: int) -> str:
-    """How much is needed and how much there is, for messages.
-
-    Args:
-        needed: Bytes.
-        allowed: Bytes.
-    """
+    """Return how many bytes are needed and allowed, for messages."""
     return f"takes about {in_units(needed)}, and {in_units(allowed)} may be used"
 
 
 def budget_of(memory: str | int | None) -> int | None:
-    """Bytes that may be used; None: what is available when somebody asks.
-
-    Args:
-        memory: Bytes, or text such as ``"4GiB"``.
-    """
+    """Return a budget such as ``"4GiB"`` in bytes; None stands for what is available when it is needed."""
     try:
         return None if memory is None else parse_memory(memory)
     except ValueError as error:
@@ -130,15 +99,7 @@ def budget_of(memory: str | int | None) -> int | None:
 
 
 def batch_size_for(name: str, module: Classifier, graph: Graph, context: Context, widths: list[int]) -> int | None:
-    """Training nodes of a mini-batch where nobody has said: None, all nodes at once, if memory allows.
-
-    Args:
-        name: What is trained, for messages.
-        module: The network.
-        graph: What it is trained on.
-        context: Of the call.
-        widths: Of its latents, and of the head's output.
-    """
+    """Return the default batch size: None, full batches, if memory allows."""
     needed, allowed = training_bytes(graph, widths), context.allowed
     if needed <= allowed:
         return None
@@ -155,14 +116,7 @@ def batch_size_for(name: str, module: Classifier, graph: Graph, context: Context
 
 
 def check_prediction(module: Classifier, graph: Graph, context: Context, widths: list[int]) -> None:
-    """Refuse, before anything is trained, what could not be predicted by chunks where that will be needed.
-
-    Args:
-        module: The network.
-        graph: What will be predicted.
-        context: Of the call.
-        widths: Of its latents, and of the head's output.
-    """
+    """Refuse, before training, a graph whose prediction would need chunks that are not possible."""
     if prediction_bytes(graph, widths) <= context.allowed:
         return
     try:
@@ -172,13 +126,9 @@ def check_prediction(module: Classifier, graph: Graph, context: Context, widths:
 
 
 def check_stored(module: Classifier, graph: Graph, widths: list[int], memory: int | None) -> None:
-    """Refuse outputs by chunks that cannot be made: of a backbone that needs the whole graph, or without room for them.
+    """Refuse outputs by chunks of a backbone that needs the whole graph, or without disk space for them.
 
-    Args:
-        module: The network.
-        graph: What will be predicted.
-        widths: Of all that is kept of each node.
-        memory: Bytes that may be used; None: what is available.
+    `widths` are those of everything stored for each node.
     """
     check_chunks(module.backbone)
     needed = _scratch(_budget(memory)).files_for(graph.num_nodes, widths, LEAVE)
@@ -191,7 +141,7 @@ def check_stored(module: Classifier, graph: Graph, widths: list[int], memory: in
 
 
 def _budget(memory: int | None) -> int:
-    """Bytes that may be used: of what is available, what this process holds for latents is gone already."""
+    """Return the bytes that may be used, including those of latents of this process."""
     return available_memory() + Scratch.held() if memory is None else memory
 
 
@@ -200,14 +150,14 @@ def _scratch(memory: int) -> Scratch:
 
 
 class StoredOutputs:
-    """Outputs and latents of all nodes of one graph, computed by chunks; what memory does not hold lies in files.
+    """Outputs and latents of all nodes of one graph, computed by chunks; what memory does not hold is in files.
 
     Args:
-        module: The network, in evaluation.
-        graph: In memory, or opened.
-        memory: Bytes that may be used; None: what is available.
-        progress: Show a bar; None: on a terminal, once it has taken a few seconds.
-        cluster: Whose machines compute the latents; None: this process.
+        module: Network in evaluation.
+        graph: In memory or packed.
+        memory: Memory budget in bytes; None: what is available.
+        progress: Show a bar; None: on a terminal, after a few seconds.
+        cluster: Cluster that computes the latents; None: this process.
     """
 
     def __init__(
@@ -216,36 +166,36 @@ class StoredOutputs:
         graph: Graph,
         memory: int | None,
         progress: bool | None = None,
-        cluster: Cluster | None = None,
+        cluster: Tasks | None = None,
     ) -> None:
         check_chunks(module.backbone)
         self._release = graph.release
         self._memory = _budget(memory)
-        self._here = copy.deepcopy(module).cpu()  # which is where rows are read, and latents kept
-        backbone = self._here.backbone
+        self._module = copy.deepcopy(module).cpu()  # where rows are read, and latents stored
+        backbone = self._module.backbone
         assert isinstance(backbone, Stack)
         x, edges = inputs_by_rows(graph)
         self._scratch = _scratch(self._memory)
         self._logits: Tensor | None = None
         try:
-            with _bar(progress) as bar:
+            with Progress(100, "latents", "%", progress) as shown:
+
+                def tell(layer: str, share: float) -> None:
+                    shown.update(int(100 * share), label=layer)
+
                 if cluster is not None:
-                    latents = cluster.latents(backbone, graph, self._scratch, _teller(bar))
+                    latents = cluster.latents(backbone, graph, self._scratch, tell)
                 else:
-                    latents = latents_by_chunks(backbone, x, edges, self._scratch, _teller(bar), graph.release)
+                    latents = latents_by_chunks(backbone, x, edges, self._scratch, tell, graph.release)
         except OSError as error:
             raise _no_room(error) from None
         self.latents: list[Features] = [x, *latents]
 
     def at(self, nodes: Tensor) -> Output:
-        """The head's output at some nodes.
-
-        Args:
-            nodes: Their numbers.
-        """
+        """Return the head's output at some nodes."""
         consecutive = len(nodes) > 0 and int(nodes[-1] - nodes[0]) == len(nodes) - 1
         parts = [self._head(part) for part in torch.split(nodes, CHUNK if consecutive else SCATTERED)]
-        if not consecutive:  # what lies around them is mapped, too, and what comes next may be something else
+        if not consecutive:  # rows around them are mapped, too
             self._scratch.release()
             self._release()
         if isinstance(parts[0], Tensor):
@@ -253,11 +203,7 @@ class StoredOutputs:
         return tuple(torch.cat(columns) for columns in zip(*parts, strict=True))
 
     def logits(self, made_of: Callable[[Output], Tensor]) -> Tensor:
-        """Logits of all nodes ``[N, C]``, made once.
-
-        Args:
-            made_of: What makes them of the head's output; always the same.
-        """
+        """Return the logits of all nodes ``[N, C]``, made once by a function of the head's output."""
         if self._logits is not None:
             return self._logits
         count = len(self.latents[-1])
@@ -275,10 +221,10 @@ class StoredOutputs:
         return result
 
     def _head(self, nodes: Tensor) -> Output:
-        if self._here.joint:
-            output: Output = self._here.head([rows_of(z, nodes) for z in self.latents])
+        if self._module.joint:
+            output: Output = self._module.head([rows_of(z, nodes) for z in self.latents])
         else:
-            output = self._here.head(rows_of(self.latents[-1], nodes))
+            output = self._module.head(rows_of(self.latents[-1], nodes))
         if resident_memory() > 0.8 * self._memory:
             self._scratch.release()
             self._release()
@@ -287,17 +233,3 @@ class StoredOutputs:
 
 def _no_room(error: OSError) -> MethodError:
     return MethodError(error.strerror or str(error))
-
-
-def _bar(progress: bool | None) -> Any:
-    hidden = None if progress is None else not progress
-    return tqdm(total=100, desc="latents", unit="%", delay=3, disable=hidden, leave=False)
-
-
-def _teller(bar: Any) -> Callable[[str, float], None]:
-    def tell(layer: str, share: float) -> None:
-        bar.set_description(layer)
-        bar.n = int(100 * share)
-        bar.refresh()
-
-    return tell

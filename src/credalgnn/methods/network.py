@@ -153,7 +153,7 @@ class Network(Method):
             check_prediction(module, training.graph, context, self._widths(module, view.num_classes))
             warn_of_large_features(view.graph)
         if context.workers is not None:
-            from .workers import train_by_workers
+            from .cluster import train_by_workers
 
             keeper = checkpoint_of(self, module, training, context, self.batch_size or BATCH)
             self.history_, self.module_ = train_by_workers(self, module, training, context, keeper), module

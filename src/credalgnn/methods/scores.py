@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..graphs import Graph
 from ..sets import Uncertainty
-from .chunks import edge_blocks
+from .inputs import edge_blocks
 
 
 def msp(logits: Tensor) -> Tensor:

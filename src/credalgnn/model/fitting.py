@@ -15,11 +15,11 @@ from ..methods import Method, MethodError, Prediction
 from ..methods.base import room_for
 from ..methods.checkpoints import remove_checkpoints
 from ..methods.choices import Choice, MethodLike, choose
+from ..methods.cluster import check_workers
 from ..methods.known_nodes import KnownNodes
 from ..methods.large import budget_of, fits
 from ..methods.parameters import has_seed
 from ..methods.prediction_table import check_class_names
-from ..methods.workers import check_workers
 from ..runtime.files import check_writable
 from ..runtime.memory import processors
 from ..runtime.progress import Stages

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from ..graphs.edges import Edges, damaged
 from ..runtime.memory import processors
+from ..runtime.threads import map_in_threads
 from .adjacency import Adjacency, Sample
 from .layers import Features, rows_of
 
@@ -131,10 +131,4 @@ class Sampler:
         if processors() == 1:
             yield from (self.around(*each) for each in batches)
             return
-        todo = iter(batches)
-        with ThreadPoolExecutor(1) as thread:
-            waiting = [thread.submit(self.around, *each) for _, each in zip(range(AHEAD), todo, strict=False)]
-            while waiting:
-                batch = waiting.pop(0).result()
-                waiting.extend(thread.submit(self.around, *each) for _, each in zip(range(1), todo, strict=False))
-                yield batch
+        yield from map_in_threads(self.around, batches, 1, AHEAD + 1)

@@ -28,7 +28,7 @@ class Context:
 
     Attributes:
         memory: Memory budget in bytes; None: what is available.
-        cluster: Ray cluster that takes chunks of work (``methods.jobs.Cluster``); None: this process.
+        cluster: Ray cluster that takes chunks of work (``methods.cluster.Tasks``); None: this process.
         workers: Processes of the cluster that train each network; None: this process.
         checkpoints: Folder of training states; None: they are not kept.
         progress: Show a bar; None: on a terminal, when it takes more than a few seconds.

@@ -17,7 +17,7 @@ from ...graphs import Graph
 from ...nn import SparseMatrix
 from ...nn.backbones import Features
 from ...runtime.memory import let_go
-from ..chunks import (
+from ..inputs import (
     SUMMED,
     VALUES,
     absolute_sums,
@@ -26,9 +26,9 @@ from ..chunks import (
     feature_rows,
     in_means,
     moments,
+    scratch,
     slices,
 )
-from ..scratch import scratch
 
 Array = NDArray[Any]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...graphs import Graph
 from ...runtime.memory import let_go
-from ..chunks import VALUES, edge_blocks, moments, slices
+from ..inputs import VALUES, edge_blocks, moments, slices
 from .descriptions import STATISTICS, Array, Describer
 from .model import StoredModels
 

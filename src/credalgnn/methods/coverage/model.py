@@ -18,9 +18,8 @@ from torch import Tensor
 from ...graphs import Graph
 from ...runtime.memory import let_go
 from ...runtime.progress import Progress
-from ..chunks import slices
-from ..jobs import Jobs, Threads
-from ..scratch import rows_at, scratch
+from ...runtime.threads import Jobs, Threads
+from ..inputs import rows_at, scratch, slices
 from .descriptions import SIZES, STATISTICS, Array, Describer, labelled_shares, one_thread
 
 TREES = 100

@@ -11,8 +11,8 @@ from typing import ClassVar
 import numpy as np
 
 from ...runtime.memory import let_go
-from ..chunks import slices
-from ..jobs import Threads
+from ...runtime.threads import Threads
+from ..inputs import slices
 from .descriptions import SIZES, STATISTICS, Array, one_thread
 from .model import DECAY, stack
 
