@@ -67,9 +67,9 @@ class TestNetworkx:
         given = nx.path_graph(3)
         complains(lambda: Graph.from_networkx(given), "no attributes", "set_node_attributes(g, dict(g.degree)")
         given.nodes[0]["x"] = 1.0
-        complains(lambda: Graph.from_networkx(given), "node 1", "no attribute 'x'", "features=")
+        complains(lambda: Graph.from_networkx(given), "node 1", "no attribute 'x'", "`features`")
         nx.set_node_attributes(given, "red", "colour")
-        complains(lambda: Graph.from_networkx(given, ["colour"]), "'colour' of node 0", "features=")
+        complains(lambda: Graph.from_networkx(given, ["colour"]), "'colour' of node 0", "`features`")
         nx.set_node_attributes(given, {0: [1, 2], 1: [1], 2: [1, 2]}, "v")
         complains(lambda: Graph.from_networkx(given, ["v"]), "'v' of node 1", "as many numbers")
         nx.set_node_attributes(given, 1.0, "x")

@@ -100,7 +100,7 @@ def test_new_nodes_alone(fitted: TableGraph) -> None:
         alone = read(NEW, None, **options)
     assert alone.graph.num_edges == 0
     assert torch.equal(dense(alone.graph), dense(result.graph))
-    complains(lambda: read(NODES, None), "table of edges", "--edges")
+    complains(lambda: read(NODES, None), "table of edges", "`edges`")
     complains(lambda: read(NODES, EDGES, context=(NODES, EDGES)), "context", "after fitting")
 
 
@@ -217,13 +217,13 @@ def test_what_is_no_feature(fitted: TableGraph) -> None:
 
 def test_columns_that_are_not_there(fitted: TableGraph) -> None:
     first = {"key": NODES["id"], **{name: NODES[name] for name in ("topic", "size")}}
-    complains(lambda: read(first, EDGES), "nodes: there is no column 'id'", "key, topic", "--id")
-    complains(lambda: read(NODES, {"a": ["n0"], "b": ["n1"]}), "edges: there is no column 'source'", "--source")
-    complains(lambda: read(NODES, {"source": ["n0"], "to": ["n1"]}), "no column 'target'", "--target")
+    complains(lambda: read(first, EDGES), "nodes: there is no column 'id'", "key, topic", "`id`")
+    complains(lambda: read(NODES, {"a": ["n0"], "b": ["n1"]}), "edges: there is no column 'source'", "`source`")
+    complains(lambda: read(NODES, {"source": ["n0"], "to": ["n1"]}), "no column 'target'", "`target`")
     renamed = COLUMNS._replace(source="begin")
     complains(lambda: read(NODES, {"src": ["n0"], "dst": ["n1"]}, renamed), "no column 'begin'")
-    complains(lambda: read(NODES, EDGES, Columns()), "no column 'label'", "--label")
-    complains(lambda: read(NODES, EDGES, Columns(label=None)), "labels are needed", "--label")
+    complains(lambda: read(NODES, EDGES, Columns()), "no column 'label'", "`label`")
+    complains(lambda: read(NODES, EDGES, Columns(label=None)), "labels are needed", "`label`")
     complains(lambda: read(NODES, EDGES, split="part"), "no column 'part'")
     complains(
         lambda: read(NODES | {"use": ["train", "hold out", *[""] * 4]}, EDGES, split="use"), "row 1", "'hold out'"
@@ -267,7 +267,7 @@ def test_edges_without_a_direction() -> None:
     assert graph.edge_weight is not None
     weighted = dict(zip(map(tuple, graph.edge_index.T.tolist()), graph.edge_weight.tolist(), strict=True))
     assert weighted == {(0, 1): 0.5, (1, 0): 9.0, (1, 2): 2.0, (2, 1): 2.0, (2, 2): 1.0}
-    with pytest.warns(GraphWarning, match="no edge has its counterpart.*--undirected"):
+    with pytest.warns(GraphWarning, match="no edge has its counterpart.*undirected=True"):
         read_tables(nodes, pa.concat_tables([edges.slice(1)] * 50), COLUMNS)
     read_tables(nodes, pa.concat_tables([edges] * 50), COLUMNS)  # some do: nothing is said
     read_tables(nodes, edges.slice(1), COLUMNS)  # so few may be as they are by chance

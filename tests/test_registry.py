@@ -65,7 +65,7 @@ def test_a_graph_in_a_file(tmp_path: Path) -> None:
     task = cg.load_task(str(path), 4, ood_classes="dog", inductive=True)
     same_task(task, Task.leave_out(graph, 1, split_seed=4, inductive=True))
     assert (task.name, task.source) == ("my-graph", f"file: {path}")
-    with pytest.raises(GraphError, match=r"my-graph does not say which classes.*--ood-classes.*cat, dog, owl"):
+    with pytest.raises(GraphError, match=r"my-graph does not say which classes.*`ood_classes`.*cat, dog, owl"):
         cg.load_task(path)
     assert cg.load_task(path, ood_classes=()).ood_classes == ()
     with pytest.raises(GraphError, match=r"none\.npz: no such file"):

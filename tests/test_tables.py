@@ -80,7 +80,7 @@ class TestTables:
 
     def test_text_columns_are_never_dropped_silently(self, kind: str, tmp_path: Path) -> None:
         noted = NODES | {"note": list("pqrs")}
-        complains(lambda: tables(kind, tmp_path, noted, LINKS), "column note", "features=[...]")
+        complains(lambda: tables(kind, tmp_path, noted, LINKS), "column note", "`features`")
         named = [name for name in NODES if name not in ("id", "label")]
         same(tables(kind, tmp_path, noted, LINKS, features=named), tables(kind, tmp_path, NODES, LINKS))
         complains(lambda: tables(kind, tmp_path, NODES, LINKS, features=["label"]), "cannot be a feature")
@@ -187,7 +187,7 @@ def test_upper_case_parquet(tmp_path: Path) -> None:
         ("id,läbel,x\na,b,1\n".encode("latin-1"), ["nodes.csv", "not UTF-8"]),
         ("id,label,x\nä,b,1\n".encode("latin-1"), ["nodes.csv", "not UTF-8"]),
         ("id,label,x\na,b,1\n".encode("utf-16"), ["nodes.csv", "not UTF-8", "save it as UTF-8"]),
-        (b"id label x\na b 1\n", ["no column 'id'", "id label x", "delimiter="]),
+        (b"id label x\na b 1\n", ["no column 'id'", "id label x", "`delimiter`"]),
         (b"", ["nodes.csv", "cannot be read"]),
     ],
 )
@@ -258,7 +258,7 @@ def test_the_index_of_a_data_frame_is_no_feature(name: str, tmp_path: Path) -> N
 def test_weights_of_edges(tmp_path: Path) -> None:
     nodes = lines(tmp_path / "nodes.csv", NODE_LINES)
     edges = lines(tmp_path / "edges.csv", ["source,target,weight,strength,since", "a,b,0.5,3,1999", "b,c,2,4,2001"])
-    with pytest.warns(GraphWarning, match=r"columns strength, since are not used.*weight="):
+    with pytest.warns(GraphWarning, match=r"columns strength, since are not used.*`weight`"):
         graph = Graph.from_tables(nodes, edges)
     assert graph.edge_weight is not None
     assert graph.edge_weight.tolist() == [0.5, 2.0]

@@ -41,9 +41,12 @@ def flag_of(name: str) -> str:
 
 
 def in_flags(message: str) -> str:
-    """Return a message of a Python function with flags for its arguments: `name` and name='value'."""
+    """Return a message of a Python function with flags for its arguments: `name`, name='value' and name=True."""
     message = re.sub(r"`([a-z_]+)`", lambda match: flag_of(match[1]), message)
     message = re.sub(r"\b([a-z_]+)='([\w.-]+)'", lambda match: f"{flag_of(match[1])} {match[2]}", message)
+    message = re.sub(r"\b([a-z_]+)=True\b", lambda match: flag_of(match[1]), message).replace(
+        "label=None", "--no-labels"
+    )
     return message.replace("the same call", "the same command")
 
 
@@ -62,7 +65,7 @@ def user_errors(hint: str = AGAIN) -> Iterator[None]:
 
 def warnings_as_lines() -> AbstractContextManager[list[str]]:
     """Show this package's warnings as lines on stderr, each once, without their place in the code."""
-    return collected_warnings(lambda message: print(f"! {one_line(message)}", file=sys.stderr))
+    return collected_warnings(lambda message: print(f"! {one_line(in_flags(message))}", file=sys.stderr))
 
 
 def check_output(out: Path, *inputs: Path | None) -> None:

@@ -20,7 +20,7 @@ from ._packed_files import Chunks, Writer
 from ._table_files import Batch, Shard, batches, column_types, pyarrow_modules
 from .edges import INT32
 from .errors import GraphError, warn
-from .tables import ENDS, INDEX, OTHER_ENDS, Columns, as_numbers, ids_of, numbers_of
+from .tables import ENDS, INDEX, OTHER_ENDS, Columns, as_numbers, ids_of, no_column, numbers_of
 
 CHUNK = 1 << 18  # edges read at a time
 MOST_BUCKETS = 256  # open files
@@ -85,13 +85,10 @@ class EdgeWriter:
             self.state.ends = list(ends_among(types, columns))
         for name, option in zip(self.state.ends, ENDS, strict=True):
             if name not in types:
-                raise GraphError(
-                    f"{shard.path}: there is no column {name!r}; the columns are {', '.join(list(types)[:12])}; name "
-                    f"the column: {option}=... (--{option})"
-                )
+                raise no_column(str(shard.path), name, types, f"name it: `{option}`")
         weight = columns.weight or "weight"
         if columns.weight is not None and weight not in types:
-            raise GraphError(f"{shard.path}: there is no column {weight!r} of weights; name it: weight=... (--weight)")
+            raise no_column(str(shard.path), weight, types, "name the column of weights: `weight`")
         if self.state.weighted is None:
             self.state.weighted = weight in types
             unused = [name for name in types if name not in (*self.state.ends, weight) and not INDEX.fullmatch(name)]
@@ -238,7 +235,7 @@ def write_buckets(
         warn(
             f"sorting {sizes[at]:,} edges into the nodes {bounds[at]:,} to {bounds[at + 1] - 1:,} may take "
             f"{in_units(EDGE_BYTES * sizes[at])}, for which the memory allowed is too little: "
-            f"memory='{-(-2 * EDGE_BYTES * sizes[at] >> 20)}MiB' (--memory) or more"
+            f"memory='{-(-2 * EDGE_BYTES * sizes[at] >> 20)}MiB' or more"
         )
     kind, total = record_type(nodes, edges), len(ways) * edges.rows
     with ExitStack() as stack:

@@ -26,6 +26,7 @@ from .tables import (
     is_number,
     labels_of,
     list_matrix,
+    no_column,
     numbers_of,
     parts_of,
     text_buffers,
@@ -136,11 +137,8 @@ class NodeWriter:
             types = {name: pa.float64() if pa.types.is_null(kind) else kind for name, kind in types.items()}
         for name, option in ((columns.id, "id"), (columns.label, "label"), (self._spec.split, "split")):
             if name is not None and name not in types:
-                none = ", or say that there are no labels: label=None (--no-labels)" if option == "label" else ""
-                raise GraphError(
-                    f"{shard.path}: there is no column {name!r}; the columns are {', '.join(list(types)[:12])}; name "
-                    f"the column: {option}=... (--{option}){none}"
-                )
+                none = ", or say that there are no labels: label=None" if option == "label" else ""
+                raise no_column(str(shard.path), name, types, f"name it: `{option}`{none}")
         chosen = columns.features or [name for name in types if name not in text and not INDEX.fullmatch(name)]
         for name in chosen:
             if name in text:
@@ -154,8 +152,8 @@ class NodeWriter:
                     "text" if pa.types.is_string(types[name]) or pa.types.is_large_string(types[name]) else types[name]
                 )
                 raise GraphError(
-                    f"{shard.path}, column {name} holds {kind}, not numbers; name the features: features=[...] "
-                    "(--features), or this column if it is the split: split=... (--split)"
+                    f"{shard.path}, column {name} holds {kind}, not numbers; name the features, "
+                    "`features`, or this column, if it is the split, as `split`"
                 )
         if not chosen:
             raise GraphError(f"{shard.path}: no numeric feature columns beside id and label; give at least one")
@@ -232,7 +230,7 @@ class NodeWriter:
         entries = array.dictionary_encode()
         table = [self._class(value, classes) for value in entries.dictionary.to_pylist()]
         if len(classes) > MOST_CLASSES:
-            raise GraphError(f"{place}: more than {MOST_CLASSES:,} classes; is it the column of labels? (--label)")
+            raise GraphError(f"{place}: more than {MOST_CLASSES:,} classes; check `label`")
         codes = pc.fill_null(entries.indices, len(table)).to_numpy(zero_copy_only=False)
         self._codes.add(np.array([*table, -1], np.int32)[codes])
 
@@ -279,7 +277,7 @@ class NodeWriter:
         if len(bad):
             raise GraphError(
                 f"{shard.path}: row {batch.first + bad[0]} has a feature beyond 65,504, the most that float16 holds: "
-                "dtype='float32' (--dtype)"
+                "dtype='float32'"
             )
         self._matrix.add(numbers)
 

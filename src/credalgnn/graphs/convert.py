@@ -128,13 +128,13 @@ def _attribute(nodes: Iterable[tuple[Any, dict[str, Any]]], name: str) -> NDArra
     for node, attributes in nodes:
         value: Any = attributes.get(name)
         if value is None:
-            raise GraphError(f"node {node!r} has no attribute {name!r}: give it one, or name others, features=[...]")
+            raise GraphError(f"node {node!r} has no attribute {name!r}: give it one, or name others as `features`")
         if not isinstance(value, Real):  # includes numpy numbers except booleans
             value = np.asarray(value)
             if value.dtype.kind not in "biuf" or value.ndim > 1:
                 raise GraphError(
                     f"attribute {name!r} of node {node!r} is no number and no list of numbers; name the features: "
-                    "features=[...]"
+                    "`features`"
                 )
         if values and np.shape(value) != np.shape(values[0]):
             raise GraphError(f"attribute {name!r} of node {node!r} has not as many numbers as that of the first node")

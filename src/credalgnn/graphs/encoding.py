@@ -291,7 +291,7 @@ def _fit(column: Any, name: str, where: str, named: bool) -> Column | str:
             return "it is empty"
         code, distinct, rows = CategoryColumn.fit(name, text), pc.count_distinct(text).as_py(), len(text)
         if not named and (not code.values or (distinct > MOST_VALUES and 2 * distinct > rows - text.null_count)):
-            return "its text differs from row to row; features=[...] (--features), with all that are to be, takes it in"
+            return "its text differs from row to row; to use it, name all features: `features`"
         return code
     if is_vector(kind):
         matrix = as_vectors(column, where)
@@ -299,7 +299,7 @@ def _fit(column: Any, name: str, where: str, named: bool) -> Column | str:
     if is_numeric(kind) or is_date(kind):
         numbers = as_numbers(column, where, is_date(kind))
         return "it is empty" if np.isnan(numbers).all() else NumberColumn.fit(name, numbers, is_date(kind))
-    raise GraphError(f"{where} holds {kind}, of which no features can be made; name the features: features=[...]")
+    raise GraphError(f"{where} holds {kind}, of which no features can be made; name the features: `features`")
 
 
 def _column(values: dict[str, Any]) -> Column:

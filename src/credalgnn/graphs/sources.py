@@ -277,11 +277,11 @@ def _check_request(
 ) -> None:
     """Refuse options that need a fitted model."""
     if encoder is None and edges is None:
-        raise GraphError("a table of edges is needed to learn from (--edges)")
+        raise GraphError("a table of edges is needed to learn from: `edges`")
     if encoder is None and context is not None:
         raise GraphError("a context is for nodes that come after fitting; to learn from all, put them into one table")
     if class_names is None and columns.label is None:
-        raise GraphError("labels are needed to learn from: name their column, label=... (--label)")
+        raise GraphError("labels are needed to learn from: name their column, `label`")
 
 
 def _no_features(named: NamedTable, columns: Columns, split: str | None, encoder: FeatureEncoder | None) -> list[str]:
@@ -368,7 +368,7 @@ def warn_of_one_way(links: Links, count: int, name: str) -> None:
     if apart >= ENOUGH and not len(_by_pair(source, target, count)[2]):
         warn(
             f"{name}: no edge has its counterpart in the other direction; if edges have no direction, say so: "
-            "undirected=True (--undirected)"
+            "undirected=True"
         )
 
 

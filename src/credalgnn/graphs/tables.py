@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -67,19 +67,24 @@ def graph_fields(nodes: Any, edges: Any, columns: Columns, delimiter: str | None
 
 def check_nodes(named: NamedTable, columns: Columns, required: Sequence[str]) -> None:
     """Refuse a table of nodes that lacks the id or another required column."""
-    check_column(named, columns.id, "name the column of ids: id=... (--id)")
+    check_column(named, columns.id, "name the column of ids: `id`")
     for column in required:
-        remedy = "name the column of labels: label=... (--label)" if column == columns.label else "name another column"
+        remedy = "name the column of labels: `label`" if column == columns.label else "name another column"
         check_column(named, column, remedy)
 
 
 def check_column(named: NamedTable, column: str, remedy: str) -> None:
     names = named.table.column_names
     if column not in names:
-        hint = "" if len(names) > 1 else "; if these are several, give delimiter= (--delimiter)"
-        raise GraphError(
-            f"{named.name}: there is no column {column!r}; the columns are {', '.join(names[:12])}{hint}; {remedy}"
-        )
+        raise no_column(named.name, column, names, remedy)
+
+
+def no_column(table: str, column: str, names: Collection[str], remedy: str) -> GraphError:
+    """Return the error for a missing column."""
+    hint = "" if len(names) > 1 else "; if these are several, give `delimiter`"
+    return GraphError(
+        f"{table}: there is no column {column!r}; the columns are {', '.join(list(names)[:12])}{hint}; {remedy}"
+    )
 
 
 def read_edges(edges: Any, role: str, columns: Columns, delimiter: str | None) -> tuple[NamedTable, Columns]:
@@ -93,9 +98,9 @@ def read_edges(edges: Any, role: str, columns: Columns, delimiter: str | None) -
                 columns = columns._replace(source=source, target=target)
                 break
     for end, option in ((columns.source, "source"), (columns.target, "target")):
-        check_column(named, end, f"name the column: {option}=... (--{option})")
+        check_column(named, end, f"name it: `{option}`")
     if columns.weight is not None:
-        check_column(named, columns.weight, "name the column of weights: weight=... (--weight)")
+        check_column(named, columns.weight, "name the column of weights: `weight`")
     return named, columns
 
 
@@ -142,9 +147,7 @@ def join_tables(
                 row = int(positions_of_ends.argmin())
                 value = ids_of(named.table[column].slice(row, 1), "")[0].as_py()
                 where = " or ".join(table.name for table in tables)
-                remedy = (
-                    "" if len(tables) == 2 else "; nodes that were there before belong into the context (--context)"
-                )
+                remedy = "" if len(tables) == 2 else "; nodes that were there before belong into `context`"
                 raise GraphError(
                     f"{named.name}, row {row}: {column} {value!r:.60} is not the id of a node in {where}{remedy}"
                 )
@@ -186,20 +189,18 @@ def _features(named: NamedTable, columns: Columns) -> tuple[NDArray[np.float32],
             if column in (columns.id, columns.label):
                 raise GraphError(f"{name}: column {column} cannot be a feature, it is the id or the label")
             if column not in present:
-                check_column(named, column, "name the features: features=[...]")
+                check_column(named, column, "name the features: `features`")
     else:
         chosen = [column for column in others if not INDEX.fullmatch(column)]
         for column in others:
             if INDEX.fullmatch(column):
                 warn(
-                    f"{name}: the column {column!r} is left out as the index of a data frame; features=[...] takes it "
-                    "in"
+                    f"{name}: the column {column!r} is left out as the index of a data frame; to use it, name all "
+                    "features: `features`"
                 )
             elif not is_number(table[column].type):
                 kind = table[column].type
-                raise GraphError(
-                    f"{name}, column {column} holds {kind}, not numbers; name the features: features=[...]"
-                )
+                raise GraphError(f"{name}, column {column} holds {kind}, not numbers; name the features: `features`")
     arrays = [numbers_of(table[column], f"{name}, column {column}") for column in chosen]
     if not arrays:
         raise GraphError(
@@ -220,7 +221,7 @@ def _weights(named: NamedTable, columns: Columns) -> NDArray[np.float32] | None:
     if unused:
         warn(
             f"{named.name}: the columns {', '.join(unused[:12])} are not used; a graph has one weight for an edge, "
-            "weight=..."
+            "`weight`"
         )
     if column not in table.column_names:
         return None

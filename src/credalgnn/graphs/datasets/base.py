@@ -136,7 +136,7 @@ class Dataset:
         left_out = self.ood_classes if ood_classes is None else ood_classes
         if left_out is None:
             raise GraphError(
-                f"{self.name} does not say which classes are left out: name them with ood_classes (--ood-classes), "
+                f"{self.name} does not say which classes are left out: name them, `ood_classes`, "
                 f"none for a task without; the classes are {', '.join(made.graph.class_names[:12])}"
             )
         split = None
@@ -214,7 +214,7 @@ def load_files(dataset: Dataset, mirror: Folder, data_root: Folder) -> Loaded:
         except GraphError as error:
             print(f"{one_line(str(error))}; it is made anew from the raw files", file=sys.stderr)
     mirror_folder = _mirror(mirror)
-    remedy = "choose another place with data_root= or CREDALGNN_DATA"
+    remedy = "choose another place with `data_root` or CREDALGNN_DATA"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _sweep(folder)
@@ -296,7 +296,7 @@ def _cached_summary(name: str, data_root: Folder) -> Summary | None:
 def _mirror(folder: Folder) -> Path | None:
     chosen = folder if folder is not None else os.environ.get("CREDALGNN_MIRROR")
     if chosen and not Path(chosen).is_dir():
-        raise GraphError(f"the mirror {chosen} is not a folder; check mirror= and CREDALGNN_MIRROR")
+        raise GraphError(f"the mirror {chosen} is not a folder; check `mirror` and CREDALGNN_MIRROR")
     return Path(chosen) if chosen else None
 
 

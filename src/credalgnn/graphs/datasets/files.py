@@ -79,7 +79,7 @@ def locate(files: Mapping[str, File], mirror: Path | None, root: Path, work: Pat
             names = ", ".join(Path(file_name).name for file_name in files)
             raise DownloadError(
                 f"{error}; the graph needs {names} in {(root / name).parent}, or in {Path(name).parent} below a "
-                "folder given with mirror= or CREDALGNN_MIRROR"
+                "folder given as `mirror` or CREDALGNN_MIRROR"
             ) from None
         place.symlink_to((root / name).resolve())
 
