@@ -10,7 +10,21 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from .experiments import ProbeResults, TuningResults, benchmark, probe, reproduce, tune
-    from .graphs import Graph, GraphError, GraphWarning, Split, Task, load_graph, load_task, pack
+    from .graphs import (
+        Columns,
+        Dataset,
+        FeatureEncoder,
+        Graph,
+        GraphError,
+        GraphWarning,
+        Split,
+        Task,
+        csbm,
+        load_graph,
+        load_task,
+        pack,
+        read_tables,
+    )
     from .methods import (
         GEBM,
         GPN,
@@ -73,7 +87,8 @@ if TYPE_CHECKING:
 
 # Where the public names are; what is not public to users stays in its package.
 _NAMES = {
-    "graphs": "Graph GraphError GraphWarning Split Task load_graph load_task pack",
+    "graphs": "Columns Dataset FeatureEncoder Graph GraphError GraphWarning Split Task csbm load_graph load_task pack "
+    "read_tables",
     "sets": "CredalSet HullSet IntervalSet e_admissibility interval_dominance interval_softmax log_interval_softmax "
     "lower_entropy maximality u65 u80 uncertainty upper_entropy widen",
     "methods": "CaGCN ClassicalEnsemble CredalCoverage CredalDual CredalEnsemble CredalFinal CredalFrozen CredalLJ "
@@ -97,6 +112,7 @@ __all__ = [
     "METHODS",
     "CaGCN",
     "ClassicalEnsemble",
+    "Columns",
     "CredalCoverage",
     "CredalDual",
     "CredalEnsemble",
@@ -105,11 +121,13 @@ __all__ = [
     "CredalLJ",
     "CredalSet",
     "CredalWarning",
+    "Dataset",
     "Degree",
     "DropEdge",
     "Energy",
     "Evaluation",
     "Evidential",
+    "FeatureEncoder",
     "FeatureSum",
     "GNNSafe",
     "Graph",
@@ -143,6 +161,7 @@ __all__ = [
     "WatchReport",
     "__version__",
     "benchmark",
+    "csbm",
     "e_admissibility",
     "evaluate",
     "fit",
@@ -160,6 +179,7 @@ __all__ = [
     "pack",
     "plot_ternary",
     "probe",
+    "read_tables",
     "reproduce",
     "tune",
     "u65",
