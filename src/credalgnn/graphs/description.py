@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ._rows import chunks
+from .edges import row_chunks
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -83,7 +83,7 @@ def describe(graph: Graph) -> Description:
         graph.release()
     loops, duplicates, labelled, same = totals.tolist()
     filled = np.zeros(2, np.int64)
-    for chunk in chunks(graph.features):
+    for chunk in row_chunks(graph.features):
         rows = graph.rows(chunk)
         if rows.layout == torch.sparse_csr:
             filled += _filled(rows)

@@ -1,4 +1,4 @@
-"""Edges of a graph grouped by target, in memory or mapped from a file."""
+"""Edges of a graph grouped by target, and rows of its features, in memory or mapped from a file."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from .errors import GraphError
 INT32 = 2**31 - 1
 MANY = 1 << 18  # edges from which on they are sorted by counting
 CHUNK = 1 << 21  # edges of a chunk
+ROW_BYTES = 32 << 20  # of features in a chunk
 
 
 class Edges(NamedTuple):
@@ -113,3 +114,35 @@ def row_places(starts: Tensor, rows: Tensor, size: int) -> tuple[Tensor, Tensor]
         raise damaged("rows begin or end outside of the file")
     before = counts.cumsum(0) - counts
     return counts, torch.repeat_interleave(begin - before, counts) + torch.arange(int(counts.sum()))
+
+
+def rows(matrix: Tensor, nodes: Tensor | slice) -> Tensor:
+    """Return some rows of a strided or CSR matrix as float32, sparse if it is; slices have step 1."""
+    if matrix.layout != torch.sparse_csr:
+        return (matrix[nodes] if isinstance(nodes, slice) else matrix.index_select(0, nodes)).float()
+    starts, columns, values = matrix.crow_indices(), matrix.col_indices(), matrix.values()
+    if isinstance(nodes, slice):
+        first, last, _ = nodes.indices(matrix.shape[0])
+        last = max(first, last)
+        begin, end = int(starts[first]), int(starts[last])
+        if not 0 <= begin <= end <= len(values):
+            raise damaged("features begin or end outside of the file")
+        bounds, columns, values = starts[first : last + 1] - begin, columns[begin:end], values[begin:end]
+    else:
+        counts, places = row_places(starts, nodes, len(values))
+        bounds = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).to(starts.dtype)
+        columns, values = columns[places], values[places]
+    shape = (len(bounds) - 1, matrix.shape[1])
+    if bool((bounds.diff() < 0).any()) or (len(columns) and not 0 <= columns.min() <= columns.max() < shape[1]):
+        raise damaged("features are out of order, or of columns that do not exist")
+    return torch.sparse_csr_tensor(bounds, columns, values.float(), shape, check_invariants=False)
+
+
+def row_chunks(matrix: Tensor) -> Iterator[slice]:
+    """Yield slices of all rows of a strided or CSR matrix, each of bounded size in memory."""
+    count, width = matrix.shape
+    step = max(1, ROW_BYTES // (4 * max(1, width)))
+    if matrix.layout == torch.sparse_csr:
+        step = max(1, min(count, ROW_BYTES * max(1, count) // (8 * max(1, matrix.values().numel()) + 8 * count)))
+    for first in range(0, count, step):
+        yield slice(first, min(first + step, count))

@@ -27,9 +27,8 @@ from ._checks import (
     named_labels,
     rows_or_columns,
 )
-from ._rows import rows
 from .description import Description, describe, num_pairs
-from .edges import Edges
+from .edges import Edges, rows
 from .errors import GraphError
 
 if TYPE_CHECKING:

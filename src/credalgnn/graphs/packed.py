@@ -15,9 +15,8 @@ from torch import Tensor
 from ..runtime.cache import Cache
 from ..runtime.memory import available_memory, in_units
 from ._packed_files import PARTS, SPARSE, Map, changed, check_array, hash_of, open_arrays
-from ._rows import rows
 from .convert import of_nodes, renumbered
-from .edges import CHUNK, Edges, row_places
+from .edges import CHUNK, Edges, row_places, rows
 from .errors import GraphError
 from .graph import STRUCTURE, Graph
 

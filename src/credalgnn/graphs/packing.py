@@ -14,7 +14,7 @@ import torch
 from ..runtime.files import make_folder
 from ..runtime.memory import parse_memory
 from ._packed_files import Writer, cannot_write, check_place, put_in_place, read_header, write_header
-from ._rows import chunks
+from .edges import row_chunks
 from .errors import GraphError
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _write_arrays(graph: Graph, folder: Path, dtype: str) -> None:
         _write(folder, "feature_columns", graph.features.col_indices().numpy().astype(index))
     name, width = ("feature_values", None) if sparse else ("features", graph.num_features)
     with Writer(folder / f"{name}.npy", dtype, width) as file:
-        for chunk in chunks(graph.features):
+        for chunk in row_chunks(graph.features):
             values = graph.rows(chunk)
             values = values.values() if width is None else values
             with np.errstate(over="ignore"):
