@@ -64,7 +64,7 @@ def stage(name: str, folder: Path, memory: str, out: Path) -> None:
     import torch
 
     import credalgnn as cg
-    from credalgnn.methods.prediction_table import write_chunks
+    from credalgnn.methods.prediction import write_chunks
 
     torch.set_num_threads(2)
     begin = time.perf_counter()

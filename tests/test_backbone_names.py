@@ -15,7 +15,7 @@ from credalgnn.cli.common import settings_of
 from credalgnn.experiments.plan import plan
 from credalgnn.graphs import Graph, Task, csbm
 from credalgnn.methods import CredalLJ, MCDropout, MethodError, Vanilla, load_method
-from credalgnn.methods.choices import choose
+from credalgnn.methods.registry import choose
 from credalgnn.nn import GAT, GPR, SAGE, Adjacency, GATv2, SparseMatrix, make_backbone
 from pyg import GraphSAGE
 

@@ -18,8 +18,7 @@ from torch import Tensor
 import credalgnn as cg
 from credalgnn.graphs import GraphError, stratified_split
 from credalgnn.methods import Method, MethodError, Prediction, load_method
-from credalgnn.methods.calibration import calibration_nodes_for
-from credalgnn.methods.known_nodes import KnownNodes, numbers_of
+from credalgnn.methods.calibration import KnownNodes, calibration_nodes_for, numbers_of
 from own_graphs import CLASSES, graph_of
 
 EPOCHS = 15
@@ -340,7 +339,7 @@ def test_ids_of_a_packed_graph_are_looked_up_without_being_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Python's memory while nodes are known again, and while they are asked for, is that of a few of the ids."""
-    monkeypatch.setattr("credalgnn.methods.known_nodes.CHUNK", 500)
+    monkeypatch.setattr("credalgnn.methods.calibration.CHUNK", 500)
     count, few = 60_000, torch.tensor([59_999, 3, 40_000])
     ids = np.array([f"a rather long name, number {k}" for k in range(count)])
     packed = cg.Graph(torch.arange(count)[:, None], torch.tensor([[0], [1]]), None, ids).pack(tmp_path / "graph.cg")

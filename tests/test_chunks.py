@@ -29,7 +29,7 @@ from credalgnn.methods.coverage.model import LIMIT, Forest
 from credalgnn.methods.diagnostics import FeatureRange, InputWarning
 from credalgnn.methods.inputs import inputs, inputs_by_rows
 from credalgnn.methods.large import StoredOutputs
-from credalgnn.methods.prediction_table import write_chunks
+from credalgnn.methods.prediction import write_chunks
 from credalgnn.model import predicting
 from credalgnn.nn.chunks import latents_by_chunks
 from credalgnn.runtime.threads import Threads

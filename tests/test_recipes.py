@@ -12,7 +12,7 @@ import pytest
 
 from credalgnn.cli import main
 from credalgnn.cli.common import settings_of
-from credalgnn.methods.choices import choose
+from credalgnn.methods.registry import choose
 
 yaml = pytest.importorskip("yaml")
 RECIPES = Path(__file__).parents[1] / "docs" / "recipes"

@@ -16,7 +16,7 @@ from credalgnn.experiments.plan import Run, plan
 from credalgnn.experiments.search import Pruned, PruningCallback, objective, try_point
 from credalgnn.graphs import Task
 from credalgnn.methods import METHODS
-from credalgnn.methods.choices import options
+from credalgnn.methods.registry import options
 from credalgnn.metrics.evaluation import Evaluation
 from credalgnn.nn.training import Epoch
 from disturbing import disturbed

@@ -17,7 +17,7 @@ from credalgnn.experiments.search import Scale, Search, Studies
 from credalgnn.experiments.tuning import Tuning
 from credalgnn.graphs import Task
 from credalgnn.methods import MethodError
-from credalgnn.methods.choices import Choice
+from credalgnn.methods.registry import Choice
 from credalgnn.runtime.files import to_json
 from searches import Instant, Point, finish, finish_all, kept, small_task, worth
 

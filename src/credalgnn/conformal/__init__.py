@@ -1,8 +1,7 @@
 """Conformal statistics: p-values, prediction sets, drift test. Independent of graphs and methods."""
 
 from .martingale import BatchResult, ExchangeabilityTest
-from .p_values import benjamini_hochberg, flags, needed, p_values
-from .prediction_sets import nonconformity, prediction_sets, threshold
+from .statistics import benjamini_hochberg, flags, needed, nonconformity, p_values, prediction_sets, threshold
 
 __all__ = [
     "BatchResult",

@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from ..methods.choices import MethodLike, choose
+from ..methods.registry import MethodLike, choose
 from ..methods.training_data import EvalProtocol
 from ..report.results import Results
 from ..report.summary import read_runs

@@ -10,8 +10,8 @@ from typing import Any
 
 from ..graphs import GraphError, OwnTaskError, Task, dataset_name, load_task
 from ..methods import Method, MethodError, find_method, method_path
-from ..methods.choices import complete
 from ..methods.parameters import IF_SET
+from ..methods.registry import complete
 from ..methods.training_data import EvalProtocol
 from ..records.schema import SETTINGS
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from ..graphs import GraphError, Task, among_classes, csbm_graph_posterior, dataset_name, local_homophily
 from ..methods import InputWarning, Method, MethodError, Prediction
 from ..methods.base import decomposition_of
-from ..methods.choices import MethodLike, choose
+from ..methods.registry import MethodLike, choose
 from ..metrics import evaluate
 from ..metrics.evaluation import rows_of_part
 from ..records.schema import PROBED

@@ -9,8 +9,8 @@ from typing import Any
 
 from ..graphs import Task
 from ..methods import Method, MethodError, find_method, method_path
-from ..methods.choices import Choice, MethodLike, choose
 from ..methods.parameters import Space
+from ..methods.registry import Choice, MethodLike, choose
 from ..methods.training_data import EvalProtocol
 from .best import Best, earlier_config
 from .plan import Run, check_setting, plan

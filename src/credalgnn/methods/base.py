@@ -22,9 +22,8 @@ from ..nn.training import Epoch
 from ..runtime.cache import Caches
 from ..runtime.context import Context
 from ..runtime.warn import warn_caller
-from .calibration import Calibration, CalibrationNodes
+from .calibration import Calibration, CalibrationNodes, KnownNodes, ids_of, numbers_of
 from .diagnostics import CredalWarning, FeatureRange, InputWarning, complaint_about, sample
-from .known_nodes import KnownNodes, ids_of, numbers_of
 from .large import answer_bytes, budget_of, held_bytes, refusal
 from .parameters import Parameters, Space
 from .prediction import MethodError, NotFittedError, Prediction, Predictor, SplitPredictor, score_calibration
@@ -73,6 +72,21 @@ class Components:
         """
         count = config[self.size] if self.size else 1
         return [seed * count + number for number in range(count)]
+
+    def fitted(self, method: Method) -> dict[str, Method]:
+        """Return the fitted components of a method by name; none if it is not fitted."""
+        if not method.is_fitted:
+            return {}
+        models = getattr(method, f"{self.parameter}_")
+        if self.size is None:
+            return {self.parameter: models}
+        return {f"{self.parameter}.{number}": model for number, model in enumerate(models)}
+
+    def restore(self, method: Method, parts: Mapping[str, Method]) -> None:
+        """Give a method the components that ``fitted`` returned."""
+        models = parts[self.parameter] if self.size is None else list(parts.values())
+        setattr(method, self.parameter, models)
+        setattr(method, f"{self.parameter}_", models)
 
 
 class Fitted:
@@ -441,23 +455,7 @@ def given_models(method: Method) -> list[Method]:
 
 def parts_of(method: Method) -> dict[str, Method]:
     """Return the fitted methods that a fitted method is made of, by name."""
-    declared = method.components
-    if declared is None or not method.is_fitted:
-        return {}
-    models = getattr(method, f"{declared.parameter}_")
-    if declared.size is None:
-        return {declared.parameter: models}
-    return {f"{declared.parameter}.{number}": model for number, model in enumerate(models)}
-
-
-def adopt_parts(method: Method, parts: Mapping[str, Method]) -> None:
-    """Restore what ``parts_of`` gave."""
-    declared = method.components
-    if declared is None:
-        return
-    models = parts[declared.parameter] if declared.size is None else list(parts.values())
-    setattr(method, declared.parameter, models)
-    setattr(method, f"{declared.parameter}_", models)
+    return {} if method.components is None else method.components.fitted(method)
 
 
 def check_chunks(method: Method) -> None:

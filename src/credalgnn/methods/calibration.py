@@ -1,16 +1,22 @@
-"""Calibration nodes: nodes of known classes that took no part in training, and what a method says of them."""
+"""Nodes of the fitted graph recognised in other graphs, and the calibration nodes among them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..conformal import needed
-from .known_nodes import KnownNodes
+from ..graphs import Graph, GraphError
+from ..graphs.edges import damaged
+from ..runtime.reading import Unreadable, check_characters
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,3 +95,150 @@ class CalibrationNodes(NamedTuple):
         """Restore what ``state`` gave."""
         scored = (state["scores"], state.get("classes"), state.get("nonconformity"))
         return cls(KnownNodes.from_state(state), state["labels"], Calibration(*scored, alike=False))
+
+
+CHUNK = 1 << 16  # ids of a graph that are looked at at a time
+NUMBER = re.compile("0|-?[1-9][0-9]{0,18}")  # as numbers are spelled: neither 007 nor +7
+
+
+@dataclass(frozen=True, eq=False)
+class KnownNodes:
+    """Some nodes of the graph a method was fitted on.
+
+    Args:
+        content: The hash of that graph's features and edges (``Graph.content``).
+        nodes: Their numbers in it ``[n]``.
+        codes: Their ids as whole numbers ``[n]``, the same for a number and a text that spells it, as ids that are
+            numbers in one table are texts in another; empty where that graph has none.
+    """
+
+    content: str
+    nodes: Tensor
+    codes: Tensor
+
+    @classmethod
+    def of(cls, graph: Graph, nodes: Tensor) -> KnownNodes:
+        """Nodes of a graph.
+
+        Args:
+            graph: The graph.
+            nodes: Their numbers.
+        """
+        codes = torch.empty(0, dtype=torch.int64)
+        if graph.node_ids is not None:
+            codes = torch.cat([codes, *(_codes(ids_of(graph, part.numpy())) for part in torch.split(nodes, CHUNK))])
+        return cls(graph.content, nodes, codes)
+
+    @classmethod
+    def joined(cls, parts: Sequence[KnownNodes]) -> KnownNodes:
+        """Several together.
+
+        Args:
+            parts: One or more, of one graph.
+        """
+        return cls(parts[0].content, torch.cat([p.nodes for p in parts]), torch.cat([p.codes for p in parts]))
+
+    def state(self) -> dict[str, Tensor]:
+        """Return all of it as tensors by name."""
+        content = torch.tensor(list(bytes.fromhex(self.content)), dtype=torch.uint8)
+        return {"content": content, "nodes": self.nodes, "codes": self.codes}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Tensor]) -> KnownNodes:
+        """Restore what ``state`` gave; other names are left alone."""
+        return cls(bytes(state["content"].tolist()).hex(), state["nodes"], state["codes"])
+
+    def can_be_told_in(self, graph: Graph) -> bool:
+        """Whether it can be known which nodes of a graph they are: by their ids, or because it is the fitted one.
+
+        Args:
+            graph: The fitted graph, or another one.
+        """
+        return graph.content == self.content or (graph.node_ids is not None and len(self.codes) == len(self.nodes))
+
+    def numbers_in(self, graph: Graph) -> Tensor:
+        """Their numbers in a graph, -1 for those that are not in it or cannot be told ``[n]``.
+
+        Args:
+            graph: The fitted graph, or another one.
+        """
+        if graph.content == self.content:
+            return self.nodes
+        if graph.node_ids is None or not len(self.codes):
+            return torch.full_like(self.nodes, -1)
+        return torch.from_numpy(_places(graph, self.codes.numpy(), lambda ids: _codes(ids).numpy()))
+
+
+def ids_of(graph: Graph, nodes: NDArray[np.int64] | slice) -> NDArray[Any]:
+    """The ids of some nodes, which are read here where the graph is opened and not loaded.
+
+    Args:
+        graph: A graph with ids.
+        nodes: Their numbers.
+    """
+    assert graph.node_ids is not None
+    ids = graph.node_ids[nodes]
+    if ids.dtype.kind == "U":
+        try:
+            check_characters(np.ascontiguousarray(ids))
+        except Unreadable:
+            raise damaged("an id has characters that do not exist") from None
+    return ids
+
+
+def numbers_of(graph: Graph, ids: Sequence[Any]) -> Tensor:
+    """The numbers of nodes by what they are called.
+
+    Args:
+        graph: Their graph.
+        ids: Whole numbers or text, as the graph has them.
+    """
+    if graph.node_ids is None:
+        raise GraphError("the nodes of this graph have no ids: say which by their numbers, nodes=[...]")
+    asked = np.asarray(ids)
+    text = graph.node_ids.dtype.kind == "U"
+    if asked.ndim != 1 or not len(asked):
+        raise GraphError("ids must be a list of node ids, at least one")
+    if (asked.dtype.kind == "U") != text or asked.dtype.kind not in "iuU":
+        kind = "text" if asked.dtype.kind == "U" else "whole numbers" if asked.dtype.kind in "iu" else asked.dtype
+        raise GraphError(f"ids are {kind}, and those of the graph {'text' if text else 'whole numbers'}")
+    if asked.dtype.kind == "u":
+        _refuse_unknown(graph, asked[asked > np.iinfo(np.int64).max])
+        asked = asked.astype(np.int64)  # as the graph's are: numpy compares uint64 and int64 as floats
+    numbers = _places(graph, asked, lambda ids: ids)
+    _refuse_unknown(graph, asked[numbers < 0])
+    return torch.from_numpy(numbers)
+
+
+def _refuse_unknown(graph: Graph, unknown: NDArray[Any]) -> None:
+    if len(unknown):
+        assert graph.node_ids is not None
+        raise GraphError(f"there is no node {unknown[0]!s}: the ids are {', '.join(map(str, graph.node_ids[:3]))}, ...")
+
+
+def _places(graph: Graph, wanted: NDArray[Any], as_wanted: Callable[[NDArray[Any]], NDArray[Any]]) -> NDArray[np.int64]:
+    """Where the nodes that are wanted are in a graph, -1 for those that are not in it; ids are read chunk by chunk."""
+    ids = graph.node_ids
+    assert ids is not None
+    values, back = np.unique(wanted, return_inverse=True)
+    found = np.full(len(values), -1)
+    for first in range(0, len(ids), CHUNK):
+        some = as_wanted(ids_of(graph, slice(first, first + CHUNK)))
+        place = np.searchsorted(values, some).clip(max=len(values) - 1)
+        here = np.flatnonzero(values[place] == some)
+        found[place[here]] = first + here
+        graph.release()
+    return found[back]
+
+
+def _codes(ids: NDArray[Any]) -> Tensor:
+    """Ids as whole numbers; texts by a hash of 63 bits, unless they spell a number."""
+    if ids.dtype.kind == "i":
+        return torch.from_numpy(ids.astype(np.int64))
+    return torch.tensor(list(map(_code, ids.tolist())), dtype=torch.int64)
+
+
+def _code(text: str) -> int:
+    if NUMBER.fullmatch(text) and -(2**63) <= (number := int(text)) < 2**63:
+        return number
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1

@@ -18,8 +18,8 @@ from ..nn.training import Epoch, Output
 from ..runtime.context import Context
 from . import scores
 from .base import CHUNK, Components, Method, Outputs, fitted_on
+from .calibration import KnownNodes
 from .inputs import inputs, undirected
-from .known_nodes import KnownNodes
 from .network import Vanilla
 from .parameters import ABOVE_0, AT_LEAST_0, FRACTION, Interval
 from .prediction import MethodError, Prediction, Predictor

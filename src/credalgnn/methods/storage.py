@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safetensors.torch import save as save_tensors
 from torch import Tensor
@@ -19,11 +19,13 @@ from ..nn.training import Epoch
 from ..runtime.files import checksum, sealed_with, to_json, write
 from ..runtime.reading import Unreadable, parse_json, parse_tensors, read_bytes
 from ..runtime.texts import one_line
-from .base import Method, adopt_parts, parts_of
 from .calibration import CalibrationNodes
 from .diagnostics import FeatureRange
 from .prediction import MethodError
 from .registry import find_method, known_method, method_path
+
+if TYPE_CHECKING:
+    from .base import Method
 
 FORMAT = 6
 WEIGHTS, CONFIG = "model.safetensors", "method.json"
@@ -136,10 +138,14 @@ def read_files(path: Path) -> tuple[dict[str, Any], bytes]:
     return config, weights
 
 
+def _components(method: Method) -> dict[str, Method]:
+    return {} if method.components is None else method.components.fitted(method)
+
+
 def _whole(method: Method) -> Iterator[Method]:
     """The method, and the methods it is made of."""
     yield method
-    for part in parts_of(method).values():
+    for part in _components(method).values():
         yield from _whole(part)
 
 
@@ -175,7 +181,7 @@ def _described(method: Method, prefix: str, tensors: dict[str, Tensor]) -> dict[
     }
     if method.history_:
         described["history"] = method.history_
-    parts = {name: _described(part, f"{prefix}{name}.", tensors) for name, part in parts_of(method).items()}
+    parts = {name: _described(part, f"{prefix}{name}.", tensors) for name, part in _components(method).items()}
     return {**described, "parts": parts} if parts else described
 
 
@@ -206,7 +212,9 @@ def _made(config: Mapping[str, Any], prefix: str, tensors: Mapping[str, Tensor],
     if held:
         tensors_of = {name.removeprefix(_CALIBRATION): tensor for name, tensor in held.items()}
         method.calibration_ = CalibrationNodes.from_state(tensors_of)
-    adopt_parts(method, {name: _made(part, f"{prefix}{name}.", tensors, given) for name, part in parts.items()})
+    if method.components is not None:
+        made = {name: _made(part, f"{prefix}{name}.", tensors, given) for name, part in parts.items()}
+        method.components.restore(method, made)
     inner = tuple(f"{name}." for name in parts)
     method._load_state({name: tensor for name, tensor in own.items() if not name.startswith(inner)})
     method.history_ = [Epoch(*line) for line in config.get("history", ())]

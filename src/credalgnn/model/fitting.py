@@ -13,14 +13,13 @@ from torch import Tensor
 from ..graphs import Columns, Graph, GraphError, GraphWarning, Split, Task, node_numbers, stratified_split
 from ..methods import Method, MethodError, Prediction
 from ..methods.base import room_for
+from ..methods.calibration import KnownNodes
 from ..methods.checkpoints import remove_checkpoints
-from ..methods.choices import Choice, MethodLike, choose
 from ..methods.cluster import check_workers
-from ..methods.known_nodes import KnownNodes
 from ..methods.large import budget_of, fits
 from ..methods.parameters import has_seed
-from ..methods.prediction_table import check_class_names
-from ..runtime.files import check_writable
+from ..methods.prediction import check_class_names
+from ..methods.registry import Choice, MethodLike, choose
 from ..runtime.memory import processors
 from ..runtime.progress import Stages
 from ..runtime.warn import collected_warnings, warn_caller
@@ -96,7 +95,6 @@ def fit(
     clustered = workers is not None or address is not None
     if folder is not None:
         check_free(folder)
-        check_writable(folder, folder=True)
     if tune and folder is None:
         raise MethodError("`tune` keeps its trials in the model's folder: give `out`")
     if tune and clustered:

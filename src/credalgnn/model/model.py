@@ -20,9 +20,8 @@ from .._version import __version__
 from ..graphs import Graph, Part
 from ..methods import InputWarning, Method, MethodError, Prediction, load_method
 from ..methods.base import CHUNK, room_for
-from ..methods.calibration import calibration_nodes_for
+from ..methods.calibration import KnownNodes, calibration_nodes_for
 from ..methods.checkpoints import holds_checkpoints
-from ..methods.known_nodes import KnownNodes
 from ..methods.large import budget_of, fits
 from ..methods.storage import CONFIG, WEIGHTS
 from ..metrics import Evaluation

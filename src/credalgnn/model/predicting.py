@@ -13,7 +13,7 @@ from torch import Tensor
 from ..methods import MethodError, Prediction
 from ..methods.base import room_for
 from ..methods.large import budget_of
-from ..methods.prediction_table import write_chunks
+from ..methods.prediction import write_chunks
 from ..report.graph import class_sign
 from ..runtime.files import check_writable
 from ..runtime.progress import Progress, Stages

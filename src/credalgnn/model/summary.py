@@ -6,7 +6,7 @@ import json
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,8 +16,9 @@ from ..methods import Method, Prediction
 from ..methods.calibration import calibration_nodes_for
 from ..metrics import METRICS
 from ..metrics.registry import ClassifiedNodes
-from ..report.graph import class_sign
-from ..report.table import Column, Table, Value, columns
+
+if TYPE_CHECKING:
+    from ..report.table import Value
 
 RATES = (0.01, 0.05, 0.1, 0.2)
 COVERAGES = (0.8, 0.9, 0.95)
@@ -136,6 +137,8 @@ def facts(rows: Sequence[Sequence[Value]]) -> str:
     Args:
         rows: Name, number and remark of each line.
     """
+    from ..report.table import Column, Table
+
     return Table([Column("", is_text=True), Column(""), Column("", is_text=True)], rows).terminal(indent=2)
 
 
@@ -201,6 +204,9 @@ def _alarm_lines(summary: Mapping[str, Any]) -> list[str]:
         ]
     if not summary["unlabelled"]:
         return ["All nodes of this graph are labelled, so there are none to flag as unfamiliar.", ""]
+    from ..report.graph import class_sign
+    from ..report.table import Table, columns
+
     total = summary["alarms"][0]["of"]
     among = f"{total:,} of the {summary['unlabelled']:,}" if total < summary["unlabelled"] else f"the {total:,}"
     heads = columns("", ["false alarms allowed", "flagged", "share", "expected if all were of known classes"])
@@ -302,6 +308,8 @@ def card(summary: Mapping[str, Any], config: Mapping[str, Any], tables: Columns 
 
 
 def _numbers(heads: Sequence[str], rows: Sequence[Sequence[Value]]) -> str:
+    from ..report.table import Table, columns
+
     return Table(columns("", heads, ".2f"), rows).markdown()
 
 

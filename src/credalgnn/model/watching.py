@@ -21,7 +21,7 @@ from torch import Tensor
 from ..conformal import ExchangeabilityTest, p_values
 from ..graphs import Graph
 from ..methods import Method, MethodError
-from ..methods.known_nodes import ids_of
+from ..methods.calibration import ids_of
 from ..report.drawing import evidence_chart
 from ..runtime.files import BLANK, Lock, seal, sealed_with, write
 from ..runtime.reading import parse_json, parse_tensors, read_bytes, texts_about

@@ -33,8 +33,8 @@ from ..methods import (
     method_path,
 )
 from ..methods.base import parts_of
-from ..methods.choices import complete, options, parameters_of
 from ..methods.parameters import has_seed
+from ..methods.registry import complete, options, parameters_of
 from ..methods.training_data import EvalProtocol
 from ..metrics import METRICS
 from ..nn.training import Epoch

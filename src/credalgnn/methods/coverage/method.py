@@ -16,8 +16,8 @@ from ...runtime.context import Context
 from ...sets import widen
 from .. import scores
 from ..base import CHUNK, Method, chosen_nodes, open_graph
+from ..calibration import KnownNodes
 from ..inputs import rows_at
-from ..known_nodes import KnownNodes
 from ..parameters import ABOVE_0, SEED
 from ..posthoc import OnModel
 from ..prediction import MethodError, Prediction, Predictor, SplitPredictor
