@@ -438,7 +438,7 @@ def one_sided() -> Task:
         (resplit(), "made twice, the task differs: let split_seed alone decide"),
         (one_sided, "the part test_ood has no node: change the split"),
         (lambda: csbm(60, 3).replace(class_names=["a", "b", "c", "d"]), "no node is of class 'd'"),
-        (lambda: "graph", "a Graph, a Loaded or a Task is wanted, not str"),
+        (lambda: "graph", "must be a Graph, a Loaded or a Task, not str"),
         (lambda: 1 // 0, "ZeroDivisionError"),
         (Dataset("my graph", lambda: csbm(60, 3)), "name is not safe for a folder"),
         (7, "must be a name, Dataset, Graph, Task or a function that makes one, not int"),

@@ -73,7 +73,7 @@ class Components:
         count = config[self.size] if self.size else 1
         return [seed * count + number for number in range(count)]
 
-    def fitted(self, method: Method) -> dict[str, Method]:
+    def _fitted(self, method: Method) -> dict[str, Method]:
         """Return the fitted components of a method by name; none if it is not fitted."""
         if not method.is_fitted:
             return {}
@@ -82,8 +82,8 @@ class Components:
             return {self.parameter: models}
         return {f"{self.parameter}.{number}": model for number, model in enumerate(models)}
 
-    def restore(self, method: Method, parts: Mapping[str, Method]) -> None:
-        """Give a method the components that ``fitted`` returned."""
+    def _restore(self, method: Method, parts: Mapping[str, Method]) -> None:
+        """Give a method the components that ``_fitted`` returned."""
         models = parts[self.parameter] if self.size is None else list(parts.values())
         setattr(method, self.parameter, models)
         setattr(method, f"{self.parameter}_", models)
@@ -455,7 +455,7 @@ def given_models(method: Method) -> list[Method]:
 
 def parts_of(method: Method) -> dict[str, Method]:
     """Return the fitted methods that a fitted method is made of, by name."""
-    return {} if method.components is None else method.components.fitted(method)
+    return {} if method.components is None else method.components._fitted(method)
 
 
 def check_chunks(method: Method) -> None:

@@ -139,7 +139,7 @@ def read_files(path: Path) -> tuple[dict[str, Any], bytes]:
 
 
 def _components(method: Method) -> dict[str, Method]:
-    return {} if method.components is None else method.components.fitted(method)
+    return {} if method.components is None else method.components._fitted(method)
 
 
 def _whole(method: Method) -> Iterator[Method]:
@@ -214,7 +214,7 @@ def _made(config: Mapping[str, Any], prefix: str, tensors: Mapping[str, Tensor],
         method.calibration_ = CalibrationNodes.from_state(tensors_of)
     if method.components is not None:
         made = {name: _made(part, f"{prefix}{name}.", tensors, given) for name, part in parts.items()}
-        method.components.restore(method, made)
+        method.components._restore(method, made)
     inner = tuple(f"{name}." for name in parts)
     method._load_state({name: tensor for name, tensor in own.items() if not name.startswith(inner)})
     method.history_ = [Epoch(*line) for line in config.get("history", ())]
