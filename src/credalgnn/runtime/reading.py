@@ -1,7 +1,7 @@
-"""Files that may be damaged or hostile, read: nothing is believed that their size on disk does not justify.
+"""Bounded readers for files that may be damaged or hostile.
 
-``Unreadable`` says what is wrong in a few words; who reads a file adds its name and the remedy. What a file unpacks to
-is at most ``RATIO`` times its size, or ``ALWAYS`` bytes; arrays that are stored as they are need neither.
+A packed file may unpack to ``RATIO`` times its size or to ``ALWAYS`` bytes, whichever is more; arrays that are stored
+unpacked have no such bound. ``Unreadable`` says what is wrong; the caller adds the name of the file and the remedy.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-RATIO = 100  # times its size on disk that a packed file may take in memory: tables and words of texts reach 30
-FEW = 128  # rows that a table is read by at the least; fewer take longer than to look at every text first
-ALWAYS = 256 << 20  # bytes that any file may unpack to: zeros are packed a thousandfold, and are no attack
+RATIO = 100  # of unpacked to packed size: tables and bags of words reach 30
+ALWAYS = 256 << 20  # bytes that any file may unpack to: zeros are packed a thousandfold without any attack
 DEEPEST = 64  # levels of JSON; what this package writes has 8
 BLOCK = 16 << 20  # bytes unpacked at a time
 
@@ -34,49 +33,32 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class Unreadable(ValueError):
-    """A file is not what it should be; the message says why, in a few words."""
+    """Invalid content of a file; the message says what is wrong, in a few words."""
 
 
 def most_unpacked(size: int) -> int:
-    """How many bytes a packed file may unpack to.
-
-    Args:
-        size: Its bytes on disk.
-    """
+    """Return the bytes that a packed file of so many bytes may unpack to."""
     return max(ALWAYS, RATIO * size)
 
 
 def check_regular(path: Path) -> None:
-    """Refuse what is not a file: one would wait for a pipe for ever, and read from a device without an end.
-
-    Args:
-        path: The file, or a link to one.
-    """
+    """Refuse pipes, devices and folders: reading these may never end."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise Unreadable("a pipe, a device or a folder, and not a file")
 
 
 def open_file(path: Path) -> io.BufferedReader:
-    """Open a file to read; what is no file is refused, without waiting.
-
-    Args:
-        path: The file, or a link to one.
-    """
+    """Open a regular file for reading; anything else is refused without waiting."""
     check_regular(path)
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
-    file = os.fdopen(handle, "rb")
-    if not stat.S_ISREG(os.fstat(handle).st_mode):  # it has become another since
+    file = os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # replaced since
         file.close()
         raise Unreadable("a pipe, a device or a folder, and not a file")
     return file
 
 
 def check_gzip(path: Path) -> None:
-    """Refuse a gzip file that unpacks to more than its size justifies; it is unpacked once for that, and not kept.
-
-    Args:
-        path: The file.
-    """
+    """Refuse a gzip file that unpacks to more than its size justifies; nothing of it is kept."""
     check_regular(path)
     left = most_unpacked(path.stat().st_size)
     with gzip.open(path) as stream:
@@ -87,21 +69,13 @@ def check_gzip(path: Path) -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """All of a file.
-
-    Args:
-        path: The file.
-    """
+    """Return the content of a file."""
     with open_file(path) as file:
         return file.read()
 
 
 def parse_json(content: bytes) -> Any:
-    """A value of JSON in UTF-8, with whole characters, at most ``DEEPEST`` levels deep.
-
-    Args:
-        content: The text.
-    """
+    """Parse UTF-8 JSON with valid characters, at most ``DEEPEST`` levels deep."""
     try:
         value = json.loads(content.decode("utf-8"))
     except UnicodeDecodeError:
@@ -121,7 +95,7 @@ def parse_json(content: bytes) -> Any:
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
-    """Whether lists and objects are nested in each other more than so many levels deep."""
+    """Return whether lists and objects are nested more than ``levels`` deep."""
     within = [value]
     for _ in range(levels + 1):
         within = [each for each in within if isinstance(each, dict | list)]
@@ -132,14 +106,14 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 
 def read_npz(path: Path, names: Sequence[str] | None = None, optional: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
-    """Arrays of numbers and texts of an npz file, in native byte order; never a pickle.
+    """Read arrays of numbers and texts from an npz file, in native byte order; never a pickle.
 
-    Each array must be exactly as large as its header says, before any of it is unpacked.
+    Each array must be exactly as large as its header says before any of it is unpacked.
 
     Args:
         path: The file.
-        names: Those of the arrays that are wanted; None for all.
-        optional: More of them, left out if they are missing or are neither numbers nor texts.
+        names: Names of the arrays; None for all.
+        optional: Names of more arrays, left out if they are missing, or neither numbers nor texts.
     """
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -152,7 +126,7 @@ def read_npz(path: Path, names: Sequence[str] | None = None, optional: Sequence[
             raise
         except MemoryError:
             raise Unreadable("too large for the memory of this machine") from None
-        except Exception as error:  # a damaged archive leads to almost any
+        except Exception as error:  # zipfile on damaged archives
             raise Unreadable(f"no npz archive: {error}") from None
 
 
@@ -186,7 +160,7 @@ def _arrays(
 
 
 def _array(stream: Any, size: int) -> NDArray[Any]:
-    """An array in numpy's format, of which a stream has so many bytes."""
+    """Read an array in numpy's format from a stream of ``size`` bytes."""
     import numpy as np
 
     try:
@@ -208,7 +182,7 @@ def _array(stream: Any, size: int) -> NDArray[Any]:
         buffer[done : done + len(block)] = np.frombuffer(block, np.uint8)
         done += len(block)
     if stream.read(1):  # at the end, where the sum is checked
-        raise Unreadable("it goes on behind its end")
+        raise Unreadable("there are bytes after its end")
     flat = flat.astype(kind.newbyteorder("="), copy=False)
     if kind.kind == "U":
         check_characters(flat)
@@ -218,11 +192,7 @@ def _array(stream: Any, size: int) -> NDArray[Any]:
 
 
 def check_characters(texts: NDArray[np.str_]) -> None:
-    """Refuse texts of numpy that are none: Python makes strings of them that cannot be written.
-
-    Args:
-        texts: Their array.
-    """
+    """Refuse numpy texts with invalid characters, of which Python makes strings that cannot be written."""
     import numpy as np
 
     codes = texts.view(np.uint32) if texts.size and texts.itemsize else np.empty(0, np.uint32)
@@ -231,80 +201,61 @@ def check_characters(texts: NDArray[np.str_]) -> None:
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a safetensors file by name, and the texts that it says about them.
-
-    Args:
-        path: The file.
-    """
+    """Return the tensors and the metadata of a safetensors file."""
     content = read_bytes(path)
     return parse_tensors(content), texts_about(content)
 
 
 def parse_tensors(content: bytes) -> dict[str, Tensor]:
-    """The tensors of a safetensors file by name.
-
-    Args:
-        content: All of the file.
-    """
+    """Return the tensors in the content of a safetensors file."""
     from safetensors.torch import load
 
     try:
         return load(content)
     except MemoryError:
         raise Unreadable("too large for the memory of this machine") from None
-    except Exception as error:  # besides its own, what a strange type or shape leads to
+    except Exception as error:  # its own, and those of strange types or shapes
         raise Unreadable(f"no safetensors: {' '.join(str(error).split()):.100}") from None
 
 
 def texts_about(content: bytes) -> dict[str, str]:
-    """The metadata of a safetensors file that has been read: JSON behind eight bytes that say how long it is.
-
-    Args:
-        content: All of the file.
-    """
+    """Return the metadata in the content of a valid safetensors file: JSON after its length in eight bytes."""
     header = parse_json(content[8 : 8 + int.from_bytes(content[:8], "little")])
     about = header.get("__metadata__", {})
     return about if isinstance(about, dict) else {}
 
 
 def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Table:
-    """A Parquet table.
+    """Read a Parquet table, or some columns of it, in batches whose unpacked size is bounded.
 
-    A value that stands a billion times takes a few bytes in such a file: what it takes in memory is computed first.
-
-    Args:
-        path: The file.
-        columns: Those that are wanted; None for all.
+    Texts are decoded as dictionaries, because one long text may stand in every row: their size is known before they are
+    written out.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     check_regular(path)
     size = path.stat().st_size
-    most = most_unpacked(size)
+    left = most_unpacked(size)
     try:
         with pq.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            texts = [field.name for field in schema if pa.types.is_string(field.type)]
             # Not the metadata of single columns: pyarrow ends the process where a damaged file has wrong ones.
             leaves = [file.schema.column(number) for number in range(len(file.schema))]
-            groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
             wanted = [leaf for leaf in leaves if columns is None or leaf.path.split(".")[0] in columns]
             claimed = sum(_WIDTHS.get(leaf.physical_type, leaf.length) for leaf in wanted) * file.metadata.num_rows
-            longest = max((group.num_rows * group.total_byte_size for group in groups), default=0)
-            # so many rows hold no more than half of what is allowed, were each as long as all of its group
-            rows = most // (2 * max((group.total_byte_size for group in groups), default=0) + 1)
-            texts = [field.name for field in file.schema_arrow if pa.types.is_string(field.type)]
-        if claimed > most:
+        if claimed > left:
             raise Unreadable(f"its {size:,} bytes claim to hold {claimed:,}")
-        if longest > most and texts:  # one text may stand in every row
-            shared = pq.ParquetFile(path, read_dictionary=texts)
-            if most > ALWAYS and rows >= FEW and _mostly_different(shared, texts, columns):
-                table = _in_batches(pq.ParquetFile(path), columns, most, min(rows, 1 << 16))
-            else:
-                table = _decoded(shared.read(columns), texts, most)
-        elif any(leaf.max_repetition_level for leaf in wanted):  # lists, of any length
-            table = _in_batches(pq.ParquetFile(path), columns, most, 8192)
-        else:
-            table = pq.ParquetFile(path).read(columns)
+        plain = pa.schema([field for field in schema if columns is None or field.name in columns])
+        chunks = []
+        rows = 8192 if any(leaf.max_repetition_level for leaf in wanted) else 1 << 18  # lists may be of any length
+        for batch in pq.ParquetFile(path, read_dictionary=texts).iter_batches(rows, columns=columns):
+            left -= sum(map(_decoded_size, batch.columns))
+            if left < 0:
+                raise Unreadable("its lists or texts are far longer than its size justifies")
+            chunks.append(pa.Table.from_batches([batch]).select(plain.names).cast(plain))
+        table = pa.concat_tables(chunks) if chunks else plain.empty_table()
         table.validate(full=True)
     except (pa.ArrowException, OSError) as error:
         raise Unreadable(f"no Parquet table: {' '.join(str(error).split()):.100}") from None
@@ -314,45 +265,11 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Ta
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
 
 
-def _in_batches(file: Any, columns: Sequence[str] | None, most: int, rows: int) -> pyarrow.Table:
-    """A Parquet table, so many rows at a time, unless it takes more than so many bytes."""
-    import pyarrow as pa
-
-    batches = []
-    for batch in file.iter_batches(rows, columns=columns, use_threads=False):
-        batches.append(batch)
-        most -= batch.nbytes
-        if most < 0:
-            raise Unreadable("its lists or texts are far longer than its size justifies")
-    fields = [field for field in file.schema_arrow if columns is None or field.name in columns]
-    return pa.Table.from_batches(batches, None if batches else pa.schema(fields))
-
-
-def _decoded(table: pyarrow.Table, texts: Sequence[str], most: int) -> pyarrow.Table:
-    """A table whose texts are kept as dictionaries, with them written out, unless they take more than so many bytes."""
-    import pyarrow as pa
-
-    if sum(_decoded_size(table[name]) for name in table.column_names) > most:
-        raise Unreadable(f"it holds more than {most:,} bytes of text")
-    types = {name: pa.string() for name in texts}
-    return table.cast(pa.schema([pa.field(field.name, types.get(field.name, field.type)) for field in table.schema]))
-
-
-def _mostly_different(file: Any, texts: Sequence[str], columns: Sequence[str] | None) -> bool:
-    """Whether texts of a Parquet file differ from row to row, as ids do: as dictionaries these take long to read."""
-    names = [name for name in texts if columns is None or name in columns]
-    first = file.read_row_group(0, names) if names else None
-    return first is not None and any(
-        8 * len(chunk.dictionary) > len(chunk) for name in names for chunk in first[name].chunks
-    )
-
-
 def _decoded_size(column: Any) -> int:
-    """The bytes of the texts of a column that is kept as a dictionary."""
+    """Return the bytes of a column once its dictionary is written out."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if not pa.types.is_dictionary(column.type):
-        return 0
-    sizes = (pc.sum(pc.take(pc.binary_length(chunk.dictionary), chunk.indices)).as_py() for chunk in column.chunks)
-    return sum(size or 0 for size in sizes)
+        return int(column.nbytes)
+    return pc.sum(pc.take(pc.binary_length(column.dictionary), column.indices)).as_py() or 0
