@@ -337,7 +337,7 @@ def test_what_a_worker_refuses_is_refused_here_in_its_words(error: Exception, mo
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     news = SimpleNamespace(remote=lambda lines: ([], (type(error).__name__, str(error))))
     monkeypatch.setattr(cluster, "ray_module", lambda: SimpleNamespace(get=lambda reference: reference))
-    told = cluster._Reports(SimpleNamespace(news=news), SimpleNamespace(), None)
+    told = cluster._Reports(SimpleNamespace(updates=news), SimpleNamespace(), None)
     with pytest.raises(MethodError if type(error) is ValueError else type(error)) as found:
         told.update()
     assert str(found.value) == ("a worker failed: ValueError: no" if type(error) is ValueError else str(error))

@@ -501,7 +501,7 @@ class _Reports:
     def update(self) -> None:
         """Pass on new lines of the curve, and raise what a worker has raised."""
         self.save()
-        lines, refusal = ray_module().get(self.coordinator.news.remote(self.lines))
+        lines, refusal = ray_module().get(self.coordinator.updates.remote(self.lines))
         self.lines += len(lines)
         for line in lines:
             epoch = Epoch(*line)
@@ -646,7 +646,7 @@ def _work_on_share(config: dict[str, Any]) -> None:
     ray = ray_module()
     work: _Work = config["work"]
     coordinator = work.coordinator
-    state = ray.get(coordinator.hello.remote(ray.get_runtime_context().current_actor))
+    state = ray.get(coordinator.register.remote(ray.get_runtime_context().current_actor))
     try:
         check_version(work.version)
         sys.path += [entry for entry in work.path if entry not in sys.path]
@@ -654,7 +654,7 @@ def _work_on_share(config: dict[str, Any]) -> None:
         group = Processes()
         method = ray.cloudpickle.loads(work.method)
         keeper = _RemoteStore(coordinator, state, group.rank)
-        tell = (lambda line: ray.get(coordinator.tell.remote(tuple(line)))) if group.rank == 0 else None
+        tell = (lambda line: ray.get(coordinator.report.remote(tuple(line)))) if group.rank == 0 else None
         worker = WorkerContext(group, keeper)
         context = Context(work.parts["memory"], progress=False, on_epoch=tell, worker=worker)
         method._fit(_training_data(work), context)

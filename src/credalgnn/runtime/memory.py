@@ -1,4 +1,4 @@
-"""How much memory and how many processors there are, what somebody allows, and arrays on the disk where memory ends."""
+"""Available memory and processors, memory budgets, and arrays in temporary files."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def parse_memory(memory: str | int | None) -> int:
-    """A budget in bytes.
+    """Return a memory budget in bytes.
 
     Args:
-        memory: Bytes, or text such as ``"4GiB"``, ``"500MB"`` or ``"2G"`` (which are GiB); None: what is available.
+        memory: Bytes, or a text such as ``"4GiB"``, ``"500MB"`` or ``"2G"`` (GiB); None: what is available.
     """
     if memory is None:
         return available_memory()
     if isinstance(memory, str):
-        found = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([a-zA-Z]{0,3})\s*", memory)
-        if found is None or found[2].lower() not in UNITS:
+        match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([a-zA-Z]{0,3})\s*", memory)
+        if match is None or match[2].lower() not in UNITS:
             raise ValueError(f"{memory!r:.40} is no size of memory: say 4GiB or 500MB")
-        memory = int(float(found[1]) * UNITS[found[2].lower()])
+        memory = int(float(match[1]) * UNITS[match[2].lower()])
     if isinstance(memory, bool) or not isinstance(memory, int) or memory < LEAST:
         raise ValueError(f"a budget of {memory!r:.40} bytes is too little: 1MiB or more, as in 4GiB")
     return memory
 
 
 def available_memory() -> int:
-    """Bytes that can be had without swapping: what the system has left, or a container's limit if that is less."""
+    """Return the bytes available without swapping; a limit of the container counts."""
     return max(LEAST, min(_of_system(), *_of_containers()))
 
 
 def processors() -> int:
-    """How many this process may use, where the system tells; macOS and Windows tell how many there are."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def resident_memory() -> int:
-    """Bytes that this process holds in memory, pages of mapped files among them; 0 where the system does not tell."""
+    """Return the resident bytes of this process, pages of mapped files included; 0 if unknown."""
     with suppress(OSError):
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0
@@ -69,11 +69,7 @@ def address_space() -> int | None:
 
 
 def in_units(size: float) -> str:
-    """A number of bytes for people.
-
-    Args:
-        size: The bytes.
-    """
+    """Return a number of bytes as text, such as ``1.5 GiB``."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if size < 1024:
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
@@ -93,12 +89,12 @@ def _of_system() -> int:
 
 
 def _of_containers() -> Iterator[int]:
-    """What the limits of this process's control groups leave; files that could be dropped count as free."""
+    """Yield what the limits of the control groups leave; file pages that can be dropped count as free."""
     yield 1 << 62
     with suppress(OSError, ValueError):
         lines = Path("/proc/self/cgroup").read_text().splitlines()
-        own = next((line.partition("::")[2] for line in lines if line.startswith("0::")), "/")
-        place = CGROUPS / own.strip("/")
+        group = next((line.partition("::")[2] for line in lines if line.startswith("0::")), "/")
+        place = CGROUPS / group.strip("/")
         for folder in (place, *place.parents):
             if CGROUPS not in (folder, *folder.parents):
                 break
@@ -115,11 +111,7 @@ def _left(folder: Path, limit: str, used: str, files: str) -> Iterator[int]:
 
 
 def temporary_folder(mounts: Path = Path("/proc/mounts")) -> Path:
-    """The system's folder for temporary files (``TMPDIR``); ``/var/tmp`` where that would be memory, unless it is set.
-
-    Args:
-        mounts: Where the system says what is mounted, and of which kind.
-    """
+    """Return the folder for temporary files; ``/var/tmp`` if the default is in memory and ``TMPDIR`` is not set."""
     folder, disk = Path(tempfile.gettempdir()), Path("/var/tmp")
     chosen = any(os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
     if chosen or not os.access(disk, os.W_OK):
@@ -128,24 +120,21 @@ def temporary_folder(mounts: Path = Path("/proc/mounts")) -> Path:
 
 
 def own_folder(name: str) -> Path:
-    """A folder among temporary files that is this user's alone; it is made if need be, and stays.
-
-    Args:
-        name: What it is called, behind the number of the user.
+    """Return a folder among temporary files that is private to this user; made if missing, and kept.
 
     Raises:
-        OSError: It cannot be made, or what is there is a link or a folder that others may use.
+        OSError: It cannot be made, or is a link or open to others.
     """
     folder = temporary_folder() / f"credalgnn-{os.getuid()}-{name}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise PermissionError(errno.EPERM, "it is a link, or not yours alone: remove it", str(folder))
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise PermissionError(errno.EPERM, "a link, or open to others: remove it", str(folder))
     return folder
 
 
 def _is_memory(folder: Path, mounts: Path) -> bool:
-    """Whether a folder lies in a file system that is kept in memory, where the system tells."""
+    """Return whether a folder is in a file system that is kept in memory, if ``mounts`` tells."""
     with suppress(OSError, UnicodeDecodeError):
         lines = (line.split() for line in mounts.read_text().splitlines())
         places = {Path(line[1]): line[2] for line in lines if len(line) > 2}  # of several at one place the last counts
@@ -155,14 +144,9 @@ def _is_memory(folder: Path, mounts: Path) -> bool:
 
 
 def on_disk(shape: tuple[int, ...], dtype: DTypeLike = "float32") -> NDArray[Any]:
-    """An array to be filled, in a temporary file without a name that is mapped into memory.
+    """Return a writable array mapped to an unnamed temporary file, which disappears with the process.
 
-    The file is in ``temporary_folder()``, and is gone however the process ends. Its room is taken now: a full disk is
-    an error here, and not the end of the process later.
-
-    Args:
-        shape: Its shape.
-        dtype: Its type.
+    Its space is allocated now: a full disk is an error here, and does not end the process later.
     """
     import numpy as np  # here, so that commands that only answer do not wait for it
 
@@ -183,11 +167,7 @@ def on_disk(shape: tuple[int, ...], dtype: DTypeLike = "float32") -> NDArray[Any
 
 
 def let_go(array: NDArray[Any]) -> None:
-    """Give the pages of a mapped array back to the system; they are read again when they are wanted.
-
-    Args:
-        array: What ``scratch`` has made; nothing happens to one in memory.
-    """
+    """Give the pages of a mapped array back to the system; nothing happens to an array in memory."""
     mapped = getattr(array, "_mmap", None)
     if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
         mapped.madvise(mmap.MADV_DONTNEED)

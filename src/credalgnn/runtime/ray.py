@@ -1,4 +1,4 @@
-"""Ray: connecting to a cluster, and what the machine that asks for work keeps for those that do it."""
+"""Ray: connection to a cluster, and the coordinator of a distributed training."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import Any
 
 from .names import install_hint
 
-SILENCE = 20.0  # seconds without an answer after which the head is taken for gone; Ray would end the process after 60
+SILENCE = 20.0  # seconds without an answer after which the head counts as gone; Ray would end the process after 60
 
 
 class NoCluster(RuntimeError):
-    """There is no Ray, or no cluster, or none any more; the message says what to do."""
+    """Ray is missing, or no cluster answers; the message says what to do."""
 
 
 def ray_module() -> Any:
-    """The module ``ray``, whose types are not known: parts of it have none, and others wrong ones."""
+    """Return the module ``ray``, as ``Any``: parts of it have no types, and others wrong ones."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # the future default, which spares a warning
     import ray
 
@@ -31,10 +31,13 @@ def ray_module() -> Any:
 
 
 def connect(address: str | None) -> Any:
-    """Connect to an existing cluster; gives the module ``ray``.
+    """Connect to an existing cluster, and return the module ``ray``.
 
     Args:
-        address: ``HOST:PORT`` of the cluster; None for that of ``RAY_ADDRESS``, or the one that Ray finds.
+        address: ``HOST:PORT`` of the cluster; None: that of ``RAY_ADDRESS``, or the one that Ray finds.
+
+    Raises:
+        NoCluster: Ray is not installed, or no cluster answers.
     """
     if find_spec("ray") is None:
         raise NoCluster(f"a Ray cluster needs ray: {install_hint('ray')}")
@@ -43,10 +46,10 @@ def connect(address: str | None) -> Any:
     in_main = threading.current_thread() is threading.main_thread()
     try:
         _check_port(address)
-        ended = signal.getsignal(signal.SIGTERM)
+        handler = signal.getsignal(signal.SIGTERM)
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
-        if in_main and ended is not None:  # which Ray replaces
-            signal.signal(signal.SIGTERM, ended)
+        if in_main and handler is not None:  # Ray replaces it
+            signal.signal(signal.SIGTERM, handler)
     except (ConnectionError, OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         message = " ".join(str(error).split())
         raise NoCluster(
@@ -56,14 +59,14 @@ def connect(address: str | None) -> Any:
 
 
 def _check_port(address: str) -> None:
-    """Fail at once where no server listens: Ray itself goes on trying for minutes."""
+    """Fail at once if no server listens; Ray itself tries for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()  # as IPv6 is written: [::1]:6379
 
 
 def check_head() -> None:
-    """Wait until the head of the cluster answers: without one Ray waits in silence, and then ends the process."""
+    """Wait until the head of the cluster answers; without one Ray waits in silence, and then ends the process."""
     ray = ray_module()
     if ray.util.client.ray.is_connected():  # by ray://, which need not see the head
         return
@@ -82,12 +85,12 @@ def check_head() -> None:
 
 
 class Coordinator:
-    """An actor on the machine that asks for a training: all that workers tell and ask is told and asked here.
+    """Actor on the driver that collects what the workers of a training report.
 
-    What it keeps outlives the workers, and needs no file that all machines see.
+    Its state outlives the workers, and needs no file that all machines see.
 
     Args:
-        folders: Folders that workers on machines without them may read, by the path that they ask for.
+        folders: Folders that workers on other machines may read, by the path that they use.
     """
 
     def __init__(self, folders: Mapping[str, Path]) -> None:
@@ -97,67 +100,39 @@ class Coordinator:
         self._state: bytes | None = None
         self._refusal: tuple[str, str] | None = None
 
-    def hello(self, worker: Any) -> bytes | None:
-        """A worker begins; gives the state of the training to go on from, if there is one.
-
-        Args:
-            worker: The actor that it is.
-        """
+    def register(self, worker: Any) -> bytes | None:
+        """Add a worker, and return the state of the training to continue from, if there is one."""
         self._workers.append(worker)
         return self._state
 
-    def tell(self, line: tuple[int, float, float]) -> None:
-        """The next line of the curve; one that was told before the loss of a worker is not told twice.
-
-        Args:
-            line: Epoch, loss and monitor.
-        """
+    def report(self, line: tuple[int, float, float]) -> None:
+        """Add a line of the curve (epoch, loss, monitor), unless it was reported before a worker was lost."""
         if not self._lines or line[0] > self._lines[-1][0]:
             self._lines.append(line)
 
     def save(self, state: bytes) -> None:
-        """The state of the training after an epoch.
-
-        Args:
-            state: What to go on from.
-        """
+        """Keep the state of the training after an epoch."""
         self._state = state
 
     def refuse(self, kind: str, message: str) -> None:
-        """Something that no other worker would do better; the first one is kept.
-
-        Args:
-            kind: The error's class.
-            message: Its message.
-        """
+        """Keep the class and message of the first error that another worker would raise as well."""
         self._refusal = self._refusal or (kind, message)
 
-    def news(self, seen: int) -> tuple[list[tuple[int, float, float]], tuple[str, str] | None]:
-        """The lines of the curve behind the first ones, and what was refused.
-
-        Args:
-            seen: How many lines are known already.
-        """
+    def updates(self, seen: int) -> tuple[list[tuple[int, float, float]], tuple[str, str] | None]:
+        """Return the lines of the curve after the first ``seen``, and the error, if any."""
         return self._lines[seen:], self._refusal
 
     def workers(self) -> list[Any]:
-        """The actors that have begun since the last call."""
-        found, self._workers = self._workers, []
-        return found
+        """Return the workers added since the last call."""
+        workers, self._workers = self._workers, []
+        return workers
 
     def state(self) -> bytes | None:
-        """What ``save`` was given last."""
+        """Return the last saved state."""
         return self._state
 
     def read(self, folder: str, name: str, begin: int, size: int) -> bytes:
-        """A chunk of a file of one of the folders.
-
-        Args:
-            folder: The folder, as the worker calls it.
-            name: A file in it.
-            begin: The first byte.
-            size: Bytes at the most.
-        """
+        """Return up to ``size`` bytes of a file in one of the folders, from ``begin``."""
         path = self._folders[folder] / name
         if path.parent != self._folders[folder]:
             raise ValueError(f"{name}: not a file of {folder}")
