@@ -37,10 +37,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::credalgnn.CredalWarning")
 
 
 BAD: dict[str, tuple[list[str], str]] = {
-    "other protocol": (["bench", "-m", "vanilla", "--tuned", "TUNED", "--protocol", "paper"], "sealed protocol"),
+    "other protocol": (["bench", "-m", "vanilla", "--tuned", "TUNED", "--protocol", "paper"], "protocol=sealed"),
     "other setting": (
         ["bench", "-m", "vanilla", "--tuned", "TUNED", "--setting", "inductive"],
-        "tuned in the transductive setting",
+        "tuned with setting=transductive",
     ),
     "inductive paper": (["tune", "-m", "vanilla", "--setting", "inductive", "--protocol", "paper"], "transductive"),
     "nothing tuned": (["bench", "-m", "vanilla", "--tuned", "EMPTY"], "best.json is missing"),

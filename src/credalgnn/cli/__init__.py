@@ -25,34 +25,35 @@ from .streams import steady_streams
 LEAST = 1400 << 20  # bytes of address space: with less, torch and LLVM end the process at some point or other
 RESUMABLE = "what was finished is kept, and the same command goes on"
 NOTHING = "nothing was written"
+TABLES = "cli/own.py:tables"
 COMMANDS = {
     "fit": Command(
-        "own:fit", "model/fitting.py:fit", ("data", "train", "val", "calibration"), ("out",), {"out": "DIR"},
-        stopped="own:stopped_fit",
+        "own:fit", (TABLES, "model/fitting.py:fit"), ("data", "train", "val", "calibration", "context"),
+        ("out",), {"out": "DIR"}, stopped="own:stopped_fit",
         example="credalgnn fit --nodes nodes.csv --edges edges.csv --label topic --out model/",
     ),
     "predict": Command(
-        "own:predict", "model/predicting.py:predict_to", ("data",), names={"out": "FILE"}, stopped=NOTHING,
+        "own:predict", (TABLES, "model/predicting.py:predict_to"), ("data",), names={"out": "FILE"}, stopped=NOTHING,
         example="credalgnn predict model/ --nodes new.csv --edges new_edges.csv \\\n"
         "      --context nodes.csv edges.csv --out predictions.parquet --false-alarms 0.05",
     ),
     "evaluate": Command(
-        "own:evaluate", "model/model.py:Model.evaluate", ("data",), stopped=NOTHING, prints=True,
+        "own:evaluate", (TABLES, "model/model.py:Model.evaluate"), ("data",), stopped=NOTHING, prints=True,
         example="credalgnn evaluate model/ --nodes labelled.csv --edges edges.csv",
     ),
     "watch": Command(
-        "own:watch", "model/watching.py:watch", ("data", "folder"), stopped=NOTHING,
+        "own:watch", (TABLES, "model/watching.py:watch"), ("data", "folder"), stopped=NOTHING,
         example="credalgnn watch model/ --nodes monday.csv --edges monday_edges.csv \\\n"
         "      --context nodes.csv edges.csv",
     ),
     "bench": Command(
-        "experiments:bench", "experiments/bench.py:benchmark", required=("out",),
+        "experiments:bench", ("experiments/bench.py:benchmark",), required=("out",),
         example="credalgnn bench -d chameleon -m vanilla credal-lj --seeds 3 --out runs/first",
     ),
-    "tune": Command("experiments:tune", "experiments/tuning.py:tune", names={"storage": "URL"}),
-    "reproduce": Command("experiments:reproduce", "experiments/reproduction.py:reproduce"),
-    "probe": Command("experiments:probe", "experiments/probing.py:probe"),
-    "report": Command("experiments:report"),
+    "tune": Command("experiments:tune", ("experiments/tuning.py:tune",), names={"storage": "URL"}),
+    "reproduce": Command("experiments:reproduce", ("experiments/reproduction.py:reproduce",)),
+    "probe": Command("experiments:probe", ("experiments/probing.py:probe",)),
+    "report": Command("experiments:report", (TABLES,)),
     "leaderboard": Command(
         "experiments:leaderboard",
         example="credalgnn leaderboard docs/results/leaderboard runs/mine --out runs/leaderboard",
@@ -61,7 +62,7 @@ COMMANDS = {
     "datasets": Command("data:datasets", prints=True),
     "describe": Command("data:describe", prints=True),
     "pack": Command(
-        "data:pack", "graphs/packing.py:pack", names={"nodes": "NODES", "edges": "EDGES"},
+        "data:pack", ("graphs/packing.py:pack",), names={"nodes": "NODES", "edges": "EDGES"},
         example="credalgnn pack nodes/ edges/ --out graph.cg --memory 4GiB --dtype float16",
     ),
     "uncertainty": Command("sets:uncertainty", names={"file": "FILE", "out": "FILE"}, prints=True),

@@ -80,10 +80,7 @@ def report(
     *,
     out: Path | None = None,
     score: Sequence[str] | None = None,
-    nodes: Path | None = None,
-    edges: Path | None = None,
-    graph: Path | None = None,
-    context: Sequence[Path] | None = None,
+    **options: Any,
 ) -> int:
     """Write tables and pages from records, without any training.
 
@@ -105,13 +102,13 @@ def report(
             raise UserError("the page of a model is of one model: leave out other folders and --score")
         if out is None:
             raise UserError("--out is needed: the model's own page is of the graph it was fitted on")
-        place = read_place(nodes, edges, graph, context, edges_needed=False)
+        place = read_place(options)
         with user_errors(), warnings_as_lines():
             from ..model.page import report as write_page
 
             print(f"the page: {write_page(load(folders[0]), out, *place)}")
         return 0
-    if (nodes, edges, graph, context) != (None, None, None, None):
+    if options:
         raise UserError(f"--nodes, --edges, --graph and --context are for models; {folders[0]} holds none")
     if out is None and len(folders) > 1:
         raise UserError("several folders: say with --out where the tables and the page go")

@@ -18,15 +18,7 @@ ALARM = 3  # exit code of `watch` after an alarm
 Place = tuple[Path, Path | None, Any]  # of nodes (or a whole graph), edges and context
 
 
-def fit(
-    *,
-    nodes: Path | None = None,
-    edges: Path | None = None,
-    graph: Path | None = None,
-    engine: Literal["local", "ray"] = "local",
-    method: str = "credal-coverage",
-    **options: Any,
-) -> int:
+def fit(*, engine: Literal["local", "ray"] = "local", method: str = "credal-coverage", **options: Any) -> int:
     """Train a node classifier that flags unfamiliar nodes.
 
     The classes of labelled nodes are learnt from tables of nodes and edges, or from a whole graph. The model, its card
@@ -34,18 +26,8 @@ def fit(
 
     Args:
         method: name of a method, or package.module:Class
-        label: column of nodes with the classes
-        id: column of nodes with their ids
-        features: columns of nodes (default: all others)
-        source: column of edges with the ids of their sources
-        target: column of edges with the ids of their targets
-        weight: column of edges (default: weight, if there is one)
-        undirected: take each edge in both directions
-        split: column of nodes with train, val, calibration or test
-        delimiter: delimiter of text files (default: detected)
         settings: hyper-parameters, as in lr=0.01
         tune: search hyper-parameters first, in N trials
-        seed: seed of the split and of the method
         out: folder for the model
         workers: processes of the Ray cluster that train the network together; each may use --memory for itself
     """
@@ -53,7 +35,7 @@ def fit(
     if options.get("tune"):
         need("optuna", "--tune")
     _check_workers(engine, options)
-    data, edges, _ = read_place(nodes, edges, graph, None, edges_needed=True)
+    data, edges, _ = read_place(options, edges_needed=True)
     out = options["out"]
     with user_errors(KEPT if options.get("tune") else AGAIN), warnings_as_lines():
         from ..model import fit
@@ -82,10 +64,6 @@ def predict(
     model: Path,
     *,
     method: str | None = None,
-    nodes: Path | None = None,
-    edges: Path | None = None,
-    graph: Path | None = None,
-    context: Sequence[Path] | None = None,
     out: Path,
     engine: Literal["local", "ray"] = "local",
     **options: Any,
@@ -102,10 +80,11 @@ def predict(
     """
     need("pyarrow", "credalgnn predict")
     _check_workers(engine, options)
-    place = read_place(nodes, edges, graph, context, edges_needed=False)
+    context = options.get("context", ())
+    place = read_place(options)
     if out.suffix.lower() not in (".csv", ".parquet"):
         raise UserError(f"{out}: must be a .csv or .parquet file")
-    check_output(out, *place[:2], *(context or ()))
+    check_output(out, *place[:2], *context)
     with user_errors(), warnings_as_lines():
         from ..model.predicting import predict_to
 
@@ -113,38 +92,19 @@ def predict(
     return 0
 
 
-def evaluate(
-    model: Path,
-    *,
-    method: str | None = None,
-    nodes: Path | None = None,
-    edges: Path | None = None,
-    graph: Path | None = None,
-    context: Sequence[Path] | None = None,
-    **options: Any,
-) -> int:
+def evaluate(model: Path, *, method: str | None = None, **options: Any) -> int:
     """Evaluate a model of credalgnn fit on labelled nodes that it was not fitted with.
 
     Accuracy, calibration and false alarms. Nodes whose labels the model does not know count as unfamiliar.
-
     """
     need("pyarrow", "credalgnn evaluate")
-    data, edges, tables = read_place(nodes, edges, graph, context, edges_needed=False)
+    data, edges, context = read_place(options)
     with user_errors(), warnings_as_lines():
-        print(printable(str(load(model, method).evaluate(data, edges, context=tables, **options))))
+        print(printable(str(load(model, method).evaluate(data, edges, context=context, **options))))
     return 0
 
 
-def watch(
-    model: Path,
-    *,
-    method: str | None = None,
-    nodes: Path | None = None,
-    edges: Path | None = None,
-    graph: Path | None = None,
-    context: Sequence[Path] | None = None,
-    **options: Any,
-) -> int:
+def watch(model: Path, *, method: str | None = None, **options: Any) -> int:
     """Monitor new batches for distribution shift.
 
     While nothing changes there is ever an alarm with at most the probability --false-alarms, however many batches come.
@@ -156,11 +116,11 @@ def watch(
         reset: forget all batches so far
     """
     need("pyarrow", "credalgnn watch")
-    data, edges, tables = read_place(nodes, edges, graph, context, edges_needed=False)
+    data, edges, context = read_place(options)
     with user_errors(), warnings_as_lines():
         from ..model.watching import PICTURE, watch
 
-        report = watch(load(model, method), model, data, edges, context=tables, **options)
+        report = watch(load(model, method), model, data, edges, context=context, **options)
     print(report)
     if report.alarm:
         print(f"credalgnn: alarm: {report.reason} The picture: {model / PICTURE}", file=sys.stderr)
@@ -180,10 +140,22 @@ def is_model(folder: Path) -> bool:
     return (folder / "model.json").is_file()
 
 
-def read_place(
-    nodes: Path | None, edges: Path | None, graph: Path | None, context: Sequence[Path] | None, edges_needed: bool
-) -> Place:
-    """Return the paths to read: nodes (or a whole graph), edges and context; refused before any work."""
+def tables(
+    *,
+    nodes: Path | None = None,
+    edges: Path | None = None,
+    graph: Path | None = None,
+    context: Sequence[Path] | None = None,
+) -> None:
+    """Options of the commands that read a graph."""
+
+
+def read_place(options: dict[str, Any], edges_needed: bool = False) -> Place:
+    """Take the options of `tables` out of others, and return nodes (or a whole graph), edges and context.
+
+    What cannot be read is refused before any work.
+    """
+    nodes, edges, graph, context = (options.pop(name, None) for name in ("nodes", "edges", "graph", "context"))
     if graph is not None:
         if nodes is not None or edges is not None:
             raise UserError("--graph is a whole graph: leave out --nodes and --edges")

@@ -76,11 +76,11 @@ class Signature:
 
 @dataclass(frozen=True)
 class Command:
-    """Command: the module in `cli` with its function, and the function of the package whose arguments are options too.
+    """Command: a function in `cli`, and functions of the package whose arguments are options too.
 
     Attributes:
         handler: ``module:function`` in `cli`.
-        api: ``path.py:function`` in the package, or empty.
+        apis: Functions of the package, ``path.py:function``, whose arguments are options too.
         skip: Arguments of the function that are no options.
         required: Arguments with defaults that must be given.
         names: Metavars that differ from what names and annotations imply.
@@ -90,7 +90,7 @@ class Command:
     """
 
     handler: str
-    api: str = ""
+    apis: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     names: dict[str, str] = field(default_factory=dict)
@@ -102,8 +102,13 @@ class Command:
         """Signatures of the handler and of the function of the package."""
         module, _, name = self.handler.partition(":")
         yield read_signature(f"cli/{module}.py", name)
-        if self.api:
-            yield read_signature(*self.api.split(":"))
+        for api in self.apis:
+            yield read_signature(*api.split(":"))
+
+    @property
+    def has_texts(self) -> bool:
+        """True if `TEXTS` replaces texts of functions of the package."""
+        return "cli/own.py:tables" in self.apis
 
     @property
     def summary(self) -> str:
@@ -201,16 +206,15 @@ def parser_of(name: str, command: Command) -> Parser:
         formatter_class=Parser.RAW,
         argument_default=argparse.SUPPRESS,
     )
+    done = {*command.skip, "self", "progress"}
     handler, *others = command.signatures()
-    names = {argument.name for argument in handler.arguments}
-    for argument in handler.arguments:
-        _add(
-            parser, replace(argument, text=argument.text or TEXTS.get(argument.name, "")), command, argument.positional
-        )
-    for argument in (each for other in others for each in other.arguments):
-        if argument.name not in (*command.skip, *names, "self", "progress"):
-            text = handler.texts.get(argument.name) or (not handler.texts and argument.text) or TEXTS.get(argument.name)
-            _add(parser, replace(argument, text=text or argument.text), command, positional=False)
+    for signature in (handler, *others):
+        for argument in signature.arguments:
+            if argument.name not in done:
+                done.add(argument.name)
+                text = handler.texts.get(argument.name) or (TEXTS.get(argument.name) if command.has_texts else None)
+                text = text or argument.text.removeprefix("See ``Graph.from_tables``.") or TEXTS.get(argument.name, "")
+                _add(parser, replace(argument, text=text), command, argument.positional and signature is handler)
     return parser
 
 
@@ -218,9 +222,8 @@ def _add(parser: Parser, argument: Argument, command: Command, positional: bool)
     name, default, text = argument.name, argument.default, _plain(argument.text)
     if default not in (REQUIRED, None, False, "all", "") and "default" not in text:
         text = f"{text.removesuffix('.')} (default: {default})"
-    options: dict[str, Any] = {
-        "help": (text[:1].lower() + text[1:] if text[1:2].islower() else text).replace("%", "%%")
-    }
+    text = text[:1].lower() + text[1:] if text[1:2].islower() else text
+    options: dict[str, Any] = {"help": text.removesuffix(".").replace("%", "%%")}
     if default is False:
         parser.add_argument(flag_of(name), action="store_true", **options)
         return
