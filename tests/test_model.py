@@ -34,7 +34,7 @@ from credalgnn.methods import MethodError
 from credalgnn.methods.base import parts_of
 from credalgnn.model import Model, fit, load_model
 from credalgnn.model.model import SUMMED
-from credalgnn.model.page import report
+from credalgnn.model.page import report_graph
 from credalgnn.model.predicting import predict_to
 from credalgnn.model.watching import PICTURE, STATE, batch_content, sparse_rows, watch
 from credalgnn.report.drawing import evidence_chart
@@ -668,7 +668,7 @@ def test_a_method_without_classes_has_no_page(tables: tuple[Path, Path], tmp_pat
     loaded = load_model(tmp_path / "model")
     assert torch.equal(loaded.predict(*tables).score, model.predict().score)
     with pytest.raises(MethodError, match="predicts no classes"):
-        report(loaded, tmp_path / "page", *tables)
+        report_graph(loaded, tmp_path / "page", *tables)
     new = write_tables(tmp_path / "new", 60, 3, "z{}".format)
     result = loaded.evaluate(*new)
     assert result.covered is None
@@ -826,8 +826,8 @@ def test_a_packed_graph_is_watched_and_reported_within_memory_or_not_at_all(
     with pytest.raises(MethodError, match="this is batch 1 again"):
         watch(model, folder, packed, memory="100MiB")
     monkeypatch.setattr("credalgnn.methods.large.available_memory", lambda: 100 << 20)
-    with pytest.raises(MethodError, match=r"300 nodes as a whole.*does not fit in memory: credalgnn predict"):
-        report(load_model(folder), tmp_path / "page", packed)
+    with pytest.raises(MethodError, match=r"300 nodes does not fit in memory: use credalgnn predict"):
+        report_graph(load_model(folder), tmp_path / "page", packed)
     assert not (tmp_path / "page").exists()
 
 

@@ -27,7 +27,7 @@ def test_terminal_aligns_numbers_and_obeys_no_escapes() -> None:
         "------------------------------------------------",
         "best|one      90.0 ± 1.0* M3      10       0.123",
         "tied_<i>               89.0+       9           -",
-        "\\x1b[2Jplain             8.0",
+        "\\x1b[2Jplain            8.0",
     ]
     assert TABLE.footnotes("terminal") == ["*: best. +: not worse."]
 

@@ -104,9 +104,9 @@ def report(
             raise UserError("--out is needed: the model's own page is of the graph it was fitted on")
         place = read_place(options)
         with user_errors(), warnings_as_lines():
-            from ..model.page import report as write_page
+            from ..model.page import report_graph
 
-            print(f"the page: {write_page(load(folders[0]), out, *place)}")
+            print(f"the page: {report_graph(load(folders[0]), out, *place)}")
         return 0
     if options:
         raise UserError(f"--nodes, --edges, --graph and --context are for models; {folders[0]} holds none")

@@ -82,14 +82,14 @@ def pairs(rows: Sequence[Row], table: str) -> list[Pair]:
     ours = {(_paper_name(row), row.score, row.dataset): row.values for row in rows}
     marks = {(_paper_name(row), row.dataset): _signs(row) for row in rows}
     full = {_key(one): one["std"] for one in paper_results() if one["table"] == "ood_auroc_full"}
-    found = []
+    results = []
     for one in paper_results():
         value = _ours(ours, one) if one["table"] == table else None
         if value is not None:
             std = one["std"] if one["std"] is not None else full.get(_key(one))
             mark = marks[one["method"], one["dataset"]]
-            found.append(Pair(*_key(one), one["mean"], std, 100.0 * value.mean, 100.0 * value.std, mark))
-    return found
+            results.append(Pair(*_key(one), one["mean"], std, 100.0 * value.mean, 100.0 * value.std, mark))
+    return results
 
 
 def _paper_name(row: Row) -> str:
@@ -157,15 +157,15 @@ def _comparison(rows: Sequence[Row], table: str, with_std: bool, colours: bool) 
         colours: Differences have a CSS class and ``!`` instead of a coloured sign.
     """
     datasets = _datasets(rows)
-    found = {(one.method, one.score, one.dataset): one for one in pairs(rows, table)}
+    by_key = {(one.method, one.score, one.dataset): one for one in pairs(rows, table)}
     heads = columns("method score") + [
-        Column(who, name) for name in datasets for who in ("paper", "ours", "difference")
+        Column(head, name) for name in datasets for head in ("paper", "ours", "difference")
     ]
     body = []
-    for method, score in dict.fromkeys((method, score) for method, score, _ in found):
+    for method, score in dict.fromkeys((method, score) for method, score, _ in by_key):
         line: list[str | Cell] = [method, score]
         for dataset in datasets:
-            pair = found.get((method, score, dataset))
+            pair = by_key.get((method, score, dataset))
             if pair is None:
                 line += ["", "", ""]
                 continue
@@ -250,7 +250,7 @@ def _counts(records: Sequence[dict[str, Any]], datasets: Sequence[str]) -> Table
         [dataset, *(table.get(dataset, {}).get(name, "-") for name in names for table in (paper, ours))]
         for dataset in datasets
     ]
-    heads = [Column("data set", is_text=True), *(Column(who, name) for name in names for who in ("paper", "ours"))]
+    heads = [Column("data set", is_text=True), *(Column(head, name) for name in names for head in ("paper", "ours"))]
     return Table(heads, [[str(cell) for cell in line] for line in body])
 
 

@@ -173,10 +173,10 @@ def _write(model: Model, folder: Path, graph: Graph, prediction: Prediction, par
     remove_checkpoints(folder / CHECKPOINTS)
     if len(prediction.nodes) < graph.num_nodes or prediction.probabilities is None:
         return
-    from .page import title_of, write_page_of
+    from .page import write_page_of
 
     try:
-        write_page_of(model, graph, prediction, folder / PAGE, parts, title=title_of(folder, graph))
+        write_page_of(model, graph, prediction, folder, parts)
     except OSError as error:
         warn_caller(
             f"the model is in {folder}, and its page could not be written ({error.strerror or error}): "

@@ -47,10 +47,10 @@ class Svg:
             content: Its text.
             attributes: Its attributes, with ``_`` for ``-``.
         """
-        given = {"class": style, **attributes} if style else attributes
+        named = {"class": style, **attributes} if style else attributes
         texts = (
             f' {name.replace("_", "-")}="{f"{value:.1f}" if isinstance(value, float) else html.escape(str(value))}"'
-            for name, value in given.items()
+            for name, value in named.items()
         )
         self._parts.append(f"<{tag}{''.join(texts)}>{html.escape(content)}</{tag}>")
 

@@ -186,8 +186,8 @@ class _Predictions:
         """A flagged and a known node, each the median of its kind; without calibration those at 95 and 50 %."""
         if self.p_value is None:
             return example_nodes(self.headline, {"uncertain": self.new, "known": self.new}, {"uncertain": 95})
-        known = self.new & ~self.flagged & ~self.doubtful
-        return example_nodes(self.headline, {"flagged": self.new & self.flagged, "known": known})
+        groups = {"flagged": self.new & self.flagged, "known": self.new & ~self.flagged & ~self.doubtful}
+        return example_nodes(self.headline, groups)
 
     def choose(self, nearest: Nearest | None, most: int) -> Numbers:
         """The nodes in the page, in order.

@@ -612,11 +612,11 @@ def _predictions(
     }
     kinds = () if table.prediction is None else ("p", "lower", "upper")
     names = ["reasons", *(f"{kind}_{k}" for kind in kinds for k in range(classes))]
-    found = _columns(table.path, names, table.node[picked])
-    if "reasons" in found:
-        data["reasons"] = [str(one or "") for one in found["reasons"]]
+    stored = _columns(table.path, names, table.node[picked])
+    if "reasons" in stored:
+        data["reasons"] = [str(one or "") for one in stored["reasons"]]
     for kind in kinds:
-        values = [found[f"{kind}_{k}"] for k in range(classes) if f"{kind}_{k}" in found]
+        values = [stored[f"{kind}_{k}"] for k in range(classes) if f"{kind}_{k}" in stored]
         if len(values) == classes:
             stack = np.array(values, dtype=float).T
             same = shared.setdefault(stack.tobytes(), name) if kind == "p" else name

@@ -190,10 +190,10 @@ class Table:
         """One table for each group of columns, without the rows that are empty there."""
         tables = []
         for group in dict.fromkeys(column.group for column in self.columns if column.group):
-            kept = [k for k, column in enumerate(self.columns) if column.group in ("", group)]
-            own = [k for k in kept if self.columns[k].group]
-            rows = [[row[k] for k in kept] for row in self.rows if any(row[k] != "" for k in own)]
-            tables.append(replace(self, columns=[self.columns[k] for k in kept], rows=rows))
+            places = [k for k, column in enumerate(self.columns) if column.group in ("", group)]
+            inside = [k for k in places if self.columns[k].group]
+            rows = [[row[k] for k in places] for row in self.rows if any(row[k] != "" for k in inside)]
+            tables.append(replace(self, columns=[self.columns[k] for k in places], rows=rows))
         return tables
 
     def _texts(self, target: Target, escape: Callable[[str], str]) -> list[list[str]]:
