@@ -50,7 +50,7 @@ class NothingToCheck(CredalError, ValueError):
 
 
 class Finding(NamedTuple):
-    """What is wrong with a file.
+    """Problem of a file.
 
     Args:
         kind: ``damaged``, ``missing`` or ``foreign``; or ``edited``, which is not wrong.
@@ -126,7 +126,7 @@ class Check:
         return moved
 
     def _look(self, path: Path, read: Callable[[Path], Any], aside: tuple[Path, ...] | None = None) -> Any:
-        """What a file holds, if it is there and whole; else None, and a finding."""
+        """Content of a file that is present and intact; else None, with a finding."""
         self._known.add(path)
         self.checked += 1
         if not path.is_file():
@@ -272,7 +272,7 @@ def _whole_part(path: Path) -> bytes:
 
 
 def _keep(journal: Path, content: bytes) -> None:
-    """What is whole of a journal. Whoever works on a trial in it is known to be dead: nobody works in the folder."""
+    """Keep the intact part of a journal in whose folder no process works, so that owners of trials are dead."""
     for line in content.splitlines():
         owner = json.loads(line).get("user_attr", {}).get("owner")
         if owner:

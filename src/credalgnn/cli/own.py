@@ -51,7 +51,7 @@ def fit(*, engine: Literal["local", "ray"] = "local", method: str = "credal-cove
 
 
 def stopped_fit(out: Path, tune: int = 0, **_: Any) -> str:
-    """What there is of a fit that was stopped."""
+    """State of a fit that was stopped."""
     if is_model(out):
         return f"the model is in {out}, without its page: credalgnn report makes it"
     if tune:

@@ -118,7 +118,7 @@ class Journal(BaseJournalBackend):
 
 
 def intact(path: Path) -> int:
-    """How many bytes at the beginning of a journal are as they were written.
+    """Number of intact bytes at the beginning of a journal.
 
     Args:
         path: The journal.

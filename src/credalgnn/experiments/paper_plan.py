@@ -68,7 +68,7 @@ class Variant:
         return self.fixed("vanilla")
 
     def identity(self, method: str, below: Sequence[Mapping[str, Any]]) -> list[Any]:
-        """What the trials of a search depend on besides task, points and budget."""
+        """Dependencies of the trials of a search besides task, points and budget."""
         return []
 
 

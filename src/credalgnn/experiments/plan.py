@@ -124,7 +124,7 @@ def _recorded(kind: type[Method], config: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Source:
-    """Where tasks come from; each is read once per process.
+    """Source of tasks; each is read once per process.
 
     Attributes:
         mirror: Folder with raw files, searched first.

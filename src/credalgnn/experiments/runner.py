@@ -54,7 +54,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Work:
-    """Where and how long an experiment works: the arguments that all experiments have in common.
+    """Place and duration of an experiment: the arguments common to all experiments.
 
     Args:
         jobs: Processes on this machine; None: one per core.

@@ -304,7 +304,7 @@ class Search:
 
     @property
     def is_finished(self) -> bool:
-        """Whether enough trials are finished."""
+        """Return whether enough trials are finished."""
         return len(self.finished) >= self.trials
 
     def top(self, count: int, among: int | None = None) -> list[Best]:
@@ -361,7 +361,7 @@ def _key(point: Mapping[str, Any]) -> str:
 
 
 def _has_died(trial: optuna.trial.FrozenTrial) -> bool:
-    """Whether a trial ended by the failure of its process."""
+    """Return whether a trial ended by the failure of its process."""
     return bool(trial.user_attrs.get("died")) and trial.state.is_finished()
 
 

@@ -1,4 +1,4 @@
-"""Where trials are kept, and who works on them: an Optuna storage that survives a kill, and locks of its owners."""
+"""Storage of trials: an Optuna storage that survives a kill, and locks of the processes that own trials."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNSEEN = 3600.0  # seconds: who said so longer ago is dead, however clocks diffe
 
 
 class Owners:
-    """Who works on which trial: each process holds the lock of a file, which the system frees when it dies.
+    """Owners of trials: each process holds the lock of a file, which the system frees when it dies.
 
     Of processes on other machines, or with other folders and the same database, locks say nothing. They are known by
     their heartbeats in the storage, whose changes are timed by the clock of who looks.
@@ -44,11 +44,11 @@ class Owners:
 
     @property
     def signature(self) -> tuple[str, float, str, int]:
-        """Who begins a trial, when, in seconds that all machines count alike, and where."""
+        """Process that begins a trial, its time in seconds since the epoch, and its machine."""
         return self.me, time.time(), self.host, os.getpid()
 
     def is_alive(self, trial: optuna.trial.FrozenTrial) -> bool:
-        """Whether a process still works on a trial; one that cannot be seen from here is taken to, for a while.
+        """Return whether a process still works on a trial; one on another machine is assumed to, for a while.
 
         Args:
             trial: A trial that was begun.
@@ -76,7 +76,7 @@ class Owners:
         return now - self._heard[owner][1] < SILENT
 
     def describe(self, trial: optuna.trial.FrozenTrial) -> str:
-        """Who works on a trial of somebody else, and what becomes of it, for a person who waits.
+        """Describe the owner of a trial and its state, for a person who waits.
 
         Args:
             trial: A trial that was begun.

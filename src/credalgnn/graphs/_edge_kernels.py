@@ -193,7 +193,7 @@ def index_texts(offsets: Any, data: Any, table: Any) -> None:
 
 @kernel(**INNER)
 def _candidate(table: Any, place: Any, hashed: Any) -> Any:
-    """Where from a place of a hash table on an entry has 32 bits of a hash, or there is none."""
+    """Next place of a hash table whose entry has these 32 bits of a hash, or an empty one."""
     mask = np.uint64(len(table) - 1)
     while table[place] and (table[place] ^ hashed) >> np.uint64(32):
         place = (place + np.uint64(1)) & mask
@@ -202,7 +202,7 @@ def _candidate(table: Any, place: Any, hashed: Any) -> Any:
 
 @kernel(**INNER)
 def _extent(offsets: Any, entry: Any) -> Any:
-    """Where the text of an entry begins and ends; of an empty entry some text's."""
+    """Begin and end of the text of an entry; arbitrary for an empty entry."""
     number = entry & np.uint64(0xFFFFFFFF)
     if number:
         number -= np.uint64(1)
@@ -211,7 +211,7 @@ def _extent(offsets: Any, entry: Any) -> Any:
 
 @kernel(**INNER)
 def _same(data: Any, begin: Any, known: Any, other: Any, size: Any) -> Any:
-    """Whether so many bytes are the same."""
+    """Return whether two ranges of bytes are equal."""
     byte = np.uint64(0)
     while byte < size and data[begin + byte] == known[other + byte]:
         byte += np.uint64(1)

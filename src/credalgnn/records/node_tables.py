@@ -1,4 +1,4 @@
-"""What is known of single nodes, as tables: predictions beside the truth, and facts of the graph."""
+"""Tables of single nodes: predictions, true classes, and properties in the graph."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def read_columns(path: Path, names: Sequence[str]) -> pyarrow.Table:
 
 
 def _parts(name: str, column: Any) -> Iterator[tuple[Any, Callable[[Any], bool]]]:
-    """What has to be checked of a column: itself and, if it holds lists, what is in them."""
+    """Arrays of a column to check: itself and, for lists, their elements."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
