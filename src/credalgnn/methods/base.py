@@ -237,8 +237,6 @@ class Method(Parameters, Fitted, ABC):
             address: ``HOST:PORT`` of the cluster; None: that of ``RAY_ADDRESS``, or the one that Ray finds.
         """
         if workers is not None or address is not None:
-            from .cluster import check_workers
-
             check_workers(self, workers)
         training = training_data(data, train, val, calibration, protocol)
         folder = None if checkpoints is None else Path(checkpoints)
@@ -437,6 +435,17 @@ def search_space_of(kind: type[Method], num_train: int) -> Space:
         else values
         for name, values in kind.search_space.items()
     }
+
+
+def check_workers(method: Method, workers: object) -> None:
+    """Refuse an impossible number of workers, or workers for a method that has nothing for them to do."""
+    from .cluster import check_count
+
+    check_count(workers)
+    if not trains_by_batches(type(method)):
+        raise MethodError(
+            f"{method.name} trains no network on mini-batches: workers have nothing to do, leave them out"
+        )
 
 
 def trains_by_batches(kind: type[Method]) -> bool:

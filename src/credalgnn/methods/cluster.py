@@ -37,7 +37,6 @@ from ..runtime.names import install_hint
 from ..runtime.progress import Progress
 from ..runtime.ray import Coordinator, NoCluster, check_head, connect, ray_module
 from ..runtime.warn import warn_caller
-from .base import Method, trains_by_batches
 from .checkpoints import Checkpoint
 from .checkpoints import packed as packed_state
 from .checkpoints import unpacked as unpacked_state
@@ -69,15 +68,6 @@ TRAIN = {  # of Ray Train, whose defaults are for trainings of days
 
 class WorkersWarning(UserWarning):
     """Processes of a cluster were lost, and the work continues without them."""
-
-
-def check_workers(method: Method, workers: object) -> None:
-    """Refuse an impossible number of workers, or workers for a method that has nothing for them to do."""
-    check_count(workers)
-    if not trains_by_batches(type(method)):
-        raise MethodError(
-            f"{method.name} trains no network on mini-batches: workers have nothing to do, leave them out"
-        )
 
 
 def check_count(workers: object) -> None:
@@ -223,7 +213,7 @@ class Tasks:
             raise MethodError(f"a task was lost {RETRIES + 1} times, last: {line:.300}") from None
 
     def latents(
-        self, backbone: Stack, graph: Graph, scratch: Scratch, tell: Callable[[str, float], None]
+        self, backbone: Stack, graph: Graph, scratch: Scratch, report: Callable[[str, float], None]
     ) -> list[Tensor]:
         """Return the latents z1 .. zL of all nodes, as ``latents_by_chunks``, from ranges of nodes on the cluster.
 
@@ -233,7 +223,7 @@ class Tasks:
             backbone: Backbone in evaluation, accepted by ``check_chunks``.
             graph: In memory or packed.
             scratch: Storage of the latents here; its groups of columns are those of a task.
-            tell: Called with the name of a layer and the share of it that is done.
+            report: Called with the name of a layer and the share of it that is done.
         """
         _, edges = inputs_by_rows(graph)
         count, depth = edges.num_nodes, len(backbone.convs)
@@ -254,7 +244,7 @@ class Tasks:
                 for (first, last), reference in zip(blocks, self.run(_latents, more), strict=True):
                     made[first:last] = torch.from_numpy(np.array(self.value(reference)))
                     after.append(reference)
-                    tell(f"layer {number} of {depth}", last / count)
+                    report(f"layer {number} of {depth}", last / count)
                     scratch.release()
                 before = after
                 latents.append(made)
@@ -654,9 +644,9 @@ def _work_on_share(config: dict[str, Any]) -> None:
         group = Processes()
         method = ray.cloudpickle.loads(work.method)
         keeper = _RemoteStore(coordinator, state, group.rank)
-        tell = (lambda line: ray.get(coordinator.report.remote(tuple(line)))) if group.rank == 0 else None
+        report = (lambda line: ray.get(coordinator.report.remote(tuple(line)))) if group.rank == 0 else None
         worker = WorkerContext(group, keeper)
-        context = Context(work.parts["memory"], progress=False, on_epoch=tell, worker=worker)
+        context = Context(work.parts["memory"], progress=False, on_epoch=report, worker=worker)
         method._fit(_training_data(work), context)
     except (ProcessLost, ray.exceptions.RayError):
         raise

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..graphs import Graph
 from ..graphs.edges import damaged
 from ..nn import Adjacency, SparseMatrix
-from ..nn.layers import Features
+from ..nn.layers import Features, rows_of
 from ..nn.sparse import check_csr
 from ..runtime.memory import let_go, on_disk
 from .prediction import MethodError
@@ -80,14 +80,14 @@ def slices(count: int, size: int) -> Iterator[slice]:
 
 def feature_rows(graph: Graph, chosen: slice | Tensor) -> Features:
     """Return rows of features, float32; sparse ones stay sparse."""
-    if isinstance(chosen, Tensor) and graph.path is not None and graph.features.layout != torch.sparse_csr:
-        parts = []
-        for part in torch.split(chosen, APART):
-            parts.append(graph.rows(part))
-            graph.release()
-        return torch.cat(parts)
-    x = graph.rows(chosen)
-    return SparseMatrix.from_torch(x) if x.layout == torch.sparse_csr else x
+    x = _stored_features(graph)
+    if not isinstance(chosen, Tensor) or not isinstance(x, Tensor) or graph.path is None:
+        return rows_of(x, chosen)
+    parts = []
+    for part in torch.split(chosen, APART):
+        parts.append(rows_of(x, part))
+        graph.release()
+    return torch.cat([part for part in parts if isinstance(part, Tensor)])
 
 
 def feature_chunks(graph: Graph, values: int = VALUES) -> Iterator[tuple[slice, Features]]:

@@ -180,13 +180,13 @@ class StoredOutputs:
         try:
             with Progress(100, "latents", "%", progress) as shown:
 
-                def tell(layer: str, share: float) -> None:
+                def report(layer: str, share: float) -> None:
                     shown.update(int(100 * share), label=layer)
 
                 if cluster is not None:
-                    latents = cluster.latents(backbone, graph, self._scratch, tell)
+                    latents = cluster.latents(backbone, graph, self._scratch, report)
                 else:
-                    latents = latents_by_chunks(backbone, x, edges, self._scratch, tell, graph.release)
+                    latents = latents_by_chunks(backbone, x, edges, self._scratch, report, graph.release)
         except OSError as error:
             raise _no_room(error) from None
         self.latents: list[Features] = [x, *latents]

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from ..graphs import Columns, Graph, GraphError, GraphWarning, Split, Task, node_numbers, stratified_split
 from ..methods import Method, MethodError, Prediction
-from ..methods.base import room_for
+from ..methods.base import check_workers, room_for
 from ..methods.calibration import KnownNodes
 from ..methods.checkpoints import remove_checkpoints
-from ..methods.cluster import check_workers
 from ..methods.large import budget_of, fits
 from ..methods.parameters import has_seed
 from ..methods.prediction import check_class_names

@@ -61,6 +61,7 @@ class Adjacency:
         device: torch.device | str = "cpu",
     ) -> None:
         self.edges, self.sample, self.share, self.device = edges, sample, share, device
+        self.num_nodes, self.is_weighted = edges.num_nodes, edges.weights is not None
         self._edge_index = edge_index
         self._matrices: dict[str, SparseMatrix] = {}
 
@@ -75,14 +76,6 @@ class Adjacency:
         """
         weight = None if edge_weight is None else edge_weight.cpu()
         return cls(Edges.of(edge_index.cpu(), num_nodes, weight), edge_index, device=edge_index.device)
-
-    @property
-    def num_nodes(self) -> int:
-        return self.edges.num_nodes
-
-    @property
-    def is_weighted(self) -> bool:
-        return self.edges.weights is not None
 
     def to(self, device: torch.device | str) -> Adjacency:
         """Return the same edges with operators on another device.
@@ -132,7 +125,7 @@ class Adjacency:
             return self.sample.graph.in_weight[self.sample.nodes]
         if not self.is_weighted:
             return self.edges.starts.diff()
-        return torch.cat([self._row_sums(*chunk, self._weights(*chunk)) for chunk in self.edges.chunks()])
+        return torch.cat([_row_sums(self.edges, *chunk, _weights(self.edges, *chunk)) for chunk in self.edges.chunks()])
 
     @cached_property
     def loop_weight(self) -> Tensor:
@@ -141,9 +134,9 @@ class Adjacency:
             return self.sample.graph.loop_weight[self.sample.nodes]
         weight = torch.ones(self.num_nodes)
         for first, last in self.edges.chunks() if self.is_weighted else ():
-            source, target = self._ends(first, last)
+            source, target = _ends(self.edges, first, last)
             loops = source == target
-            values = self._weights(first, last)[loops].float()
+            values = _weights(self.edges, first, last)[loops].float()
             weight.scatter_reduce_(0, target[loops], values, "amax", include_self=False)
         return weight
 
@@ -152,21 +145,16 @@ class Adjacency:
         """In-edges of each node, or the sum of their weights, with one self-loop whatever loops the graph has."""
         if self.sample is not None:
             return self.sample.graph.degree[self.sample.nodes]
-        if not self.is_weighted:
-            return self.edges.starts.diff() - self._loops() + 1
-        parts = [torch.zeros(0, dtype=torch.float64)]
+        parts = [torch.zeros(0, dtype=torch.int64)]
         for first, last in self.edges.chunks():
-            source, target = self._ends(first, last)
-            parts.append(self._row_sums(first, last, self._weights(first, last) * (source != target)))
-        return torch.cat(parts) + self.loop_weight
-
-    def _loops(self) -> Tensor:
-        """Number of self-loops of each node."""
-        loops = torch.zeros(self.num_nodes, dtype=torch.int64)
-        for first, last in self.edges.chunks():
-            source, target = self._ends(first, last)
-            loops += torch.bincount(target[source == target], minlength=self.num_nodes)
-        return loops
+            source, target = _ends(self.edges, first, last)
+            if self.is_weighted:
+                values = _weights(self.edges, first, last) * (source != target)
+                parts.append(_row_sums(self.edges, first, last, values))
+            else:
+                loops = torch.bincount(target[source == target] - first, minlength=last - first)
+                parts.append(self.edges.starts[first : last + 1].diff() - loops)
+        return torch.cat(parts) + (self.loop_weight if self.is_weighted else 1)
 
     @cached_property
     def _scale(self) -> Tensor:
@@ -206,7 +194,7 @@ class Adjacency:
         """
         if name not in OPERATORS:
             raise ValueError(f"there is no operator {name!r}: choose {', '.join(OPERATORS)}")
-        source, target = self._ends(first, last)
+        source, target = _ends(self.edges, first, last)
         starts = self.edges.starts[first : last + 1] - self.edges.starts[first]
         shape, once = (last - first, self.num_nodes), self.sample is not None
         if name == "mean":
@@ -214,19 +202,19 @@ class Adjacency:
         if name == "normalized":
             values = self._scale[source.long()] * self._scale[target] * self._counted(first, last, precision)
             values = values * (source != target)
-            own = self._scale[first:last].square()
-            own = own * self.loop_weight[first:last] if self.is_weighted else own
+            loops = self._scale[first:last].square()
+            loops = loops * self.loop_weight[first:last] if self.is_weighted else loops
         else:
             values = (self._counted(first, last, precision, name == "sum") / self.share).float()
             values = values if name == "sum" else values * (source != target)
-            own = torch.ones(last - first)
+            loops = torch.ones(last - first)
         count = last - first
         places = torch.arange(len(values)) + (target - first)
         ends = starts[1:] + torch.arange(count)
         columns = torch.empty(len(values) + count, dtype=source.dtype)
         all_values = torch.empty(len(columns), dtype=values.dtype)
         columns[places], all_values[places] = source, values
-        columns[ends], all_values[ends] = torch.arange(first, last, dtype=source.dtype), own.to(values.dtype)
+        columns[ends], all_values[ends] = torch.arange(first, last, dtype=source.dtype), loops.to(values.dtype)
         return SparseMatrix(starts + torch.arange(count + 1), columns, all_values, shape, once)
 
     def _means(self, first: int, last: int, target: Tensor, precision: torch.dtype) -> Tensor:
@@ -243,18 +231,23 @@ class Adjacency:
         values = torch.ones(places.stop - places.start) if weights is None else weights[places]
         return values.to(precision) if self.sample is None else self.sample.counts[places] * values
 
-    def _weights(self, first: int, last: int) -> Tensor:
-        """Return the weights of the edges into some nodes in float64."""
-        return self._counted(first, last, torch.float64)
 
-    def _ends(self, first: int, last: int) -> tuple[Tensor, Tensor]:
-        self.edges.check(first, last)
-        places = slice(int(self.edges.starts[first]), int(self.edges.starts[last]))
-        return self.edges.sources[places], self.edges.targets(first, last)
+def _ends(edges: Edges, first: int, last: int) -> tuple[Tensor, Tensor]:
+    """Return sources and targets of the edges into some nodes."""
+    edges.check(first, last)
+    return edges.sources[int(edges.starts[first]) : int(edges.starts[last])], edges.targets(first, last)
 
-    def _row_sums(self, first: int, last: int, values: Tensor) -> Tensor:
-        row = torch.repeat_interleave(torch.arange(last - first), self.edges.starts[first : last + 1].diff())
-        return torch.bincount(row, values, minlength=last - first)
+
+def _weights(edges: Edges, first: int, last: int) -> Tensor:
+    """Return the weights of the edges into some nodes, float64."""
+    assert edges.weights is not None
+    return edges.weights[int(edges.starts[first]) : int(edges.starts[last])].double()
+
+
+def _row_sums(edges: Edges, first: int, last: int, values: Tensor) -> Tensor:
+    """Return the sums of values of the edges into some nodes."""
+    row = torch.repeat_interleave(torch.arange(last - first), edges.starts[first : last + 1].diff())
+    return torch.bincount(row, values, minlength=last - first)
 
 
 class LayerEdges:

@@ -88,7 +88,7 @@ def latents_by_chunks(
     x: Features,
     edges: Adjacency,
     scratch: Scratch,
-    tell: Callable[[str, float], None] = lambda layer, share: None,
+    report: Callable[[str, float], None] = lambda layer, share: None,
     release: Callable[[], None] = lambda: None,
 ) -> list[Tensor]:
     """Return the latents z1 .. zL of all nodes, equal to ``backbone(x, edges)`` up to rounding.
@@ -101,7 +101,7 @@ def latents_by_chunks(
         x: Features of all nodes, perhaps mapped from a file.
         edges: All edges.
         scratch: Storage of latents and sent columns.
-        tell: Called with the name of a layer and the share of it that is done.
+        report: Called with the name of a layer and the share of it that is done.
         release: Called between chunks, to release the memory of mapped files.
     """
     latents: list[Tensor] = []
@@ -113,25 +113,25 @@ def latents_by_chunks(
             if isinstance(layer, MessageLayer):
                 for columns in scratch.groups(edges.num_nodes, width):
                     _receive(layer, before, edges, made, columns, scratch, release)
-                    tell(name, 0.9 * columns.stop / width)
+                    report(name, 0.9 * columns.stop / width)
             for rows in _chunks(edges.num_nodes, scratch, release):
                 made[rows] = latent_of(backbone, number, made[rows], rows_of(before, rows))
-            tell(name, 1.0)
+            report(name, 1.0)
             latents.append(made)
     return latents
 
 
-def latent_of(backbone: Stack, number: int, received: Tensor, own: Features) -> Tensor:
+def latent_of(backbone: Stack, number: int, received: Tensor, x: Features) -> Tensor:
     """Return the latents of some nodes after layer `number` (from 1); ``received`` may be overwritten.
 
     Args:
         backbone: The backbone.
         number: Number of the layer.
         received: What the nodes receive along their edges; not read of a layer without message passing.
-        own: Latents, or features, of these nodes before the layer.
+        x: Latents, or features, of these nodes before the layer.
     """
     layer = backbone.convs[number - 1]
-    z = layer.receive(received, own) if isinstance(layer, MessageLayer) else layer(own, None)
+    z = layer.receive(received, x) if isinstance(layer, MessageLayer) else layer(x, None)
     return backbone.activated(z, number)
 
 

@@ -74,7 +74,7 @@ def scale_rows(
     out_columns: Array,
     out_values: Array,
 ) -> None:
-    """Product with another CSR matrix; entries at the same place are kept side by side."""
+    """Product with another CSR matrix; entries at the same place are not summed."""
     place = 0
     for entry in range(starts[0], starts[-1]):
         value, row = values[entry], columns[entry]
@@ -130,20 +130,20 @@ def weigh_rows(
     starts: Array,
     columns: Array,
     counts: Array,
-    own: Array,
-    others: Array,
+    targets: Array,
+    sources: Array,
     att: Array,
     weights: Array,
     first: int,
     last: int,
 ) -> None:
-    """Softmax of `att . leaky(own + other)` over the entries of each row, which count `counts` times."""
+    """Softmax of `att . leaky(targets + other)` over the entries of each row, which count `counts` times."""
     width, slope = len(att), att.dtype.type(SLOPE)
     for row in range(first, last):
         begin, end = starts[row], starts[row + 1]
-        mine, most = own[row], att.dtype.type(-inf)
+        mine, most = targets[row], att.dtype.type(-inf)
         for entry in range(begin, end):
-            other = others[columns[entry]]
+            other = sources[columns[entry]]
             score = att.dtype.type(0.0)
             for k in range(width):
                 z = mine[k] + other[k]
@@ -165,12 +165,12 @@ def pull_rows(
     gradient: Array,
     sent: Array,
     weights: Array,
-    kept: Array,
+    factored: Array,
     pulls: Array,
     first: int,
     last: int,
 ) -> None:
-    """Gradient of the scores whose softmax is `weights`, from the gradient of `kept @ sent`."""
+    """Gradient of the scores whose softmax is `weights`, from the gradient of `factored @ sent`."""
     width = gradient.shape[1]
     for row in range(first, last):
         pull = gradient[row]
@@ -180,7 +180,7 @@ def pull_rows(
             dot = gradient.dtype.type(0.0)
             for k in range(width):
                 dot += pull[k] * x[k]
-            pulls[entry] = kept[entry] * dot
+            pulls[entry] = factored[entry] * dot
             total += pulls[entry]
         for entry in range(starts[row], starts[row + 1]):
             pulls[entry] -= weights[entry] * total
@@ -188,15 +188,15 @@ def pull_rows(
 
 @kernel(error_model="numpy", fastmath={"contract"})
 def slope_rows(
-    starts: Array, columns: Array, pulls: Array, own: Array, others: Array, out: Array, first: int, last: int
+    starts: Array, columns: Array, pulls: Array, targets: Array, sources: Array, out: Array, first: int, last: int
 ) -> None:
-    """Sum of `pull * leaky'(own + other)` over the entries of each row."""
+    """Sum of `pull * leaky'(targets + other)` over the entries of each row."""
     width, slope = out.shape[1], out.dtype.type(SLOPE)
     for row in range(first, last):
-        sums, mine = out[row], own[row]
+        sums, mine = out[row], targets[row]
         sums[:] = 0.0
         for entry in range(starts[row], starts[row + 1]):
-            other, whole = others[columns[entry]], pulls[entry]
+            other, whole = sources[columns[entry]], pulls[entry]
             part = slope * whole
             for k in range(width):
                 sums[k] += whole if mine[k] + other[k] > 0.0 else part

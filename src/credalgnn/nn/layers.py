@@ -63,7 +63,7 @@ class MessageLayer(nn.Module, ABC):
         """Return what goes along the edges, ``x W^T`` ``[N, out_channels]``, or some columns of it."""
 
     @abstractmethod
-    def receive(self, received: Tensor, own: Features) -> Tensor:
+    def receive(self, received: Tensor, x: Features) -> Tensor:
         """Return the latents of nodes from ``A send(x)`` and x at these nodes; may work in place."""
 
     def forward(self, x: Features, edges: AnyEdges) -> Tensor:
@@ -98,7 +98,7 @@ class GCNLayer(MessageLayer):
     def send(self, x: Features, columns: slice = slice(None)) -> Tensor:
         return linear(x, self.lin.weight[columns])
 
-    def receive(self, received: Tensor, own: Features) -> Tensor:
+    def receive(self, received: Tensor, x: Features) -> Tensor:
         return received.add_(self.bias)
 
 
@@ -119,8 +119,8 @@ class SAGELayer(MessageLayer):
     def send(self, x: Features, columns: slice = slice(None)) -> Tensor:
         return linear(x, self.lin_l.weight[columns])
 
-    def receive(self, received: Tensor, own: Features) -> Tensor:
-        return received.add_(linear(own, self.lin_r.weight, self.lin_l.bias))
+    def receive(self, received: Tensor, x: Features) -> Tensor:
+        return received.add_(linear(x, self.lin_r.weight, self.lin_l.bias))
 
 
 class GINLayer(MessageLayer):
@@ -143,7 +143,7 @@ class GINLayer(MessageLayer):
     def send(self, x: Features, columns: slice = slice(None)) -> Tensor:
         return linear(x, self.first.weight[columns])
 
-    def receive(self, received: Tensor, own: Features) -> Tensor:
+    def receive(self, received: Tensor, x: Features) -> Tensor:
         out: Tensor = self.second(received.add_(self.first.bias).relu_())
         return out
 
@@ -171,8 +171,8 @@ class GATLayer(nn.Module):
     def forward(self, x: Features, edges: AnyEdges) -> Tensor:
         looped, dropout = edges.matrix("looped"), self.dropout if self.training else 0.0
         sent = linear(x, self.lin.weight)
-        own, others = linear(sent[: len(looped)], self.att_dst[0]), linear(sent, self.att_src[0])
-        return attend(looped, own, others, sent.new_ones(1), sent, dropout).add_(self.bias)
+        targets, sources = linear(sent[: len(looped)], self.att_dst[0]), linear(sent, self.att_src[0])
+        return attend(looped, targets, sources, sent.new_ones(1), sent, dropout).add_(self.bias)
 
 
 class GATv2Layer(nn.Module):
@@ -200,8 +200,8 @@ class GATv2Layer(nn.Module):
     def forward(self, x: Features, edges: AnyEdges) -> Tensor:
         looped, dropout = edges.matrix("looped"), self.dropout if self.training else 0.0
         sent = linear(x, self.lin_l.weight, self.lin_l.bias)
-        own = linear(first_rows(x, len(looped)), self.lin_r.weight, self.lin_r.bias)
-        return attend(looped, own, sent, self.att[0, 0], sent, dropout).add_(self.bias)
+        targets = linear(first_rows(x, len(looped)), self.lin_r.weight, self.lin_r.bias)
+        return attend(looped, targets, sent, self.att[0, 0], sent, dropout).add_(self.bias)
 
 
 class LinearLayer(nn.Module):
@@ -218,15 +218,17 @@ class LinearLayer(nn.Module):
         return linear(x, self.lin.weight, self.lin.bias)
 
 
-def attend(edges: SparseMatrix, own: Tensor, others: Tensor, att: Tensor, sent: Tensor, dropout: float = 0.0) -> Tensor:
-    """Attention: ``sum_j w_ij sent_j`` with w_i the softmax of ``att . leaky_relu(own_i + others_j)`` over in-edges.
+def attend(
+    edges: SparseMatrix, targets: Tensor, sources: Tensor, att: Tensor, sent: Tensor, dropout: float = 0.0
+) -> Tensor:
+    """Return ``sum_j w_ij sent_j``, with w_i the softmax of ``att . leaky_relu(targets_i + sources_j)`` over in-edges.
 
     Differentiable in all four tensors. On the CPU it is compiled, and stores one number per edge, its weight.
 
     Args:
         edges: Row i has an entry for each j that it attends to: how often j counts ``[R, C]``.
-        own: Terms of the rows ``[R, S]``.
-        others: Terms of the columns ``[C, S]``.
+        targets: Terms of the rows ``[R, S]``.
+        sources: Terms of the columns ``[C, S]``.
         att: Weights of their sum ``[S]``.
         sent: Vectors of the columns ``[C, F]``.
         dropout: Probability of dropping a weight; the others are scaled up.
@@ -235,17 +237,17 @@ def attend(edges: SparseMatrix, own: Tensor, others: Tensor, att: Tensor, sent: 
     if dropout > 0.0:
         factors = torch.nn.functional.dropout(torch.ones(edges.nnz, dtype=sent.dtype, device=sent.device), dropout)
     if has_kernels(sent.device):
-        received: Tensor = _Attention.apply(own, others, att, sent, edges, factors)  # type: ignore[no-untyped-call]
+        received: Tensor = _Attention.apply(targets, sources, att, sent, edges, factors)  # type: ignore[no-untyped-call]
         return received
-    return _attend_by_edges(edges, own, others, att, sent, factors)
+    return _attend_by_edges(edges, targets, sources, att, sent, factors)
 
 
 def _attend_by_edges(
-    edges: SparseMatrix, own: Tensor, others: Tensor, att: Tensor, sent: Tensor, factors: Tensor | None
+    edges: SparseMatrix, targets: Tensor, sources: Tensor, att: Tensor, sent: Tensor, factors: Tensor | None
 ) -> Tensor:
     """``attend`` in plain torch, with a row of numbers for each edge."""
     rows, columns = edges.row_numbers(), edges.columns.long()
-    scores = torch.nn.functional.leaky_relu(own[rows] + others[columns], SLOPE) @ att
+    scores = torch.nn.functional.leaky_relu(targets[rows] + sources[columns], SLOPE) @ att
     most = scores.detach().new_zeros(len(edges)).scatter_reduce(0, rows, scores.detach(), "amax", include_self=False)
     weights = edges.values.to(scores.dtype) * (scores - most[rows]).exp()
     weights = weights / weights.new_zeros(len(edges)).index_add(0, rows, weights)[rows]
@@ -257,22 +259,29 @@ def _attend_by_edges(
 class _Attention(torch.autograd.Function):
     """``attend`` by compiled kernels.
 
-    With P_ij the gradient of a score, that of ``own_i`` is ``att * sum_j P_ij leaky'(own_i + others_j)``, and that of
-    ``others_j`` the same sum over i. As ``leaky(z) = leaky'(z) z``, both sums give the gradient of ``att``, too.
+    With P_ij the gradient of a score, that of ``targets_i`` is ``att * sum_j P_ij leaky'(targets_i + sources_j)``, and
+    that of ``sources_j`` the same sum over i. As ``leaky(z) = leaky'(z) z``, both sums give the gradient of ``att``,
+    too.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, own: Tensor, others: Tensor, att: Tensor, sent: Tensor, edges: SparseMatrix, factors: Tensor | None
+        ctx: Any,
+        targets: Tensor,
+        sources: Tensor,
+        att: Tensor,
+        sent: Tensor,
+        edges: SparseMatrix,
+        factors: Tensor | None,
     ) -> Tensor:
         from .kernels import weigh_rows
 
         weights = sent.new_empty(edges.nnz)
-        call_by_rows(weigh_rows, edges, len(att), edges.values.to(sent.dtype), own, others, att, weights)
-        kept = weights if factors is None else weights * factors
+        call_by_rows(weigh_rows, edges, len(att), edges.values.to(sent.dtype), targets, sources, att, weights)
+        factored = weights if factors is None else weights * factors
         ctx.edges = edges
-        ctx.save_for_backward(own, others, att, sent, weights, kept)
-        return edges.with_values(kept) @ sent
+        ctx.save_for_backward(targets, sources, att, sent, weights, factored)
+        return edges.with_values(factored) @ sent
 
     @staticmethod
     @once_differentiable
@@ -280,18 +289,18 @@ class _Attention(torch.autograd.Function):
         from .kernels import pull_rows
 
         edges: SparseMatrix = ctx.edges
-        own, others, att, sent, weights, kept = ctx.saved_tensors
+        targets, sources, att, sent, weights, factored = ctx.saved_tensors
         pulls = torch.empty_like(weights)
-        call_by_rows(pull_rows, edges, sent.shape[1], gradient, sent, weights, kept, pulls)
-        mine = _slope_sums(edges.with_values(pulls), own, others)
-        theirs = _slope_sums(transposed_with(edges, pulls), others, own)
-        for_att = (mine * own).sum(0) + (theirs * others).sum(0)
-        return mine * att, theirs * att, for_att, transposed_with(edges, kept) @ gradient, None, None
+        call_by_rows(pull_rows, edges, sent.shape[1], gradient, sent, weights, factored, pulls)
+        for_targets = _slope_sums(edges.with_values(pulls), targets, sources)
+        for_sources = _slope_sums(transposed_with(edges, pulls), sources, targets)
+        for_att = (for_targets * targets).sum(0) + (for_sources * sources).sum(0)
+        return for_targets * att, for_sources * att, for_att, transposed_with(edges, factored) @ gradient, None, None
 
 
-def _slope_sums(pulls: SparseMatrix, own: Tensor, others: Tensor) -> Tensor:
+def _slope_sums(pulls: SparseMatrix, targets: Tensor, sources: Tensor) -> Tensor:
     from .kernels import slope_rows
 
-    out = own.new_empty(own.shape)
-    call_by_rows(slope_rows, pulls, own.shape[1], pulls.values, own, others, out)
+    out = targets.new_empty(targets.shape)
+    call_by_rows(slope_rows, pulls, targets.shape[1], pulls.values, targets, sources, out)
     return out

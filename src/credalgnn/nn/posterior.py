@@ -54,14 +54,14 @@ class RadialFlows(nn.Module):
         alphas = nn.functional.softplus(self.alphas)
         betas = nn.functional.softplus(self.betas) - alphas
         for layer, (alpha, beta) in enumerate(zip(alphas, betas, strict=True)):
-            own, others = squares[0], squares[1:]
-            r = own.clamp_min(TINY).sqrt()
+            square, others = squares[0], squares[1:]
+            r = square.clamp_min(TINY).sqrt()
             h = 1.0 / (alpha + r)
             stretch = beta * h
             log_volume = log_volume + (dimensions - 1) * stretch.log1p() + (stretch * (1.0 - r * h)).log1p()
             factor = 1.0 + stretch
             squares = torch.addcmul(
-                factor * others, stretch, factor * own - between[:, layer, layer + 1 :].t()[:, None]
+                factor * others, stretch, factor * square - between[:, layer, layer + 1 :].t()[:, None]
             )
         return log_volume - 0.5 * (squares[0] + dimensions * math.log(2.0 * math.pi))
 
@@ -121,9 +121,9 @@ class PosteriorClassifier(Classifier):
 
     def diffused(self, evidence: Tensor, edges: Adjacency) -> Tensor:
         """Iterate ``b <- teleport b0 + (1 - teleport) D^-1/2 (A + I) D^-1/2 b`` from evidence b0 ``[N, C]``."""
-        own = self.teleport * evidence
+        restart = self.teleport * evidence
         for _ in range(self.steps):
-            evidence = own + (1.0 - self.teleport) * (edges.matrix("normalized") @ evidence)
+            evidence = restart + (1.0 - self.teleport) * (edges.matrix("normalized") @ evidence)
         return evidence
 
     def parameter_groups(self) -> list[dict[str, Any]]:

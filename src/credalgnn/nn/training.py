@@ -164,7 +164,8 @@ def train(
 ) -> list[Epoch]:
     """Minimise a loss on labelled nodes, restore the weights with the best monitor, and return the training curve.
 
-    The curve has one line more than there were epochs: it begins with the untrained weights, which are never kept.
+    The curve has one line more than there were epochs: it begins with the untrained weights, never the result.
+
     With a batch size, training uses mini-batches with sampled neighbourhoods, never touches the graph as a whole, and
     lowers the learning rate on plateaus of the monitor.
 
@@ -241,7 +242,7 @@ class _Loop:
         with self.strategy.evaluated_weights():
             loss, monitor = self.strategy.evaluate()
             self.curve.append(Epoch(epoch, self._finite(loss, epoch), monitor))
-            if epoch and monitor < self.best:  # the untrained weights are never kept
+            if epoch and monitor < self.best:  # the untrained weights are never the result
                 self.best, self.best_epoch = monitor, epoch
                 self.best_state = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
             lowered = self.scheduler is not None and epoch > 0 and self._lower_lr(self.scheduler, monitor)
@@ -344,7 +345,7 @@ class Strategy:
 
     @contextmanager
     def evaluated_weights(self) -> Iterator[None]:
-        """Give the model the weights that are evaluated and kept."""
+        """Give the model the weights that are evaluated and stored."""
         yield
 
     def state(self) -> dict[str, Any]:
@@ -520,7 +521,11 @@ class MiniBatch(Strategy):
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             gradients.append(parameter.grad)
-        self.group.average(gradients, self._share, self._draw_next)
+
+        def draw_next() -> None:
+            self._next = next(self._coming, None)
+
+        self.group.average(gradients, self._share, draw_next)
 
     def after_step(self) -> None:
         if self.plateau is not None:
@@ -544,9 +549,6 @@ class MiniBatch(Strategy):
         if self.group is None:
             return mine
         return torch.cat([part for (part,) in self.group.gather([mine]) if isinstance(part, Tensor)])
-
-    def _draw_next(self) -> None:
-        self._next = next(self._coming, None)
 
     def _order(self, number: int) -> Tensor:
         """Order of the training nodes in a pass over all of them."""
