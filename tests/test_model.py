@@ -274,7 +274,7 @@ def test_with_too_few_calibration_nodes_it_works_and_promises_nothing(count: int
         assert "with at most the chosen probability" not in card
     assert (tmp_path / "model" / "report.html").stat().st_size > 10_000
     prediction = model.predict()
-    with pytest.raises(MethodError, match=f"needs 19 calibration nodes to be told, and there are {held}"):
+    with pytest.raises(MethodError, match=f"needs 19 calibration nodes; {held} are available"):
         prediction.to_table()
     false_alarms, coverage = model.promises(prediction, None, None)
     assert false_alarms is None

@@ -189,7 +189,7 @@ def test_save_and_load_in_another_process(place: Path) -> None:
     assert loaded.returncode == 0, loaded.stderr
     refused, *same = loaded.stdout.splitlines()
     assert refused == (
-        "the method mymodels:Mine is not built in: import mymodels first, or say you want it, "
+        "the method mymodels:Mine is not built in: import mymodels first, or load it with "
         "method='mymodels:Mine' (-m mymodels:Mine)"
     )
     assert same == ["True", "True"]

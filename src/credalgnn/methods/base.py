@@ -126,7 +126,7 @@ class Fitted:
 
     @property
     def is_fitted(self) -> bool:
-        """Whether ``fit`` has set them."""
+        """True after ``fit``."""
         return "fingerprint" in vars(self)
 
 
@@ -292,7 +292,7 @@ class Method(Parameters, Fitted, ABC):
         workers: int | None = None,
         address: str | None = None,
     ) -> Iterator[Prediction]:
-        """As ``predict``, some nodes at a time: what is computed for the whole graph is computed once.
+        """Predict some nodes at a time; what is computed for the whole graph is computed once.
 
         The chunks together are what ``predict`` gives, to rounding, in the order of the nodes. What is refused is
         refused before the first chunk, and warned of once; whether credal sets say anything is judged by some nodes, as
@@ -359,19 +359,19 @@ class Method(Parameters, Fitted, ABC):
 
     @property
     def diagnosis(self) -> Mapping[str, float] | None:
-        """What ``fit`` found out about how far the method is to be trusted, by name; None for most methods."""
+        """Numbers by name that say how far the method can be trusted; None for most methods."""
         return None
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is to be known of its predictions, in sentences; of most methods nothing."""
+        """Remarks about its predictions, in sentences; none for most methods."""
         return tuple(note for part in parts_of(self).values() for note in part.notes)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write ``model.safetensors`` and ``method.json``; ``load_method`` reads them.
 
         Args:
-            folder: Where to; made if need be.
+            folder: Path of the folder; it is made if need be.
         """
         from .storage import save
 
@@ -574,7 +574,7 @@ def open_graph(method: Method, graph: Graph | None, memory: str | int | None) ->
             raise MethodError(f"{name} has since been fitted on another task or split: call fit(task) again")
     graph = method.graph_ if graph is None else graph
     if graph is None:
-        raise MethodError("a loaded method has no graph of its own: predict(graph), or load it with task=")
+        raise MethodError("a loaded method has no graph: predict(graph), or load_method(folder, task)")
     if not isinstance(graph, Graph):
         raise MethodError(f"a credalgnn Graph is wanted, not {type(graph).__name__}: Graph.from_pyg(data) makes one")
     try:

@@ -21,14 +21,14 @@ from ..runtime.reading import Unreadable, check_characters
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """What a method says of calibration nodes, a row each.
+    """Predictions of calibration nodes, a row each.
 
     Attributes:
         scores: The headline score ``[n]``.
         classes: The predicted class ``[n]``; None for methods that predict none.
-        nonconformity: How little the true class fits the prediction ``[n]``; None likewise.
-        alike: Whether they were judged in the graph of the prediction, as its other nodes were. If not, what was said
-            of them when the method was fitted serves, and the promise is for nodes as they were in that graph.
+        nonconformity: Nonconformity of the true class ``[n]``; None likewise.
+        alike: Whether they were predicted in the graph of the prediction, as its other nodes were. If not, the scores
+            are those of ``fit``, and the promise is for nodes as they were in that graph.
     """
 
     scores: Tensor
@@ -38,11 +38,7 @@ class Calibration:
 
     @classmethod
     def joined(cls, parts: Sequence[Calibration]) -> Calibration:
-        """What was said of some nodes, and then of others.
-
-        Args:
-            parts: One or more, of one method and graph.
-        """
+        """Join one or more parts, of one method and graph."""
         if len(parts) == 1:
             return parts[0]
         rows: list[Tensor | None] = []
@@ -57,12 +53,12 @@ class Calibration:
 def calibration_nodes_for(
     *, false_alarms: float | None = None, fdr: float | None = None, coverage: float | None = None
 ) -> int:
-    """How many calibration nodes it takes at least to promise what is given.
+    """Return the least number of calibration nodes for some promises.
 
     Args:
-        false_alarms: A rate of false alarms.
-        fdr: A share of false alarms among flags: with fewer nodes there would never be a flag.
-        coverage: Of prediction sets.
+        false_alarms: Rate of false alarms.
+        fdr: Share of false alarms among flags: with fewer nodes there would never be a flag.
+        coverage: Coverage of prediction sets.
     """
     rates = [rate for rate in (false_alarms, fdr) if rate is not None]
     if coverage is not None:
@@ -74,10 +70,9 @@ class CalibrationNodes(NamedTuple):
     """The calibration nodes of a fitted method.
 
     Attributes:
-        known: The nodes, and how they are known again in other graphs.
+        known: The nodes, to be recognised in other graphs.
         labels: Their classes.
-        fitted: What the method says of them in the fitted graph, without having been told anything about them: for
-            graphs that they are not in.
+        fitted: Their predictions in the fitted graph, by models that knew nothing about them: for graphs without them.
     """
 
     known: KnownNodes

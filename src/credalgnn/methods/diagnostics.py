@@ -6,7 +6,6 @@ Methods warn of both; a benchmark marks degenerate credal sets on the nodes of i
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -30,15 +29,15 @@ NARROWEST = 0.01  # of the widest range: what every feature may vary by at least
 
 
 class CredalWarning(UserWarning):
-    """The credal sets of a method say nothing; the message names what is wrong and what to do."""
+    """Degenerate credal sets; the message names the problem and the remedy."""
 
 
 class InputWarning(UserWarning):
-    """Features of a graph lie far outside what a method has seen in training, or which nodes it has seen is unknown."""
+    """Features far outside the range of training, or training nodes that cannot be recognised."""
 
 
 class Finding(NamedTuple):
-    """What is wrong, and what to do about it."""
+    """A problem and its remedy."""
 
     meaning: str
     advice: str
@@ -59,12 +58,7 @@ FINDINGS = {
 
 
 def findings(prediction: Prediction, rows: Tensor | None = None) -> tuple[str, ...]:
-    """Which of ``FINDINGS`` hold for a prediction.
-
-    Args:
-        prediction: The prediction.
-        rows: Those of its rows that count; by default all.
-    """
+    """Return the names of the ``FINDINGS`` that hold for a prediction, or for some of its rows."""
     chosen = slice(None) if rows is None else rows
     scores = {name: values[chosen] for name, values in prediction.scores.items()}
     names = []
@@ -79,26 +73,17 @@ def findings(prediction: Prediction, rows: Tensor | None = None) -> tuple[str, .
 
 
 def complaint_about(prediction: Prediction) -> str:
-    """What to warn of, in a line; nothing where the credal sets say something, or nodes are too few to tell.
-
-    Args:
-        prediction: The prediction.
-    """
+    """Return a warning in one line, or "" for informative credal sets or too few nodes."""
     if prediction.credal is None or len(prediction.nodes) < ENOUGH:
         return ""
     return "; ".join(f"{FINDINGS[name].meaning}; {FINDINGS[name].advice}" for name in findings(prediction))
 
 
 def sample(count: int, trained: Tensor) -> Tensor:
-    """Some nodes, evenly spread: of those that were not trained on, unless they are too few.
-
-    Args:
-        count: How many nodes there are.
-        trained: The nodes trained on.
-    """
-    known = torch.zeros(count, dtype=torch.bool)
-    known[trained] = True
-    others = (~known).nonzero().squeeze(1)
+    """Return evenly spread node numbers below ``count``, without the trained ones unless the others are too few."""
+    is_trained = torch.zeros(count, dtype=torch.bool)
+    is_trained[trained] = True
+    others = (~is_trained).nonzero().squeeze(1)
     nodes = others if len(others) >= ENOUGH else torch.arange(count)
     return nodes[:: max(1, -(-len(nodes) // SAMPLE))]
 
@@ -107,8 +92,7 @@ def _share(yes: Tensor) -> float:
     return yes.double().mean().item()
 
 
-@dataclass(frozen=True, eq=False)
-class FeatureRange:
+class FeatureRange(NamedTuple):
     """The smallest and largest value of each feature ``[F]``."""
 
     low: Tensor
@@ -116,21 +100,13 @@ class FeatureRange:
 
     @classmethod
     def of(cls, graph: Graph) -> FeatureRange:
-        """The range over all nodes of a graph; computed once for its features.
-
-        Args:
-            graph: What was seen in training.
-        """
+        """Return the range over all nodes of a graph; computed once for its features."""
         return graph.cached(_feature_range)
 
     def complaint_about(self, graph: Graph) -> str:
-        """One line about features that lie far outside the range; nothing where there are none.
-
-        Args:
-            graph: What is to be predicted.
-        """
-        found = FeatureRange.of(graph)
-        low, high = found.low, found.high
+        """Return one line about features of a graph that lie far outside the range, or "" if there are none."""
+        other = FeatureRange.of(graph)
+        low, high = other.low, other.high
         width = self.high - self.low
         width = width.clamp_min(max(NARROWEST * float(width.max()), torch.finfo(width.dtype).tiny))
         beyond = torch.maximum(self.low - low, high - self.high) / width
@@ -147,21 +123,16 @@ class FeatureRange:
 
 
 def warn_of_large_features(graph: Graph) -> None:
-    """Warn of features with values that networks hardly learn from.
-
-    Args:
-        graph: What is to be learnt from.
-    """
-    found = FeatureRange.of(graph)
-    largest = torch.maximum(found.low.abs(), found.high.abs())
+    """Warn of features with values that networks hardly learn from."""
+    low, high = FeatureRange.of(graph)
+    largest = torch.maximum(low.abs(), high.abs())
     large = int((largest > LARGE).sum())
     if large:
         worst = int(largest.argmax())
         name = worst if graph.feature_names is None else graph.feature_names[worst]
         warn_caller(
-            f"{large} of {len(largest)} features have large values; feature {name} goes from {found.low[worst]:g} to "
-            f"{found.high[worst]:g}. Networks learn badly from such: bring features to mean 0 and standard deviation 1 "
-            "before, as fit does with tables and pack does not",
+            f"{large} of {len(largest)} features have large values; feature {name} goes from {low[worst]:g} to "
+            f"{high[worst]:g}. Networks learn badly from such: standardise features first, as fit does with tables and pack does not",
             InputWarning,
         )
 
@@ -171,7 +142,7 @@ def _feature_range(graph: Graph) -> FeatureRange:
 
 
 def _extremes(graph: Graph) -> tuple[Tensor, Tensor]:
-    """The smallest and largest value of each feature, float32; read in chunks."""
+    """Return the smallest and largest value of each feature, float32; read in chunks."""
     x = graph.features
     if x.layout != torch.sparse_csr:
         ends = [(part.amin(0), part.amax(0)) for _, part in feature_chunks(graph) if isinstance(part, Tensor)]

@@ -1,4 +1,4 @@
-"""Methods that train a network: what they share, and the vanilla GNN."""
+"""Methods that train a network, and the vanilla GNN."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ NETWORK_SPACE: Space = {  # the paper's, appendix "Model selection"
 
 @dataclass(kw_only=True, eq=False)
 class Network(Method):
-    """A backbone and a head, trained together.
+    """Backbone and head, trained together.
 
-    One of one's own overrides ``_head``, ``_loss``, ``_probabilities``, ``_headline``, ``_logits``, and, if it has more
+    Subclasses implement ``_head``, ``_loss``, ``_probabilities``, ``_headline``, ``_logits``, and, if they have more
     scores than the headline, ``_prediction``.
 
     Args:
@@ -130,14 +130,14 @@ class Network(Method):
                 raise MethodError(str(error)) from None
 
     def _checked_fanouts(self) -> list[int]:
-        given = self.fanouts
-        if isinstance(given, str) or not isinstance(given, Sequence):
-            raise MethodError(f"fanouts must be a list of numbers, one for each layer, not {given!r:.60}")
-        if len(given) != self.layers or any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in given):
+        fanouts = self.fanouts
+        if isinstance(fanouts, str) or not isinstance(fanouts, Sequence):
+            raise MethodError(f"fanouts must be a list of numbers, one for each layer, not {fanouts!r:.60}")
+        if len(fanouts) != self.layers or any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in fanouts):
             raise MethodError(
-                f"fanouts must be {self.layers} whole numbers, one a layer, 0 for all in-edges, not {given!r:.60}"
+                f"fanouts must be {self.layers} whole numbers, one a layer, 0 for all in-edges, not {fanouts!r:.60}"
             )
-        return list(given)
+        return list(fanouts)
 
     def _fit(self, training: TrainingData, context: Context) -> None:
         view = training.view
@@ -182,27 +182,27 @@ class Network(Method):
         self.module_ = module
 
     def _batch_size(self, training: TrainingData, context: Context, module: Classifier) -> int | None:
-        """Training nodes of a mini-batch; None: all nodes at once, which they are if memory allows."""
+        """Return the number of training nodes of a mini-batch; None: all nodes at once, if memory allows."""
         if self.batch_size is not None or context.worker is not None:
             return self.batch_size or BATCH
         view = training.view
         return batch_size_for(self.name, module, view.graph, context, self._widths(module, view.num_classes))
 
     def _widths(self, module: Classifier, num_classes: int) -> list[int]:
-        """Of the latents and of the head's output, for estimates of memory."""
+        """Return the widths of the latents and of the head's output, for estimates of memory."""
         hidden = list(module.backbone.widths) if isinstance(module.backbone, Stack) else [self.hidden] * self.layers
         return [*hidden, num_classes]
 
     def _supervision(self, training: TrainingData, x: Features, edges: Adjacency) -> Supervision:
-        """What to train on: the training nodes and their labels."""
+        """Return the training nodes and their labels."""
         view = training.view
         return Supervision(x, edges, view.train.to(self.device), view.graph.labels[view.train].to(self.device))
 
     def _begin(self, module: Classifier, data: Supervision) -> None:
-        """What has to be done to the weights before training."""
+        """Prepare the weights before training."""
 
     def _training_loss(self, output: Output, labels: Tensor) -> Tensor:
-        """What training minimises, where it is not what validation nodes are judged by."""
+        """Return the training loss, if it differs from that of validation nodes."""
         return self._loss(output, labels)
 
     def _build(self, num_features: int, num_classes: int) -> Classifier:
@@ -216,11 +216,11 @@ class Network(Method):
         return Classifier(backbone, head, hops, self.joint).to(self.device)
 
     def _backbone(self) -> str | BackboneFactory:
-        """What ``make_backbone`` makes the backbone of."""
+        """Return the argument of ``make_backbone``."""
         return self.backbone
 
     def _monitor(self, training: TrainingData, sampled: bool = False) -> Monitor:
-        """What early stopping looks at, and on which graph; of many nodes only some, where neighbourhoods are drawn."""
+        """Return the monitor of early stopping; with sampled neighbourhoods, of at most ``VALIDATION`` nodes."""
         view = training.view
         nodes = view.val
         if sampled and len(nodes) > VALIDATION:
@@ -249,7 +249,7 @@ class Network(Method):
         return Monitor(nodes, lambda output: -float(roc_auc_score(is_ood, self._headline(output).cpu().numpy())))
 
     def _stored_outputs(self, graph: Graph, context: Context) -> StoredOutputs | None:
-        """Outputs of a graph that does not fit in memory, or that others help with; None: neither."""
+        """Return outputs by chunks, for a graph that does not fit in memory or with a cluster; else None."""
         key = graph.content, context.path
         if (stored := self._cache.peek("outputs", key)) is not None:
             return cast(StoredOutputs, stored)
@@ -265,7 +265,7 @@ class Network(Method):
             raise MethodError(str(error)) from None
 
     def _output_of(self, graph: Graph, context: Context) -> Callable[[Tensor], Output]:
-        """The head's output at nodes of a graph; what has to be computed for all of them is computed here, once."""
+        """Return a function of node numbers that gives the head's output; the whole graph is computed here, once."""
         if (stored := self._stored_outputs(graph, context)) is not None:
             return stored.at
         try:
@@ -287,7 +287,7 @@ class Network(Method):
         return Outputs(outputs.logits.cpu(), [z.to("cpu") for z in outputs.latents])
 
     def forward_features(self, x: Features, graph: Graph) -> Outputs:
-        """Logits and latents for other features; differentiable, on the method's device.
+        """Return logits and latents for other features; differentiable, on the method's device.
 
         Args:
             x: Features ``[N, F]``.
@@ -298,29 +298,29 @@ class Network(Method):
 
     @abstractmethod
     def _head(self, widths: list[int], num_classes: int) -> nn.Module:
-        """The layer behind the last latent, or behind all of them if ``joint``; their widths are given."""
+        """Return the layer after the last latent, or after all of them if ``joint``, of these widths."""
 
     @abstractmethod
     def _loss(self, output: Output, labels: Tensor) -> Tensor:
-        """What training minimises, of the head's output at labelled nodes."""
+        """Return the loss of the head's output at labelled nodes."""
 
     @abstractmethod
     def _probabilities(self, output: Output) -> Tensor:
-        """The point prediction ``[N, C]``."""
+        """Return the point prediction ``[N, C]``."""
 
     @abstractmethod
     def _headline(self, output: Output) -> Tensor:
-        """The headline score ``[N]``, which ``monitor="ood_auroc"`` looks at."""
+        """Return the headline score ``[N]``, which ``monitor="ood_auroc"`` looks at."""
 
     @abstractmethod
     def _logits(self, output: Output) -> Tensor:
-        """Logits ``[N, C]`` that post-hoc methods can score."""
+        """Return logits ``[N, C]`` that post-hoc methods can score."""
 
     def _prediction(self, nodes: Tensor, output: Output) -> Prediction:
-        """What the head's output at nodes predicts of them: by default the headline score and probabilities."""
+        """Return the prediction of nodes by the head's output: by default the headline score and probabilities."""
         headline = self.score_names[0]
-        own = {headline: self._headline(output)}
-        return Prediction(nodes, own, headline, self.class_names, self._probabilities(output))
+        result = {headline: self._headline(output)}
+        return Prediction(nodes, result, headline, self.class_names, self._probabilities(output))
 
     def _predictor(self, graph: Graph, context: Context) -> Predictor:
         output = self._output_of(graph, context)
@@ -338,7 +338,7 @@ class Network(Method):
 
 @dataclass(kw_only=True, eq=False)
 class Vanilla(Network):
-    """A GNN with a linear layer and a softmax: what everybody uses, and what post-hoc methods stand on."""
+    """GNN with a linear layer and a softmax, the usual model of post-hoc methods."""
 
     name = "vanilla"
     score_names: ClassVar[tuple[str, ...]] = ("msp", "entropy")
@@ -366,5 +366,5 @@ class Vanilla(Network):
 
     def _prediction(self, nodes: Tensor, output: Output) -> Prediction:
         assert isinstance(output, Tensor)
-        own = {"msp": scores.msp(output), "entropy": scores.entropy(output)}
-        return Prediction(nodes, own, "msp", self.class_names, self._probabilities(output))
+        result = {"msp": scores.msp(output), "entropy": scores.entropy(output)}
+        return Prediction(nodes, result, "msp", self.class_names, self._probabilities(output))

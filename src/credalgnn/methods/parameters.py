@@ -101,7 +101,7 @@ SEED = Interval(0, 2**32 - 1)
 
 
 class Parameters:
-    """A dataclass whose fields are hyper-parameters; methods among them have parameters of their own.
+    """Dataclass whose fields are hyper-parameters; methods among them have parameters, too.
 
     A parameter is documented where its field is: docstrings of subclasses are completed with what they inherit.
 
@@ -113,7 +113,7 @@ class Parameters:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        text, own = _documented(cls.__dict__.get("__doc__"))
+        text, entries = _documented(cls.__dict__.get("__doc__"))
         inherited: dict[str, str] = {}
         constraints: dict[str, Constraint] = {}
         for base in reversed(cls.__mro__):
@@ -121,7 +121,7 @@ class Parameters:
             if base is not cls and issubclass(base, Parameters):
                 inherited.update(_documented(base.__dict__.get("__doc__"))[1])
         cls.constraints = constraints
-        entries = {**inherited, **own}
+        entries = {**inherited, **entries}
         if text and entries:
             cls.__doc__ = "\n".join([text, "", "Args:", *(f"    {name}: {entries[name]}" for name in entries)])
 
@@ -156,11 +156,11 @@ class Parameters:
     def _accepted(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         """Return new values of all fields, and those of methods among them by field; nothing is changed."""
         trial, nested = copy(self), dict[str, dict[str, Any]]()
-        known = {field.name for field in fields(self)}  # type: ignore[arg-type]
+        names = {field.name for field in fields(self)}  # type: ignore[arg-type]
         for key, value in params.items():
             name, is_nested, inner = key.partition("__")
-            if name not in known or (is_nested and not isinstance(params.get(name, getattr(self, name)), Parameters)):
-                raise MethodError(f"{type(self).__name__} has no parameter {key!r}; it has {', '.join(sorted(known))}")
+            if name not in names or (is_nested and not isinstance(params.get(name, getattr(self, name)), Parameters)):
+                raise MethodError(f"{type(self).__name__} has no parameter {key!r}; it has {', '.join(sorted(names))}")
             if is_nested:
                 nested.setdefault(name, {})[inner] = value
             else:
@@ -168,9 +168,9 @@ class Parameters:
         for name, values in nested.items():
             getattr(trial, name)._accepted(values)
         trial._check_all()
-        accepted = {name: getattr(trial, name) for name in known}
+        accepted = {name: getattr(trial, name) for name in names}
         for key, value in params.items():
-            if isinstance(value, Real) and key in known and accepted[key] != value:
+            if isinstance(value, Real) and key in names and accepted[key] != value:
                 raise MethodError(f"{key}={value!r} has no effect: other parameters make it {accepted[key]!r}")
         return accepted, nested
 

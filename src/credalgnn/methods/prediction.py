@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 class MethodError(CredalError, ValueError):
-    """A method cannot do what it is asked to; the message says why and what to do."""
+    """Invalid use of a method; the message says why and what to do."""
 
 
 class NotFittedError(MethodError, AttributeError):
-    """An attribute that `fit` sets, or a prediction, of a method that is not fitted."""
+    """Use of a method before `fit`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +48,9 @@ class Prediction:
         gap: A bound in bits of the error of either entropy, total or aleatoric, for credal methods only.
         train_nodes: The nodes of the predicted graph that the method was trained on, where it knows them: ``evaluate``
             refuses to judge it on these.
-        node_ids: What the nodes are called, if their graph says so.
-        calibration: What the method says of its calibration nodes; None where it was fitted without any.
-        reasons: Says of some of these nodes (their numbers) in a few words why they are uncertain.
+        node_ids: The ids of the nodes, if their graph has some.
+        calibration: The predictions of the calibration nodes; None where the method was fitted without any.
+        reasons: A function of node numbers that says in a few words why they are uncertain.
     """
 
     nodes: Tensor
@@ -109,20 +109,20 @@ class Prediction:
 
     @property
     def aleatoric(self) -> Tensor:
-        """Aleatoric uncertainty, bits: what the data leave open."""
+        """Aleatoric uncertainty, bits."""
         return self._measure("AU")
 
     @property
     def epistemic(self) -> Tensor:
-        """Epistemic uncertainty, bits: what the model does not know."""
+        """Epistemic uncertainty, bits."""
         return self._measure("EU")
 
     @property
     def p_values(self) -> Tensor:
-        """One a node, float64: small where its headline score is higher than that of nearly all calibration nodes.
+        """Conformal p-value of each node, float64: small where its headline score is unusually high.
 
         For a node that is exchangeable with the calibration nodes it is at most alpha with probability at most alpha.
-        Of nodes that the method was trained on it says nothing.
+        For nodes that the method was trained on there is no such promise.
         """
         calibration = self._calibrated("p-values")
         return conformal.p_values(calibration.scores, self.score)
@@ -130,22 +130,22 @@ class Prediction:
     def flag_unfamiliar(
         self, false_alarms: float | None = None, *, fdr: float | None = None, by_class: bool = False
     ) -> Tensor:
-        """The nodes that look like nothing the method was taught, boolean ``[N]``; say how many false alarms may be.
+        """Flag unfamiliar nodes, boolean ``[N]``, with a bounded rate of false alarms.
 
         Args:
-            false_alarms: A node of a known class is flagged with at most this probability, whatever strangers look
-                like, if it is exchangeable with the calibration nodes.
+            false_alarms: A node of a known class is flagged with at most this probability, whatever unfamiliar nodes
+                look like, if it is exchangeable with the calibration nodes.
             fdr: Instead of that, the expected share of false alarms among all flags (Benjamini and Hochberg).
-            by_class: Hold ``false_alarms`` for each predicted class by itself, and not on average over all. Of a class
-                that too few calibration nodes are predicted as, no node is flagged.
+            by_class: Hold ``false_alarms`` for each predicted class, and not on average over all. Of a class that too
+                few calibration nodes are predicted as, no node is flagged.
         """
         rate = false_alarms if fdr is None else fdr
         if rate is None or (false_alarms is not None and fdr is not None):
-            raise MethodError("say how many false alarms may be: strangers(false_alarms=0.05), or strangers(fdr=0.1)")
+            raise MethodError("give one rate: flag_unfamiliar(false_alarms=0.05), or flag_unfamiliar(fdr=0.1)")
         if not 0.0 < rate < 1.0:
             raise MethodError(f"a rate must be between 0 and 1, not {rate}: 0.05 is one in twenty")
         if fdr is not None and by_class:
-            raise MethodError("by_class is for false_alarms; fdr speaks of all flags together")
+            raise MethodError("by_class goes with false_alarms: fdr is the rate of all flags together")
         calibration = self._calibrated("a flag with a promise")
         groups = None
         count = len(calibration.scores)
@@ -159,9 +159,9 @@ class Prediction:
         return conformal.benjamini_hochberg(p, rate) if fdr is not None else conformal.flags(p, rate)
 
     def sets(self, coverage: float = 0.95) -> Tensor:
-        """The classes that stay in question, boolean ``[N, C]``; wider credal sets give larger ones.
+        """Conformal prediction sets, boolean ``[N, C]``; wider credal sets give larger ones.
 
-        For nodes of known classes that are exchangeable with the calibration nodes, the true class is among them with
+        For nodes of known classes that are exchangeable with the calibration nodes, the true class is in the set with
         at least this probability.
 
         Args:
@@ -177,17 +177,17 @@ class Prediction:
         return conformal.prediction_sets(self.nonconformity(), threshold, self.probabilities)
 
     def nonconformity(self) -> Tensor:
-        """How little each class fits the prediction, float64 ``[N, C]``: what prediction sets are made from."""
+        """Return the nonconformity of each class, float64 ``[N, C]``, which prediction sets are made from."""
         if self.probabilities is None:
             raise MethodError(f"this method scores nodes ({', '.join(self.scores)}) and predicts no classes")
         return conformal.nonconformity(self.probabilities if self.credal is None else self.credal.upper)
 
     def as_calibration(self, labels: Tensor, alike: bool) -> Calibration:
-        """What this prediction of calibration nodes says of them.
+        """Return this prediction of calibration nodes as the calibration of others.
 
         Args:
             labels: Their classes.
-            alike: Whether other nodes of known classes are judged as they are.
+            alike: Whether other nodes of known classes are predicted as they are.
         """
         if self.probabilities is None:
             return Calibration(self.score, None, None, alike)
@@ -204,32 +204,32 @@ class Prediction:
 
     @staticmethod
     def _check_enough(count: int, value: float, name: str) -> None:
-        wanted = calibration_nodes_for(**{name: value})
-        if count < wanted:
+        needed = calibration_nodes_for(**{name: value})
+        if count < needed:
             step = 10.0 ** -max(3, len(str(count)))  # the limit is rounded towards what can be promised
             least = math.ceil(1.0 / (count + 1) / step) * step
             limit = f"at most {1.0 - least:.10g}" if name == "coverage" else f"at least {least:.10g}"
             raise MethodError(
-                f"{name}={value:g} needs {wanted} calibration nodes to be told, and there are {count}: set more "
-                f"labelled nodes aside, or choose {limit}"
+                f"{name}={value:g} needs {needed} calibration nodes; {count} are available: set more labelled nodes "
+                f"aside, or choose {limit}"
             )
 
     def to_table(
         self, false_alarms: float | None = 0.05, coverage: float | None = 0.95, *, reasons: bool = True
     ) -> pyarrow.Table:
-        """One row a node, as an Arrow table: docs/predictions.md has the columns.
+        """Return an Arrow table with one row a node: docs/predictions.md has the columns.
 
         Args:
-            false_alarms: The rate at which nodes are flagged as strangers; None: there are no flags.
-            coverage: Of the classes that stay in question; None: these are left out.
-            reasons: Say of flagged nodes why they are uncertain, which takes a while for many.
+            false_alarms: The rate of false alarms of the flag ``unfamiliar``; None: no flags.
+            coverage: The coverage of the prediction sets ``classes``; None: no sets.
+            reasons: Explain flagged nodes, which takes a while for many.
         """
         return table_of(self, false_alarms, coverage, reasons)
 
     def to_pandas(
         self, false_alarms: float | None = 0.05, coverage: float | None = 0.95, *, reasons: bool = True
     ) -> pandas.DataFrame:
-        """``to_table`` as a data frame; needs pandas.
+        """Return ``to_table`` as a data frame; needs pandas.
 
         Args:
             false_alarms: See ``to_table``.
@@ -246,10 +246,10 @@ class Prediction:
         *,
         reasons: bool = True,
     ) -> None:
-        """``to_table`` as a Parquet file, or a CSV file if the name ends with ``.csv``; whole or not at all.
+        """Write ``to_table`` as a Parquet file, or a CSV file if the name ends with ``.csv``; whole or not at all.
 
         Args:
-            path: Where to.
+            path: Path of the file.
             false_alarms: See ``to_table``.
             coverage: See ``to_table``.
             reasons: See ``to_table``.
@@ -287,7 +287,7 @@ class SplitPredictor:
 
 
 def score_calibration(predict: Predictor, nodes: Tensor, labels: Tensor, size: int, alike: bool) -> Calibration:
-    """Return what a predictor says of calibration nodes, ``size`` at a time; see ``Prediction.as_calibration``."""
+    """Predict calibration nodes, ``size`` at a time; see ``Prediction.as_calibration``."""
     with torch.no_grad():
         parts = zip(torch.split(nodes, size), torch.split(labels, size), strict=True)
         return Calibration.joined([predict(part).as_calibration(known, alike) for part, known in parts])

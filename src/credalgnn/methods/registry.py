@@ -61,10 +61,10 @@ METHODS: dict[str, type[Method]] = {
 
 
 def find_method(name: str) -> type[Method]:
-    """The class of a method.
+    """Return the class of a method.
 
     Args:
-        name: Of a built-in method or of an installed plug-in, or an import path, ``package.module:Class``.
+        name: Name of a built-in method or of an installed plug-in, or an import path, ``package.module:Class``.
     """
     if name in METHODS:
         return METHODS[name]
@@ -78,7 +78,7 @@ def find_method(name: str) -> type[Method]:
 
 
 def method_path(kind: type[Method]) -> str:
-    """What ``find_method`` finds a class by: its name if it is built in, else its import path.
+    """Return the path that ``find_method`` takes: the name of a built-in class, else the import path.
 
     Args:
         kind: A method's class.
@@ -88,14 +88,14 @@ def method_path(kind: type[Method]) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-LONGEST = 200  # letters of an import path
+LONGEST = 200  # characters of an import path
 
 
 def known_method(path: str, expected: type[Method] | None = None) -> type[Method]:
-    """The class that a file names, without importing anything that the file alone asks for.
+    """Return the class that a file names by ``method_path``, without importing anything for the file alone.
 
     Args:
-        path: What ``method_path`` gave.
+        path: Path in the file.
         expected: The class that the caller expects, if any.
     """
     if not isinstance(path, str) or len(path) > LONGEST:
@@ -113,7 +113,7 @@ def known_method(path: str, expected: type[Method] | None = None) -> type[Method
     if module in sys.modules:
         return check_declared(_imported(path), path)
     raise MethodError(
-        f"the method {path} is not built in: import {module} first, or say you want it, method={path!r} (-m {path})"
+        f"the method {path} is not built in: import {module} first, or load it with method={path!r} (-m {path})"
     )
 
 
@@ -131,11 +131,11 @@ def _imported(path: str) -> object:
 
 
 def check_declared(kind: object, path: str) -> type[Method]:
-    """A class from outside, refused unless it is a method that declares what it has to.
+    """Return a class from outside, if it is a method with all declarations.
 
     Args:
-        kind: What should be a method's class.
-        path: Where it was found, for the message.
+        kind: The class.
+        path: Its path, for the message.
     """
     if not isinstance(kind, type) or not issubclass(kind, Method):
         raise MethodError(f"{path} is no class derived from credalgnn.Method")

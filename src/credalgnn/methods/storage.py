@@ -1,4 +1,4 @@
-"""Fitted methods on disk: weights as safetensors, everything else as JSON. Loading runs no code from the files."""
+"""Fitted methods on disk: tensors as safetensors, everything else as JSON. Loading runs no code from the files."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 FORMAT = 6
 WEIGHTS, CONFIG = "model.safetensors", "method.json"
-_CALIBRATION = "calibration."  # prefix of what is known of the calibration nodes
-_RANGE = "features."  # prefix of the range that features had in training
+_CALIBRATION = "calibration."  # prefix of the state of calibration nodes
+_RANGE = "features."  # prefix of the feature range of training
 
 
 def save(method: Method, folder: str | os.PathLike[str]) -> None:
-    """Write a fitted method. Each file is written whole or not at all; the second vouches for the first and itself."""
+    """Write a fitted method; each file whole or not at all, the second with checksums of both."""
     if not method.is_fitted:
         raise MethodError(f"{type(method).__name__} is not fitted, so there is nothing to save: call fit(task) first")
     tensors: dict[str, Tensor] = {}
@@ -64,16 +64,19 @@ def load_method(
     backbone: BackboneFactory | None = None,
     device: str = "cpu",
 ) -> Method:
-    """Read what ``save`` wrote; runs no code from the files.
+    """Read a method that ``Method.save`` wrote; runs no code from the files.
 
     Args:
-        folder: Where ``save`` wrote.
-        task: Whose graph is predicted on by default; one that the method was not fitted on is refused.
+        folder: Folder of the method.
+        task: Task whose graph is predicted by default; one that the method was not fitted on is refused.
         any_task: Allow any task.
-        method: The class, or its import path, of a method that is neither built in nor an installed plug-in, unless its
+        method: Class, or its import path, of a method that is neither built in nor an installed plug-in, unless its
             module is imported already: a file alone never makes anything be imported.
-        backbone: Needed where the method was given a function to make its backbone: functions are not stored.
-        device: Where to predict; a device belongs to a machine and is not stored.
+        backbone: Function that makes the backbone, for a method that was fitted with one: functions are not stored.
+        device: Device for predictions; it belongs to a machine and is not stored.
+
+    Example:
+        >>> method = load_method("runs/energy", cg.load_task("digits"))
     """
     if isinstance(method, str):
         method = find_method(method)
@@ -115,11 +118,7 @@ def load_method(
 
 
 def read_files(path: Path) -> tuple[dict[str, Any], bytes]:
-    """What the two files of a saved method say, if neither was changed nor is of another save.
-
-    Args:
-        path: The folder.
-    """
+    """Return the contents of the two files in a folder, if neither was changed nor is of another save."""
     try:
         text, weights = read_bytes(path / CONFIG), read_bytes(path / WEIGHTS)
         config = parse_json(text)
@@ -143,14 +142,14 @@ def _components(method: Method) -> dict[str, Method]:
 
 
 def _whole(method: Method) -> Iterator[Method]:
-    """The method, and the methods it is made of."""
+    """Yield the method, and the methods it is made of."""
     yield method
     for part in _components(method).values():
         yield from _whole(part)
 
 
 class _Options(NamedTuple):
-    """What the files do not say."""
+    """Arguments of ``load_method`` that the files do not hold."""
 
     kind: type[Method] | None
     backbone: BackboneFactory | None
@@ -158,10 +157,9 @@ class _Options(NamedTuple):
 
 
 def _described(method: Method, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """A method as JSON; its tensors, and those of its parts, go into ``tensors``."""
+    """Describe a method as JSON; its tensors, and those of its components, are added to ``tensors``."""
     tensors.update({prefix + name: tensor for name, tensor in method._state().items()})
-    seen = method.feature_range_
-    tensors.update({f"{prefix}{_RANGE}low": seen.low, f"{prefix}{_RANGE}high": seen.high})
+    tensors.update({f"{prefix}{_RANGE}{name}": bound for name, bound in method.feature_range_._asdict().items()})
     if method.calibration_ is not None:
         tensors.update({f"{prefix}{_CALIBRATION}{name}": t for name, t in method.calibration_.state().items()})
     components = method.components.parameter if method.components else None  # stored as methods
@@ -185,27 +183,27 @@ def _described(method: Method, prefix: str, tensors: dict[str, Tensor]) -> dict[
     return {**described, "parts": parts} if parts else described
 
 
-def _made(config: Mapping[str, Any], prefix: str, tensors: Mapping[str, Tensor], given: _Options) -> Method:
-    """The inverse of ``_described``."""
+def _made(config: Mapping[str, Any], prefix: str, tensors: Mapping[str, Tensor], choice: _Options) -> Method:
+    """Restore what ``_described`` gave."""
     options = dict(config["config"])
     if "backbone" in options and options["backbone"] is None:
-        if given.backbone is None:
+        if choice.backbone is None:
             raise MethodError(
                 "this method's backbone was made by a function: give it again, load_method(.., backbone=)"
             )
-        options["backbone"] = given.backbone
-    kind = known_method(config["method"], given.kind)
+        options["backbone"] = choice.backbone
+    kind = known_method(config["method"], choice.kind)
     if any(field.name == "device" for field in fields(kind)):
-        options["device"] = given.device
+        options["device"] = choice.device
     method = kind(**options)
     method.protocol = config["protocol"]
     method.graph_, method.train_nodes_, method.fingerprint = None, None, str(config["fingerprint"])
     method.num_features, method.class_names = int(config["num_features"]), tuple(config["class_names"])
     method.feature_names = _names(config.get("feature_names"), method.num_features)
     parts = config.get("parts", {})
-    own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    method.feature_range_ = FeatureRange(own.pop(f"{_RANGE}low"), own.pop(f"{_RANGE}high"))
-    for bound in (method.feature_range_.low, method.feature_range_.high):
+    state = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    method.feature_range_ = FeatureRange(state.pop(f"{_RANGE}low"), state.pop(f"{_RANGE}high"))
+    for bound in method.feature_range_:
         if bound.shape != (method.num_features,) or not bound.is_floating_point():
             raise ValueError(f"the range of {method.num_features} features is stored as {list(bound.shape)}")
     held = {name: own.pop(name) for name in list(own) if name.startswith(_CALIBRATION)}
@@ -216,13 +214,13 @@ def _made(config: Mapping[str, Any], prefix: str, tensors: Mapping[str, Tensor],
         made = {name: _made(part, f"{prefix}{name}.", tensors, given) for name, part in parts.items()}
         method.components._restore(method, made)
     inner = tuple(f"{name}." for name in parts)
-    method._load_state({name: tensor for name, tensor in own.items() if not name.startswith(inner)})
+    method._load_state({name: tensor for name, tensor in state.items() if not name.startswith(inner)})
     method.history_ = [Epoch(*line) for line in config.get("history", ())]
     return method
 
 
 def _names(names: Any, count: int) -> tuple[str, ...] | None:
-    """Names of features, if the graph of training had some."""
+    """Check names of features; None if the graph of training had none."""
     if names is None:
         return None
     if not isinstance(names, list) or len(names) != count or not all(isinstance(name, str) for name in names):

@@ -86,10 +86,10 @@ def _parts(graph: Graph, train: Tensor | None, val: Tensor | None, calibration: 
 
     Where train and val are given, the other labelled nodes are for something else: there is no calibration then.
     """
-    given = {"train": train, "val": val, "calibration": calibration}
+    masks = {"train": train, "val": val, "calibration": calibration}
     parts = {
         name: torch.unique(node_numbers(nodes, name, graph.num_nodes))
-        for name, nodes in given.items()
+        for name, nodes in masks.items()
         if nodes is not None
     }
     if "train" not in parts or "val" not in parts:

@@ -304,7 +304,7 @@ class Model:
         Args:
             graph: The fitted graph, or another one.
         """
-        return all(nodes.can_be_told_in(graph) for nodes in self.parts.values())
+        return all(nodes.identifiable_in(graph) for nodes in self.parts.values())
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the model into a folder: safetensors, JSON and text only, with a model card.
