@@ -143,7 +143,7 @@ class KnownNodes:
         """Restore what ``state`` gave; other names are left alone."""
         return cls(bytes(state["content"].tolist()).hex(), state["nodes"], state["codes"])
 
-    def can_be_told_in(self, graph: Graph) -> bool:
+    def identifiable_in(self, graph: Graph) -> bool:
         """Whether it can be known which nodes of a graph they are: by their ids, or because it is the fitted one.
 
         Args:

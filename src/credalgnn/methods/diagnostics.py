@@ -132,7 +132,8 @@ def warn_of_large_features(graph: Graph) -> None:
         name = worst if graph.feature_names is None else graph.feature_names[worst]
         warn_caller(
             f"{large} of {len(largest)} features have large values; feature {name} goes from {low[worst]:g} to "
-            f"{high[worst]:g}. Networks learn badly from such: standardise features first, as fit does with tables and pack does not",
+            f"{high[worst]:g}. Networks learn badly from such: standardise features first, as fit does with tables and "
+            "pack does not",
             InputWarning,
         )
 

@@ -206,12 +206,12 @@ def _made(config: Mapping[str, Any], prefix: str, tensors: Mapping[str, Tensor],
     for bound in method.feature_range_:
         if bound.shape != (method.num_features,) or not bound.is_floating_point():
             raise ValueError(f"the range of {method.num_features} features is stored as {list(bound.shape)}")
-    held = {name: own.pop(name) for name in list(own) if name.startswith(_CALIBRATION)}
-    if held:
-        tensors_of = {name.removeprefix(_CALIBRATION): tensor for name, tensor in held.items()}
-        method.calibration_ = CalibrationNodes.from_state(tensors_of)
+    names = [name for name in state if name.startswith(_CALIBRATION)]
+    if names:
+        scored = {name.removeprefix(_CALIBRATION): state.pop(name) for name in names}
+        method.calibration_ = CalibrationNodes.from_state(scored)
     if method.components is not None:
-        made = {name: _made(part, f"{prefix}{name}.", tensors, given) for name, part in parts.items()}
+        made = {name: _made(part, f"{prefix}{name}.", tensors, choice) for name, part in parts.items()}
         method.components._restore(method, made)
     inner = tuple(f"{name}." for name in parts)
     method._load_state({name: tensor for name, tensor in state.items() if not name.startswith(inner)})
