@@ -14,6 +14,7 @@ import threading
 import time
 import warnings
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,11 @@ def quick(data: Any, edges: Any = None, **options: Any) -> Model:
     if edges is not None or (isinstance(data, Path) and data.is_dir()):
         options.setdefault("label", "topic")
     return fit(data, edges, **options)
+
+
+def refuses(error: type[Exception], match: str, call: Callable[..., Any], *args: Any, **options: Any) -> None:
+    with pytest.raises(error, match=match):
+        call(*args, **options)
 
 
 @pytest.fixture(scope="module")
@@ -97,26 +103,20 @@ def test_a_graph_and_its_file_give_the_same_model(tmp_path: Path) -> None:
     first, second = quick(graph).predict(), quick(tmp_path / "graph.npz").predict()
     assert torch.equal(first.probabilities, second.probabilities)
     assert torch.equal(first.p_values, second.p_values)
-    with pytest.raises(GraphError, match="leave out `edges`"):
-        quick(graph, "edges.csv")
-    with pytest.raises(GraphError, match="needs one of edges"):
-        quick("nodes.csv")
-    with pytest.raises(GraphError, match="needs one of edges"):
-        quick(pa.table({"id": [1]}))
+    refuses(GraphError, "leave out `edges`", quick, graph, "edges.csv")
+    refuses(GraphError, "needs one of edges", quick, "nodes.csv")
+    refuses(GraphError, "needs one of edges", quick, pa.table({"id": [1]}))
 
 
 def test_what_is_said_of_tables_is_refused_of_a_graph(tables: tuple[Path, Path]) -> None:
     graph = graph_of()
     with pytest.raises(GraphError, match="a whole graph, and split and undirected are for tables: leave them out"):
         quick(graph, split="part", undirected=True)
-    with pytest.raises(GraphError, match="a whole graph, and features is for tables"):
-        quick(graph, features=["w1"])
+    refuses(GraphError, "a whole graph, and features is for tables", quick, graph, features=["w1"])
     model = quick(graph)
     for asked in (model.predict, model.evaluate, model.predict_chunks):
-        with pytest.raises(GraphError, match="a whole graph, and `context` is for tables"):
-            asked(graph, context=tables)
-        with pytest.raises(GraphError, match="leave out `edges`"):
-            asked(graph, tables[1])
+        refuses(GraphError, "a whole graph, and `context` is for tables", asked, graph, context=tables)
+        refuses(GraphError, "leave out `edges`", asked, graph, tables[1])
 
 
 def test_masks_of_a_tensor_file_are_the_parts(tmp_path: Path) -> None:
@@ -141,8 +141,7 @@ def test_a_split_column_is_respected_and_no_feature(tables: tuple[Path, Path]) -
     counts = {name: sum(p == name and bool(c) for p, c in zip(part, label, strict=True)) for name in words[1:5]}
     assert model.summary["parts"] == counts  # all are given, so nothing is dealt
     assert model.summary["features"] == quick(nodes, edges).summary["features"]
-    assert model.summary["judged_on"] == "test"
-    assert model.summary["judged"] == counts["test"]
+    assert (model.summary["judged_on"], model.summary["judged"]) == ("test", counts["test"])
     ids = [f"n{row:04d}" for row in range(300) if part[row] == "calibration" and label[row]]
     held = model.method.calibration_.known.nodes.numpy()
     assert model.method.graph_.node_ids[held].tolist() == ids
@@ -159,10 +158,8 @@ def test_given_nodes_win_over_dealt_ones_and_must_not_overlap() -> None:
     rest = quick(graph, train=train, val=labelled[60:])
     assert rest.summary["parts"]["val"] + rest.summary["parts"]["calibration"] == len(labelled) - 60
     assert any("half of the validation nodes calibrate" in line for line in rest.summary["warnings"])
-    with pytest.raises(GraphError, match="no labelled node is left for calibration"):
-        quick(graph, train=labelled[1:], val=labelled[:1])
-    with pytest.raises(GraphError, match="no node has a label"):
-        quick(graph.replace(labels=torch.full((300,), -1)))
+    refuses(GraphError, "no labelled node is left for calibration", quick, graph, train=labelled[1:], val=labelled[:1])
+    refuses(GraphError, "no node has a label", quick, graph.replace(labels=torch.full((300,), -1)))
 
 
 def test_fits_in_threads_collect_their_own_warnings_and_no_others() -> None:
@@ -200,16 +197,13 @@ def test_a_summary_counts_as_one_would_by_hand(method: str, tables: tuple[Path, 
     summary, prediction = model.summary, model.predict()
     rows = pa.csv.read_csv(tables[0], convert_options=pa.csv.ConvertOptions(strings_can_be_null=True))
     names = rows["topic"].to_pylist()
-    assert summary["nodes"] == 300
-    assert summary["classes"] == list(CLASSES)
+    assert (summary["nodes"], summary["classes"]) == (300, list(CLASSES))
     assert summary["labelled"] == sum(name is not None for name in names) == sum(summary["parts"].values())
     held = model.method.calibration_.known.nodes.tolist()
-    assert summary["judged_on"] == "calibration"
-    assert summary["judged"] == len(held)
+    assert (summary["judged_on"], summary["judged"]) == ("calibration", len(held))
     truth = [CLASSES.index(names[node]) for node in held]
     if method == "degree":
-        assert summary["metrics"] == {}
-        assert summary["sets"] == []
+        assert (summary["metrics"], summary["sets"]) == ({}, [])
         assert "predicts no classes" in str(model)
         assert "has learnt" not in str(model)
     else:
@@ -241,10 +235,8 @@ def test_settings_reach_the_method_and_what_it_stands_on(tables: tuple[Path, Pat
     assert model.method.get_params()["temperature"] == 3.0
     assert parts_of(model.method)["model"].history_[-1].epoch == 7
     assert parts_of(model.method)["model"].seed == 5
-    with pytest.raises(MethodError, match="nonsense"):
-        quick(*tables, settings={"nonsense": 1})
-    with pytest.raises(MethodError, match="give `out`"):
-        quick(*tables, tune=2)
+    refuses(MethodError, "nonsense", quick, *tables, settings={"nonsense": 1})
+    refuses(MethodError, "give `out`", quick, *tables, tune=2)
     first, second = quick(*tables, seed=1), quick(*tables, seed=2)
     assert first.method.calibration_.known.nodes.tolist() != second.method.calibration_.known.nodes.tolist()
 
@@ -274,8 +266,7 @@ def test_with_too_few_calibration_nodes_it_works_and_promises_nothing(count: int
         assert "with at most the chosen probability" not in card
     assert (tmp_path / "model" / "report.html").stat().st_size > 10_000
     prediction = model.predict()
-    with pytest.raises(MethodError, match=f"needs 19 calibration nodes; {held} are available"):
-        prediction.to_table()
+    refuses(MethodError, f"needs 19 calibration nodes; {held} are available", prediction.to_table)
     false_alarms, coverage = model.promises(prediction, None, None)
     assert false_alarms is None
     assert (coverage is None) == (held < 9)
@@ -301,11 +292,9 @@ def test_new_nodes_may_hang_on_those_of_fit(covered: tuple[Model, Path], tables:
     alone = load_model(folder).predict(new.drop_columns(["topic"]))
     assert not alone.calibration.alike
     assert len(alone.nodes) == 20
-    with pytest.raises(GraphError, match="n0001"):
-        model.predict(new, edges)  # its edges lead to nodes that are nowhere
+    refuses(GraphError, "n0001", model.predict, new, edges)  # its edges lead to nodes that are nowhere
     one = model.predict(new, edges, context=tables, ids=["new3", "n0000"])
-    assert one.node_ids.tolist() == ["new3", "n0000"]
-    assert one.score[0] == prediction.score[3]
+    assert (one.node_ids.tolist(), one.score[0]) == (["new3", "n0000"], prediction.score[3])
 
 
 def test_what_does_not_fit_the_model_is_refused_by_name(
@@ -313,19 +302,14 @@ def test_what_does_not_fit_the_model_is_refused_by_name(
 ) -> None:
     model = vanilla[0]
     rows = pa.csv.read_csv(tables[0])
-    with pytest.raises(GraphError, match="w3"):
-        model.predict(rows.drop_columns(["w3"]), tables[1])
+    refuses(GraphError, "w3", model.predict, rows.drop_columns(["w3"]), tables[1])
     shuffled = rows.select(["kind", "w4", "w3", "w2", "w1", "id"])
     assert torch.equal(model.predict(shuffled, tables[1]).probabilities, model.predict().probabilities)
-    with pytest.raises(GraphError, match="fitted on a graph and not on tables"):
-        quick(graph_of()).predict(*tables)
-    with pytest.raises(MethodError, match="a loaded model does not have the graph"):
-        load_model(vanilla[1]).predict()
-    with pytest.raises(MethodError, match="features"):
-        model.predict(graph_of())
+    refuses(GraphError, "fitted on a graph and not on tables", quick, graph_of()).predict(*tables)
+    refuses(MethodError, "a loaded model does not have the graph", load_model, vanilla[1]).predict()
+    refuses(MethodError, "features", model.predict, graph_of())
     graph_of().save(tmp_path / "graph.npz")
-    with pytest.raises(GraphError, match="must be tables"):
-        model.predict(rows, tables[1], context=tmp_path / "graph.npz")
+    refuses(GraphError, "must be tables", model.predict, rows, tables[1], context=tmp_path / "graph.npz")
 
 
 def test_features_of_a_whole_graph_are_not_those_of_tables(tables: tuple[Path, Path], tmp_path: Path) -> None:
@@ -348,13 +332,12 @@ def test_evaluation_leaves_out_what_was_learnt_and_finds_strangers(
     rows = pa.csv.read_csv(labelled[0])["topic"].to_pylist()
     seen = {int(node) for known in model.parts.values() for node in known.nodes}
     judged = [node for node in range(300) if node not in seen]
-    stranger = np.array([rows[node] == "d" for node in judged])
-    assert (result.nodes, result.unfamiliar, result.left_out) == (len(judged), stranger.sum(), len(seen))
+    unfamiliar = np.array([rows[node] == "d" for node in judged])
+    assert (result.nodes, result.unfamiliar, result.left_out) == (len(judged), unfamiliar.sum(), len(seen))
     prediction = model.predict()
     flagged = prediction.flag_unfamiliar(0.05)[judged].numpy()
-    assert result.flagged_known == flagged[~stranger].mean()
-    assert result.flagged_ood == flagged[stranger].mean()
-    known = [node for node, other in zip(judged, stranger, strict=True) if not other]
+    assert (result.flagged_known, result.flagged_ood) == (flagged[~unfamiliar].mean(), flagged[unfamiliar].mean())
+    known = [node for node, other in zip(judged, unfamiliar, strict=True) if not other]
     kept = prediction.sets(0.95)
     hits = [bool(kept[node, CLASSES.index(rows[node])]) for node in known]
     assert result.covered == np.mean(hits)
@@ -362,7 +345,7 @@ def test_evaluation_leaves_out_what_was_learnt_and_finds_strangers(
     right = [CLASSES[int(prediction.classes[node])] == rows[node] for node in known]
     assert result.evaluation.metrics["accuracy"] == pytest.approx(np.mean(right))
     assert result.calibrated_here
-    assert f"{stranger.sum()} of them of no known class" in str(result)
+    assert f"{unfamiliar.sum()} of them of no known class" in str(result)
     for tables_, words in (
         (tables, "fitted with all labelled nodes"),
         (write_tables(tmp_path / "b", share=0.0), "no node has"),
@@ -394,11 +377,9 @@ def test_nodes_that_cannot_be_told_from_those_learnt_from_are_no_secret(tmp_path
             assert result.left_out == 0
             assert not result.identified
             assert "They may be among these." in str(result)
-            with pytest.raises(MethodError, match="fitted with all labelled nodes"):
-                model.evaluate(graph)
+            refuses(MethodError, "fitted with all labelled nodes", model.evaluate, graph)
         else:
-            with pytest.raises(MethodError, match="fitted with all labelled nodes"):
-                model.evaluate(packed)
+            refuses(MethodError, "fitted with all labelled nodes", model.evaluate, packed)
             later = packed.replace(labels=torch.zeros(300, dtype=torch.int64))  # strangers have one now
             result = model.evaluate(later)
             assert result.identified
@@ -429,19 +410,18 @@ def test_a_model_predicts_within_a_budget_and_in_chunks(tables: tuple[Path, Path
         torch.testing.assert_close(small.probabilities, whole.probabilities, rtol=0, atol=1e-5)
     (some,) = model.predict_chunks(packed, ids=[7, 3])
     assert some.node_ids.tolist() == [7, 3]
-    with pytest.raises(MethodError, match="memory: 'much'"):
-        model.predict(memory="much")
+    refuses(MethodError, "memory: 'much'", model.predict, memory="much")
     of_tables = quick(*tables)
     (only,) = of_tables.predict_chunks(*tables)
     assert torch.equal(only.probabilities, of_tables.predict(*tables).probabilities)
 
 
-def test_a_large_graph_is_judged_by_nodes_drawn_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which are predicted, how many are spoken of, and that a graph that fits is judged whole."""
+def test_a_large_graph_is_judged_by_a_sample(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A graph that fits is judged whole; summary, card and evaluation say how many nodes are judged."""
     monkeypatch.setattr("credalgnn.model.summary.SAMPLE", 20)
     graph = graph_of(share=1.0, ids=range(300))
     train = (graph.labels >= 0).nonzero().squeeze(-1)[:150]
-    known = graph.replace(labels=graph.labels.where(torch.isin(torch.arange(300), train), -1))
+    partly = graph.replace(labels=graph.labels.where(torch.isin(torch.arange(300), train), -1))
     asked: list[int] = []
     predict = cg.Vanilla.predict
 
@@ -450,8 +430,10 @@ def test_a_large_graph_is_judged_by_nodes_drawn_by_chance(monkeypatch: pytest.Mo
         return predict(method, graph, nodes, **options)
 
     monkeypatch.setattr(cg.Vanilla, "predict", counted)
-    model = quick(known, memory="100MiB")
+    model = quick(partly, memory="100MiB", out=tmp_path / "model")
     summary = model.summary
+    assert "On 20 of 30 calibration nodes" in (tmp_path / "model" / "README.md").read_text()
+    assert not (tmp_path / "model" / "report.html").exists()
     assert asked == [40]  # 20 to judge by, and 20 without a label
     assert summary["judged"] == 20 < summary["parts"]["calibration"] == 30
     assert "On 20 of 30 calibration nodes that took no part in training" in str(model)
@@ -487,17 +469,7 @@ def test_answers_for_many_classes_are_made_within_memory(monkeypatch: pytest.Mon
     assert (result.nodes, result.eligible) == (546, 1_500)
     out = tmp_path / "predictions.csv"
     assert "3,000 nodes predicted" in predict_to(model, out, graph, memory="1MiB", progress=False)
-    assert len(out.read_text().splitlines()) == 3_001
-    assert max(asked) == 546
-
-
-def test_the_card_of_a_large_graph_says_how_many_nodes_it_was_judged_by(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("credalgnn.model.summary.SAMPLE", 20)
-    quick(graph_of(), memory="100MiB", out=tmp_path / "model")
-    assert re.search(r"On 20 of 3\d calibration nodes", (tmp_path / "model" / "README.md").read_text())
-    assert not (tmp_path / "model" / "report.html").exists()
+    assert (len(out.read_text().splitlines()), max(asked)) == (3_001, 546)
 
 
 def test_approximate_neighbours_are_said_to_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -564,8 +536,7 @@ def test_the_card_says_what_the_summary_has(covered: tuple[Model, Path]) -> None
     for heading in ("Data", "Quality", "Guarantee", "Usage", "Versions"):
         assert f"\n## {heading}\n" in body
     versions = json.loads(body.split("```json\n")[1].split("```")[0])
-    assert versions["torch"] == torch.__version__
-    assert versions["credalgnn"] == cg.__version__
+    assert (versions["torch"], versions["credalgnn"]) == (torch.__version__, cg.__version__)
     assert json.loads((folder / "model.json").read_text())["summary"] == dict(summary)
 
 
@@ -587,8 +558,7 @@ def test_hostile_class_names_do_not_spoil_the_card(tmp_path: Path) -> None:
     assert "\n# b" not in card
     assert load_model(tmp_path / "model").class_names == graph.class_names
     for name in ("a|b", "value"):
-        with pytest.raises(MethodError, match="rename it"):
-            quick(graph.replace(class_names=(name, "b", "c")), out=tmp_path / "other")
+        refuses(MethodError, "rename it", quick, graph.replace(class_names=(name, "b", "c")), out=tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
 
@@ -621,8 +591,7 @@ def test_damaged_files_are_refused_in_a_line(own: Path, tmp_path: Path) -> None:
             with pytest.raises(MethodError) as caught:
                 load_model(own)
             assert "\n" not in str(caught.value), key
-    with pytest.raises(MethodError, match="no such folder"):
-        load_model(tmp_path / "nowhere")
+    refuses(MethodError, "no such folder", load_model, tmp_path / "nowhere")
 
 
 def test_a_place_that_holds_anything_else_is_left_alone(vanilla: tuple[Model, Path], tmp_path: Path) -> None:
@@ -633,8 +602,7 @@ def test_a_place_that_holds_anything_else_is_left_alone(vanilla: tuple[Model, Pa
         (place / name).write_text("mine")
         with pytest.raises(MethodError, match=re.escape(f"holds other files ({name})")):
             model.save(place)
-        assert (place / name).read_text() == "mine"
-        assert len(list(place.iterdir())) == 1
+        assert ((place / name).read_text(), len(list(place.iterdir()))) == ("mine", 1)
     (tmp_path / "file").write_text("")
     for place, words in (
         (tmp_path / "file", "is a file"),
@@ -667,8 +635,7 @@ def test_a_method_without_classes_has_no_page(tables: tuple[Path, Path], tmp_pat
     assert "accuracy " not in card
     loaded = load_model(tmp_path / "model")
     assert torch.equal(loaded.predict(*tables).score, model.predict().score)
-    with pytest.raises(MethodError, match="predicts no classes"):
-        report_graph(loaded, tmp_path / "page", *tables)
+    refuses(MethodError, "predicts no classes", report_graph, loaded, tmp_path / "page", *tables)
     new = write_tables(tmp_path / "new", 60, 3, "z{}".format)
     result = loaded.evaluate(*new)
     assert result.covered is None
@@ -716,8 +683,7 @@ def test_nothing_happens_while_nothing_changes_and_strangers_are_noticed(watched
     folder = Path(shutil.copytree(watched, tmp_path / "model"))
     for number in range(1, 9):
         report = watch(load_model(folder), folder, *batch(tmp_path, number))
-        assert report.batch == number
-        assert report.nodes == 60
+        assert (report.batch, report.nodes) == (number, 60)
         assert not report.alarm
         assert 0.2 < report.median_p < 0.8
     for number in range(9, 13):
@@ -741,8 +707,7 @@ def test_a_batch_counts_once_whatever_its_context(watched: Path, tmp_path: Path)
     model, first = load_model(folder), batch(tmp_path, 1)
     watch(model, folder, *first)
     state = (folder / STATE).read_bytes()
-    with pytest.raises(MethodError, match="this is batch 1 again"):
-        watch(model, folder, *first)
+    refuses(MethodError, "this is batch 1 again", watch, model, folder, *first)
     with pytest.raises(MethodError, match="this is batch 1 again"):
         watch(model, folder, *first, context=(watched.parent / "nodes.csv", watched.parent / "edges.csv"))
     rows = pa.csv.read_csv(watched.parent / "nodes.csv")
@@ -752,12 +717,10 @@ def test_a_batch_counts_once_whatever_its_context(watched: Path, tmp_path: Path)
         watch(model, folder, *batch(tmp_path, 2), false_alarms=0.05)
     assert (folder / STATE).read_bytes() == state  # what was refused has left no trace
     again = watch(model, folder, *first, reset=True, false_alarms=0.05)
-    assert again.batch == 1
-    assert again.false_alarms == 0.05
+    assert (again.batch, again.false_alarms) == (1, 0.05)
     assert watch(model, folder, *batch(tmp_path, 2)).false_alarms == 0.05
     (folder / STATE).write_bytes(b"half")
-    with pytest.raises(MethodError, match="begin anew with `reset`"):
-        watch(model, folder, *batch(tmp_path, 3))
+    refuses(MethodError, "begin anew with `reset`", watch, model, folder, *batch(tmp_path, 3))
     assert watch(model, folder, *batch(tmp_path, 3), reset=True).batch == 1
 
 
@@ -773,8 +736,7 @@ def test_sparse_and_dense_features_are_watched_alike(tmp_path: Path) -> None:
     later = graph.subgraph(np.arange(240, 300))
     first = watch(model, folder, later)
     assert first.nodes == 60
-    with pytest.raises(MethodError, match="this is batch 1 again"):
-        watch(model, folder, later)
+    refuses(MethodError, "this is batch 1 again", watch, model, folder, later)
     others = np.random.default_rng(1).normal(size=(300, 60))
     among = Graph(
         np.vstack([later.features.to_dense().numpy(), others]), later.edge_index, node_ids=np.arange(240, 600)
@@ -823,8 +785,7 @@ def test_a_packed_graph_is_watched_and_reported_within_memory_or_not_at_all(
     small = watch(load_model(folder), folder, packed, reset=True, memory="100MiB")
     assert small.nodes == whole.nodes > 0
     assert small.median_p == pytest.approx(whole.median_p, abs=1e-3)
-    with pytest.raises(MethodError, match="this is batch 1 again"):
-        watch(model, folder, packed, memory="100MiB")
+    refuses(MethodError, "this is batch 1 again", watch, model, folder, packed, memory="100MiB")
     monkeypatch.setattr("credalgnn.methods.large.available_memory", lambda: 100 << 20)
     with pytest.raises(MethodError, match=r"300 nodes does not fit in memory: use credalgnn predict"):
         report_graph(load_model(folder), tmp_path / "page", packed)

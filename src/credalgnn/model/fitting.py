@@ -134,8 +134,8 @@ def fit(
         summary = summarise(fitted, graph, parts, prediction)
     summary["warnings"] = messages
     summary["seconds"] = dict(stages.seconds)
-    known = {name: KnownNodes.of(graph, nodes) for name, nodes in parts.items() if name != "test"}
-    model = Model(fitted, known, loaded.reader, summary)
+    identified = {name: KnownNodes.of(graph, nodes) for name, nodes in parts.items() if name != "test"}
+    model = Model(fitted, identified, loaded.reader, summary)
     if folder is not None:
         with stages("write"):
             _write(model, folder, graph, prediction, parts)

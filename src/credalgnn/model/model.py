@@ -85,7 +85,7 @@ class ModelEvaluation:
     identified: bool
 
     def __str__(self) -> str:
-        known = self.nodes - self.unfamiliar
+        familiar = self.nodes - self.unfamiliar
         others = f", {self.left_out:,} others left out that the model was fitted with" if self.left_out else ""
         count = f"{self.nodes:,} of {self.eligible:,}" if self.nodes < self.eligible else f"{self.nodes:,}"
         lines = [f"{count} labelled nodes judged, {self.unfamiliar:,} of them of no known class{others}."]
@@ -93,8 +93,8 @@ class ModelEvaluation:
             lines.append(f"{NOT_IDENTIFIED} They may be among these.")
         metrics, headline = self.evaluation.metrics, self.evaluation.headline
         rows = []
-        if known and metrics.get("accuracy") is not None:
-            rows.append(["accuracy", percent(metrics["accuracy"]), f"of {known:,} nodes of known classes"])
+        if familiar and metrics.get("accuracy") is not None:
+            rows.append(["accuracy", percent(metrics["accuracy"]), f"of {familiar:,} nodes of known classes"])
             rows.append(["calibration error", percent(metrics["ece"]), ""])
         if self.covered is not None and self.set_size is not None and self.coverage is not None:
             promised = f"promised {100 * self.coverage:g} %, with {self.set_size:.2f} classes per node"
