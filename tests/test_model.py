@@ -305,8 +305,8 @@ def test_what_does_not_fit_the_model_is_refused_by_name(
     refuses(GraphError, "w3", model.predict, rows.drop_columns(["w3"]), tables[1])
     shuffled = rows.select(["kind", "w4", "w3", "w2", "w1", "id"])
     assert torch.equal(model.predict(shuffled, tables[1]).probabilities, model.predict().probabilities)
-    refuses(GraphError, "fitted on a graph and not on tables", quick, graph_of()).predict(*tables)
-    refuses(MethodError, "a loaded model does not have the graph", load_model, vanilla[1]).predict()
+    refuses(GraphError, "fitted on a graph and not on tables", quick(graph_of()).predict, *tables)
+    refuses(MethodError, "a loaded model does not have the graph", load_model(vanilla[1]).predict)
     refuses(MethodError, "features", model.predict, graph_of())
     graph_of().save(tmp_path / "graph.npz")
     refuses(GraphError, "must be tables", model.predict, rows, tables[1], context=tmp_path / "graph.npz")
@@ -323,7 +323,7 @@ def test_features_of_a_whole_graph_are_not_those_of_tables(tables: tuple[Path, P
     assert not torch.allclose(raw.probabilities, read.probabilities)
 
 
-def test_evaluation_leaves_out_what_was_learnt_and_finds_strangers(
+def test_evaluation_leaves_out_what_was_learnt_and_flags_unknown_classes(
     covered: tuple[Model, Path], tables: tuple[Path, Path], tmp_path: Path
 ) -> None:
     model = covered[0]
@@ -380,7 +380,7 @@ def test_nodes_that_cannot_be_told_from_those_learnt_from_are_no_secret(tmp_path
             refuses(MethodError, "fitted with all labelled nodes", model.evaluate, graph)
         else:
             refuses(MethodError, "fitted with all labelled nodes", model.evaluate, packed)
-            later = packed.replace(labels=torch.zeros(300, dtype=torch.int64))  # strangers have one now
+            later = packed.replace(labels=torch.zeros(300, dtype=torch.int64))  # unfamiliar nodes have one now
             result = model.evaluate(later)
             assert result.identified
             assert result.left_out == int((graph.labels >= 0).sum())
@@ -672,14 +672,14 @@ def batch(folder: Path, number: int, count: int = 60, shift: float = 0.0) -> tup
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of a graph without strangers, of the same kind as the batches."""
+    """A model of a graph without unfamiliar nodes, of the same kind as the batches."""
     folder = tmp_path_factory.mktemp("watched")
     nodes, edges = write_tables(folder, unfamiliar=False)
     quick(nodes, edges, out=folder / "model")
     return folder / "model"
 
 
-def test_nothing_happens_while_nothing_changes_and_strangers_are_noticed(watched: Path, tmp_path: Path) -> None:
+def test_nothing_happens_without_a_shift_and_a_shift_is_noticed(watched: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(watched, tmp_path / "model"))
     for number in range(1, 9):
         report = watch(load_model(folder), folder, *batch(tmp_path, number))
