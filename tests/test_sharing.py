@@ -117,7 +117,7 @@ def test_a_folder_that_others_may_use_holds_no_copies(link: bool, tmp_path: Path
     if link:
         folder.symlink_to(other)
     (other if link else folder).chmod(0o700 if link else 0o770)
-    line = f"cannot be copied to {folder} (it is a link, or not yours alone: remove it)"
+    line = f"cannot be copied to {folder} (a link, or open to others: remove it)"
     with pytest.raises(GraphError, match=re.escape(line)):
         unpacked(parcel, reader(tmp_path / "graph.cg"))
     folder.unlink() if link else folder.rmdir()

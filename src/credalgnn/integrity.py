@@ -1,4 +1,4 @@
-"""What lies in a folder, verified: results, models, saved methods, trials, packed and cached graphs."""
+"""Verification and repair of folders: results, models, saved methods, trials, packed and cached graphs."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ GRAPH, RAW = "graph.npz", "raw"
 
 
 class NothingToCheck(CredalError, ValueError):
-    """A place holds nothing that this package writes."""
+    """A place without any file of this package."""
 
 
 class Finding(NamedTuple):
-    """Problem of a file.
+    """Result of the check of one file.
 
     Args:
-        kind: ``damaged``, ``missing`` or ``foreign``; or ``edited``, which is not wrong.
+        kind: ``damaged``, ``missing`` or ``foreign``; or ``edited``, which is no error.
         path: The file.
-        reason: In a few words.
-        aside: What a repair puts aside.
+        reason: A few words.
+        aside: Files that a repair moves away.
     """
 
     kind: str
@@ -67,10 +67,10 @@ class Finding(NamedTuple):
 
 @dataclass
 class Check:
-    """The check of a folder, or of the file of a saved graph.
+    """Check of a folder, or of a file of ``Graph.save``.
 
     Args:
-        folder: The place.
+        folder: The folder or file.
     """
 
     folder: Path
@@ -87,30 +87,30 @@ class Check:
         if self.folder.is_file() and self.folder.suffix == ".npz":
             self._graph(self.folder)
             return
-        found = next((check for name, check in kinds.items() if (self.folder / name).exists()), None)
-        if found is None and is_packed(self.folder):
-            found = self._packed
-        if found is None and any(self.folder.glob(f"*/{GRAPH}")):
-            found = self._cache
-        if found is None:
+        check = next((kind for name, kind in kinds.items() if (self.folder / name).exists()), None)
+        if check is None and is_packed(self.folder):
+            check = self._packed
+        if check is None and any(self.folder.glob(f"*/{GRAPH}")):
+            check = self._cache
+        if check is None:
             raise NothingToCheck(
                 f"{self.folder}: no results, model, saved method or cache of graphs here; name a folder that holds one"
             )
-        found(self.folder)
+        check(self.folder)
         for path in _files(self.folder):
             if path not in self._known:
                 self.findings.append(Finding("foreign", path, "not written by credalgnn"))
 
     @property
     def wrong(self) -> list[Finding]:
-        """All findings but those of records that were edited."""
+        """Findings other than edited records."""
         return [finding for finding in self.findings if finding.kind != EDITED]
 
     def repair(self) -> list[Path]:
-        """Put damaged files aside, into the folder ``damaged``; returns them. Of a journal what is whole stays.
+        """Move damaged files into the folder ``damaged``, and return their paths; intact lines of a journal stay.
 
         Raises:
-            EngineError: Somebody works in the folder.
+            EngineError: Another process works in the folder.
         """
         moved = []
         root = self.folder if self.folder.is_dir() else self.folder.parent
@@ -126,7 +126,7 @@ class Check:
         return moved
 
     def _look(self, path: Path, read: Callable[[Path], Any], aside: tuple[Path, ...] | None = None) -> Any:
-        """Content of a file that is present and intact; else None, with a finding."""
+        """Return what ``read`` makes of a file; None, and a finding, if it is missing or damaged."""
         self._known.add(path)
         self.checked += 1
         if not path.is_file():
@@ -135,12 +135,12 @@ class Check:
         try:
             return read(path)
         except (RecordError, MethodError, GraphError, EngineError, OSError) as error:
-            reason = " ".join(str(error).split()).removeprefix(f"{path}: ").partition(";")[0]  # the remedy is said once
+            reason = " ".join(str(error).split()).removeprefix(f"{path}: ").partition(";")[0]  # without the remedy
             self.findings.append(Finding("damaged", path, reason, (path,) if aside is None else aside))
         return None
 
     def _results(self, folder: Path) -> None:
-        """The folder of a benchmark, a search, a reproduction or a probe."""
+        """Check the folder of a benchmark, a search, a reproduction or a probe."""
         place = Folder(folder)
         self._look(folder / EXPERIMENT, lambda path: read_json(path, "an experiment's description"))
         records = {}
@@ -158,19 +158,19 @@ class Check:
         if (folder / BEST).exists():
             self._look(folder / BEST, lambda path: read_best(path.parent))
         for path in folder.glob("models/*"):
-            if (path / CONFIG).exists():  # else it is being trained
+            if (path / CONFIG).exists():  # else it is in training
                 self._method(path)
                 self._look(path / SECONDS, lambda path: read_json(path, "a time"))
             self._known.add(path / "lock")
         self._known |= {folder / name for name in PAGES}
 
     def _leaderboard(self, folder: Path) -> None:
-        """The folder of a leaderboard: runs, and the page and tables that are made of them."""
+        """Check the folder of a leaderboard."""
         self._look(folder / ARCHIVE, read_archive)
         self._known |= {folder / BOARD_PAGE, folder / BOARD_TABLES}
 
     def _nodes(self, folder: Path, records: Mapping[Path, Mapping[str, Any] | None]) -> None:
-        """Predictions per node: those that records name, and facts of the graphs beside them."""
+        """Check predictions per node that records name, and facts of the graphs."""
         for path, record in records.items():
             if record is not None and record.get("predictions"):
                 self._look(path, lambda path, record=record: read_nodes(path, record["predictions"]))  # type: ignore[misc]
@@ -186,7 +186,7 @@ class Check:
                 self._look(path, read_nodes)
 
     def _method(self, folder: Path) -> None:
-        """A saved method: two files that vouch for each other."""
+        """Check a saved method: two files with checksums of each other."""
         both = (folder / CONFIG, folder / WEIGHTS)
         for path in both:
             self._look(path, lambda path: None, both)
@@ -195,7 +195,7 @@ class Check:
             self.checked -= 1  # it was counted above
 
     def _model(self, folder: Path) -> None:
-        """The folder of a model; what is left of one is no model, so all of it is put aside together."""
+        """Check a model; a damaged one is moved away as a whole, because the rest would be no model."""
         names = (MODEL, *SUMMED, CARD, PAGE, STATE, PICTURE)
         whole = tuple(folder / name for name in names)
         for name in (MODEL, *SUMMED):
@@ -213,7 +213,7 @@ class Check:
         self._look(path, lambda path: Graph(**from_arrays(read_arrays(path), path)))
 
     def _packed(self, folder: Path) -> None:
-        """A packed graph, all of which is read; what is left of one is no graph, so its header is put aside."""
+        """Check a packed graph, all of it; a damaged one loses its header, because the rest is no graph."""
         header = (folder / PACKED,)
         head = self._look(folder / PACKED, lambda path: read_header(path.parent))
         entries: dict[str, Entry] = {}
@@ -227,11 +227,11 @@ class Check:
             self._known |= {folder / f"{name}.npy" for name in ARRAYS}
 
     def _cached(self, folder: Path) -> None:
-        """A cached graph, which has a checksum in any case."""
+        """Check a cached graph, which must have a checksum."""
         self._look(folder / GRAPH, lambda path: Graph(**from_arrays(read_arrays(path, sealed=True), path)))
 
     def _cache(self, folder: Path) -> None:
-        """Cached graphs, and the raw files that they are made of, as far as their sums are known."""
+        """Check cached graphs, and raw files whose checksums are known."""
         for path in sorted(folder.glob(f"*/{GRAPH}")):
             self._cached(path.parent)
         files = {name: file for dataset in DATASETS.values() for name, file in dataset.files.items()}
@@ -240,12 +240,12 @@ class Check:
             self._known.add(path)
             if file is not None:
                 self._look(path, file.check)
-        for path in folder.glob("*/work-*/**/*"):  # of who reads raw files now, or was killed
+        for path in folder.glob("*/work-*/**/*"):  # of processes that read raw files, or were killed
             self._known.add(path)
 
 
 def _placed(path: Path, folder: Folder) -> dict[str, Any]:
-    """A record that lies where its run belongs."""
+    """Read a record, which must be where its run belongs."""
     record = read_record(path)
     if folder.record(record["dataset"], record["method"], record["seed"]) != path:
         raise RecordError(f"misplaced, it is {record['dataset']} {record['method']} seed {record['seed']}")
@@ -265,14 +265,14 @@ def _journal(path: Path) -> None:
 
 
 def _whole_part(path: Path) -> bytes:
-    """The lines at the beginning of a journal that are as they were written."""
+    """Return the intact lines at the beginning of a journal."""
     from .experiments.journal import intact
 
     return path.read_bytes()[: intact(path)]
 
 
 def _keep(journal: Path, content: bytes) -> None:
-    """Keep the intact part of a journal in whose folder no process works, so that owners of trials are dead."""
+    """Write what is intact of a journal, and mark the owners of its trials as dead: nobody works in the folder."""
     for line in content.splitlines():
         owner = json.loads(line).get("user_attr", {}).get("owner")
         if owner:
@@ -281,7 +281,7 @@ def _keep(journal: Path, content: bytes) -> None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """All files below a folder but locks, half-written ones, and what was put aside."""
+    """Yield all files below a folder but locks, half-written files and those moved away."""
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name != DAMAGED)
         for name in sorted(names):
@@ -303,7 +303,7 @@ def _put_aside(path: Path, root: Path) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """While no command works in the folder of an experiment."""
+    """Hold the folder of an experiment while no command works there."""
     with Occupancy(folder).alone() as alone:
         if not alone:
             raise EngineError(f"{folder}: another command works here; repair when it has ended")

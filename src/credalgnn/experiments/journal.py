@@ -1,7 +1,8 @@
-"""The journal of trials: what Optuna logs, a line each, whose checksum covers the line and the checksum before it.
+"""Journal of trials: Optuna's log, a line each, with a checksum over the line and the checksum before it.
 
-No line can be changed, removed or put elsewhere unnoticed, but for lines at the end: the trials in them are done again.
-Optuna's own backend reads the same file.
+Optuna's own file backend reads the same file, but is less safe: it appends to half a line that a killed process has
+left, which spoils the journal; a changed digit goes unnoticed; and a dead process holds its lock for 30 seconds. Here
+only lines at the end can be lost unnoticed; their trials are done again.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _TAIL = 1 << 16  # bytes at the end of a journal that are looked at first for it
 
 
 class Journal(BaseJournalBackend):
-    """A file that processes and machines share.
+    """Journal file shared by processes and machines.
 
     Args:
-        path: The file; it is made if need be.
-        lock: Held by whoever writes.
+        path: The file; made if missing.
+        lock: Lock that writers hold.
     """
 
     def __init__(self, path: Path, lock: Lock) -> None:
@@ -41,11 +42,7 @@ class Journal(BaseJournalBackend):
         self._lock.free()
 
     def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
-        """The entries from a number on; half a line at the end is still being written, or what a kill has left.
-
-        Args:
-            log_number_from: The number.
-        """
+        """Yield the entries from a number on; half a line at the end is being written, or was left by a kill."""
         number = min(log_number_from, len(self._begins) - 1)
         position, before = self._begins[number]
         with open_file(self.path) as file:
@@ -61,11 +58,7 @@ class Journal(BaseJournalBackend):
                     yield parse_json(line)
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Write entries; they are on the disk when this returns.
-
-        Args:
-            logs: The entries.
-        """
+        """Write entries; they are on the disk when this returns."""
         self._take()
         try:
             before, lines = self._last(), []
@@ -81,7 +74,7 @@ class Journal(BaseJournalBackend):
             self._lock.free()
 
     def _take(self) -> None:
-        """Take the lock. A process killed while it wrote leaves half a line: whoever comes next cuts it off."""
+        """Take the lock, and cut off half a line that a killed process has left."""
         self._lock.take(wait=True)
         if self.path.exists() and self.path.stat().st_size:
             with open_file(self.path) as file:
@@ -91,7 +84,7 @@ class Journal(BaseJournalBackend):
                 os.truncate(self.path, read_bytes(self.path).rfind(b"\n") + 1)
 
     def _last(self) -> str:
-        """The checksum of the last line."""
+        """Return the checksum of the last line."""
         with open_file(self.path) as file:
             size = file.seek(0, os.SEEK_END)
             for length in (_TAIL, size):
@@ -101,14 +94,14 @@ class Journal(BaseJournalBackend):
                     break
         if not lines:
             return ""
-        if (found := _LINE.fullmatch(lines[-1])) is None:
+        if (match := _LINE.fullmatch(lines[-1])) is None:
             raise self._damaged()
-        return found[2].decode()
+        return match[2].decode()
 
     def _sum(self, line: bytes, before: str) -> str:
-        if (found := _sum(line, before)) is None:
+        if (digits := _sum(line, before)) is None:
             raise self._damaged()
-        return found
+        return digits
 
     def _damaged(self) -> EngineError:
         return EngineError(
@@ -118,23 +111,19 @@ class Journal(BaseJournalBackend):
 
 
 def intact(path: Path) -> int:
-    """Number of intact bytes at the beginning of a journal.
-
-    Args:
-        path: The journal.
-    """
+    """Return the number of intact bytes at the beginning of a journal."""
     position, before = 0, ""
     with open_file(path) as file:
         for line in file:
-            if (found := _sum(line, before)) is None:
+            if (digits := _sum(line, before)) is None:
                 break
-            position, before = position + len(line), found
+            position, before = position + len(line), digits
     return position
 
 
 def _sum(line: bytes, before: str) -> str | None:
-    """The checksum of a line, if it fits the line and the checksum before it."""
-    found = _LINE.fullmatch(line)
-    if found is None or checksum(before.encode() + found[1]) != found[2].decode():
+    """Return the checksum of a line if it fits the line and the checksum before it."""
+    match = _LINE.fullmatch(line)
+    if match is None or checksum(before.encode() + match[1]) != match[2].decode():
         return None
-    return found[2].decode()
+    return match[2].decode()

@@ -1,4 +1,4 @@
-"""Storage of trials: an Optuna storage that survives a kill, and locks of the processes that own trials."""
+"""Storage of trials that survives a kill, and locks of the processes that work on them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     import optuna
 
 JOURNAL, OWNERS = "tuning.journal", ".owners"
-BEAT = 20.0  # seconds after which an owner says again that it is there
-SILENT = 90.0  # seconds after which an owner on another machine, of whom nothing is heard, is taken for dead
-UNSEEN = 3600.0  # seconds: who said so longer ago is dead, however clocks differ
+BEAT = 20.0  # seconds between two heartbeats of an owner
+SILENT = 90.0  # seconds without a heartbeat after which an owner on another machine counts as dead
+UNSEEN = 3600.0  # seconds since the last heartbeat after which an owner is dead, however clocks differ
 
 
 class Owners:
-    """Owners of trials: each process holds the lock of a file, which the system frees when it dies.
+    """Processes at work on trials: each holds the lock of a file, which the system frees when it dies.
 
-    Of processes on other machines, or with other folders and the same database, locks say nothing. They are known by
-    their heartbeats in the storage, whose changes are timed by the clock of who looks.
+    Processes on other machines, or with other folders and the same database, are known by their heartbeats in the
+    storage, whose changes are timed by the clock of the reader.
 
     Args:
-        folder: Where the files are; shared by all processes that work on the same searches.
+        folder: Folder of the lock files, shared by all processes that work on the same searches.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -44,18 +44,14 @@ class Owners:
 
     @property
     def signature(self) -> tuple[str, float, str, int]:
-        """Process that begins a trial, its time in seconds since the epoch, and its machine."""
+        """Owner of a trial that is begun now: its id, the time in seconds, the host and the process."""
         return self.me, time.time(), self.host, os.getpid()
 
     def is_alive(self, trial: optuna.trial.FrozenTrial) -> bool:
-        """Return whether a process still works on a trial; one on another machine is assumed to, for a while.
-
-        Args:
-            trial: A trial that was begun.
-        """
-        if "owner" not in trial.user_attrs:  # asked for, but not signed yet
-            asked = trial.datetime_start
-            return asked is not None and abs(datetime.now() - asked) < timedelta(minutes=1)
+        """Return whether a process works on a trial; one that cannot be seen from here counts, for a while."""
+        if "owner" not in trial.user_attrs:  # begun, but not signed yet
+            begin = trial.datetime_start
+            return begin is not None and abs(datetime.now() - begin) < timedelta(minutes=1)
         owner, since, *place = trial.user_attrs["owner"]
         if owner == self.me:
             return True
@@ -71,30 +67,26 @@ class Owners:
         if time.time() - beat >= UNSEEN:
             return False
         now = time.monotonic()
-        known, noticed = self._heard.get(owner, (beat, now))
-        self._heard[owner] = max(known, beat), noticed if beat <= known else now
+        last, noticed = self._heard.get(owner, (beat, now))
+        self._heard[owner] = max(last, beat), noticed if beat <= last else now
         return now - self._heard[owner][1] < SILENT
 
     def describe(self, trial: optuna.trial.FrozenTrial) -> str:
-        """Describe the owner of a trial and its state, for a person who waits.
-
-        Args:
-            trial: A trial that was begun.
-        """
+        """Return who works on a trial of another process, and what happens to it, for a person who waits."""
         owner, _, *place = trial.user_attrs.get("owner", ("", 0.0))
-        who = f"process {place[1]} on {place[0]}" if len(place) > 1 else "another process"
+        process = f"process {place[1]} on {place[0]}" if len(place) > 1 else "another process"
         if owner not in self._heard:
-            return f"{who}, which is at work: this command goes on when it is done or has been stopped"
+            return f"{process}, which is at work: this command goes on when it is done or has been stopped"
         quiet = time.monotonic() - self._heard[owner][1]
-        return f"{who}, not heard of for {quiet:.0f} s: after {SILENT:.0f} s this command does its work"
+        return f"{process}, not heard of for {quiet:.0f} s: after {SILENT:.0f} s this command does its work"
 
 
 def open_storage(folder: Path, url: str | None = None) -> optuna.storages.BaseStorage:
-    """A journal in the folder, which processes and machines that see it share, or a database.
+    """Open the journal in a folder, which processes and machines share, or a database.
 
     Args:
-        folder: The experiment's folder.
-        url: Of an Optuna database, as SQLAlchemy reads it; None for the journal.
+        folder: Folder of the experiment.
+        url: URL of an Optuna database, as SQLAlchemy reads it; None: the journal.
 
     Raises:
         EngineError: The database cannot be opened, or the journal is damaged.
@@ -127,7 +119,7 @@ def open_storage(folder: Path, url: str | None = None) -> optuna.storages.BaseSt
 
 
 def _check_trial(trial: optuna.trial.FrozenTrial) -> None:
-    """Refuse a trial whose notes are not what ``study.py`` writes there."""
+    """Refuse a trial with user attributes of unexpected types."""
     notes = trial.user_attrs
     seed, owner, seen = notes.get("seed", 0), notes.get("owner", ["", 0.0]), notes.get("seen", {})
     numbers = [*(trial.values or [0.0]), owner[1], *seen.values()]

@@ -14,7 +14,8 @@ import os
 import re
 import stat
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,11 +30,24 @@ ALWAYS = 256 << 20  # bytes that any file may unpack to: zeros are packed a thou
 DEEPEST = 64  # levels of JSON; what this package writes has 8
 BLOCK = 16 << 20  # bytes unpacked at a time
 
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_ESCAPED, _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]"), re.compile("[\ud800-\udfff]")
 
 
 class Unreadable(ValueError):
     """Invalid content of a file; the message says what is wrong, in a few words."""
+
+
+@contextmanager
+def _refused(kind: str) -> Iterator[None]:
+    """Turn whatever a library raises on a damaged file into ``Unreadable``."""
+    try:
+        yield
+    except Unreadable:
+        raise
+    except MemoryError:
+        raise Unreadable("too large for the memory of this machine") from None
+    except Exception as error:
+        raise Unreadable(f"{kind}: {' '.join(str(error).split()) or type(error).__name__:.100}") from None
 
 
 def most_unpacked(size: int) -> int:
@@ -76,21 +90,16 @@ def read_bytes(path: Path) -> bytes:
 
 def parse_json(content: bytes) -> Any:
     """Parse UTF-8 JSON with valid characters, at most ``DEEPEST`` levels deep."""
+    nested = f"nested more than {DEEPEST} levels deep"
     try:
         value = json.loads(content.decode("utf-8"))
-    except UnicodeDecodeError:
-        raise Unreadable("the text is not UTF-8") from None
-    except RecursionError:
-        raise Unreadable(f"nested more than {DEEPEST} levels deep") from None
-    except ValueError as error:
-        raise Unreadable(f"no JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        reasons = {UnicodeDecodeError: "the text is not UTF-8", RecursionError: nested}
+        raise Unreadable(reasons.get(type(error), f"no JSON: {error}")) from None
     if _is_deeper(value, DEEPEST):
-        raise Unreadable(f"nested more than {DEEPEST} levels deep")
-    if _SURROGATE.search(content):
-        try:
-            json.dumps(value, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise Unreadable("half a character (a lone surrogate) in a text") from None
+        raise Unreadable(nested)
+    if _ESCAPED.search(content) and _SURROGATE.search(json.dumps(value, ensure_ascii=False)):
+        raise Unreadable("half a character (a lone surrogate) in a text")
     return value
 
 
@@ -119,15 +128,8 @@ def read_npz(path: Path, names: Sequence[str] | None = None, optional: Sequence[
         size = os.fstat(file.fileno()).st_size
         if file.peek(6)[:6] == b"\x93NUMPY":
             raise Unreadable("it holds a single array, and not an archive of them: numpy.savez")
-        try:
-            with zipfile.ZipFile(file) as archive:
-                return _arrays(archive, size, names, optional)
-        except Unreadable:
-            raise
-        except MemoryError:
-            raise Unreadable("too large for the memory of this machine") from None
-        except Exception as error:  # zipfile on damaged archives
-            raise Unreadable(f"no npz archive: {error}") from None
+        with _refused("no npz archive"), zipfile.ZipFile(file) as archive:
+            return _arrays(archive, size, names, optional)
 
 
 def _arrays(
@@ -163,12 +165,10 @@ def _array(stream: Any, size: int) -> NDArray[Any]:
     """Read an array in numpy's format from a stream of ``size`` bytes."""
     import numpy as np
 
-    try:
+    with _refused("no header of an array"):
         version = np.lib.format.read_magic(stream)
         read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
         shape, by_columns, kind = read_header[version](stream)
-    except Exception as error:
-        raise Unreadable(f"no header of an array ({type(error).__name__})") from None
     if kind.kind not in "biufU" or (kind.kind != "U" and kind.itemsize > 8):
         raise Unreadable(f"it is of type {kind}, and only numbers and texts are read")
     if min(shape, default=0) < 0 or math.prod(shape) * kind.itemsize != size - stream.tell():
@@ -210,12 +210,8 @@ def parse_tensors(content: bytes) -> dict[str, Tensor]:
     """Return the tensors in the content of a safetensors file."""
     from safetensors.torch import load
 
-    try:
+    with _refused("no safetensors"):
         return load(content)
-    except MemoryError:
-        raise Unreadable("too large for the memory of this machine") from None
-    except Exception as error:  # its own, and those of strange types or shapes
-        raise Unreadable(f"no safetensors: {' '.join(str(error).split()):.100}") from None
 
 
 def texts_about(content: bytes) -> dict[str, str]:
@@ -237,7 +233,7 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Ta
     check_regular(path)
     size = path.stat().st_size
     left = most_unpacked(size)
-    try:
+    with _refused("no Parquet table"):
         with pq.ParquetFile(path) as file:
             schema = file.schema_arrow
             texts = [field.name for field in schema if pa.types.is_string(field.type)]
@@ -247,18 +243,17 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Ta
             claimed = sum(_WIDTHS.get(leaf.physical_type, leaf.length) for leaf in wanted) * file.metadata.num_rows
         if claimed > left:
             raise Unreadable(f"its {size:,} bytes claim to hold {claimed:,}")
-        plain = pa.schema([field for field in schema if columns is None or field.name in columns])
         chunks = []
         rows = 8192 if any(leaf.max_repetition_level for leaf in wanted) else 1 << 18  # lists may be of any length
         for batch in pq.ParquetFile(path, read_dictionary=texts).iter_batches(rows, columns=columns):
             left -= sum(map(_decoded_size, batch.columns))
             if left < 0:
                 raise Unreadable("its lists or texts are far longer than its size justifies")
-            chunks.append(pa.Table.from_batches([batch]).select(plain.names).cast(plain))
-        table = pa.concat_tables(chunks) if chunks else plain.empty_table()
+            fields = [field.with_type(pa.string()) if field.name in texts else field for field in batch.schema]
+            chunks.append(pa.Table.from_batches([batch]).cast(pa.schema(fields)))
+        empty = pa.schema([field for field in schema if columns is None or field.name in columns]).empty_table()
+        table = pa.concat_tables(chunks) if chunks else empty
         table.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
-        raise Unreadable(f"no Parquet table: {' '.join(str(error).split()):.100}") from None
     return table
 
 
@@ -270,6 +265,6 @@ def _decoded_size(column: Any) -> int:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not pa.types.is_dictionary(column.type):
+    if not pa.types.is_dictionary(column.type) or not pa.types.is_string(column.type.value_type):
         return int(column.nbytes)
     return pc.sum(pc.take(pc.binary_length(column.dictionary), column.indices)).as_py() or 0
