@@ -179,7 +179,7 @@ def test_a_split_is_optional_and_checked(tmp_path: Path) -> None:
     arguments = (tmp_path / "nodes", tmp_path / "edges", tmp_path / "graph.cg")
     with pytest.raises(GraphError, match=r"part-2.csv, column part: row 99 is 'tset'; train, val, calibration, test"):
         pack(*arguments, split="part")
-    with pytest.raises(GraphError, match=r"no column 'fold'.*: name it: `split`$"):
+    with pytest.raises(GraphError, match=r"no column 'fold'.*; name it: `split`$"):
         pack(*arguments, split="fold")
     with pytest.raises(GraphError, match="cannot be a feature, it is the id, the label or the split"):
         pack(*arguments, split="part", features=["part"])
