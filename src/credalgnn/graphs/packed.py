@@ -21,7 +21,7 @@ from .errors import GraphError
 from .graph import STRUCTURE, Graph
 
 SHARED = ("features", "labels", "node_ids", "class_names", "feature_names", "derived", "_edges", "_content", "_path",
-          "_maps", "_ids_digest", "_split")  # fmt: skip
+          "_maps", "ids_digest", "_split")  # fmt: skip
 
 
 class PackedGraph(Graph):
@@ -35,7 +35,7 @@ class PackedGraph(Graph):
     _content: str
     _path: Path
     _maps: tuple[Map, ...]
-    _ids_digest: str
+    ids_digest: str  # computed when the graph was packed
     _split: NDArray[np.int8] | None
 
     @property
@@ -81,16 +81,11 @@ class PackedGraph(Graph):
     @cached_property
     def fingerprint(self) -> str:
         """Hash of the content, the same on every machine, but not that of the same graph in memory."""
-        digest = hashlib.blake2b(f"packed {self.content} {self._ids_digest};".encode(), digest_size=16)
+        digest = hashlib.blake2b(f"packed {self.content} {self.ids_digest};".encode(), digest_size=16)
         for names in (self.class_names, self.feature_names):
             digest.update(b"-;" if names is None else "\0".join((str(len(names)), *names)).encode())
         digest.update(self.labels.numpy().data)
         return digest.hexdigest()
-
-    @cached_property
-    def ids_digest(self) -> str:
-        """See ``Graph.ids_digest``; computed when the graph was packed."""
-        return self._ids_digest
 
     def release(self) -> None:
         """Free the memory that caches the files."""
@@ -113,7 +108,7 @@ class PackedGraph(Graph):
             return self.in_memory("new features or edges")._replaced(changes)
         values = self._checked_names(changes, self.num_features)
         if "node_ids" in changes:
-            values["_ids_digest"] = hash_of(values["node_ids"])
+            values["ids_digest"] = hash_of(values["node_ids"])
         return self._with_fields(**values)
 
     def subgraph(self, nodes: Any) -> Graph:
@@ -247,7 +242,7 @@ def open_packed(path: Path) -> PackedGraph:
         _content=head["content"],
         _path=path.absolute(),
         _maps=tuple(maps.values()),
-        _ids_digest=entries["node_ids"].digest if "node_ids" in entries else "",
+        ids_digest=entries["node_ids"].digest if "node_ids" in entries else "",
         _split=arrays.get("split"),
     )
 
@@ -264,5 +259,5 @@ def reopened(path: Path, content: str, fields: dict[str, Any], ids: NDArray[Any]
         raise GraphError(f"{path}: another graph has been packed here since it was opened; open it again")
     if ids is not None:
         ids.flags.writeable = False
-        fields = fields | {"node_ids": ids, "_ids_digest": hash_of(ids)}
+        fields = fields | {"node_ids": ids, "ids_digest": hash_of(ids)}
     return graph._with_fields(**fields)
