@@ -14,7 +14,7 @@ import torch
 
 from credalgnn.graphs import Graph, GraphError, csbm, load_graph
 from credalgnn.graphs._packed_files import HEADER
-from credalgnn.graphs.sharing import Fetch, parcel_of, unpacked
+from credalgnn.graphs.sharing import Fetch, from_handle, handle_of
 
 
 def graph_of(sparse: bool, weighted: bool) -> Graph:
@@ -41,10 +41,10 @@ def test_a_graph_is_the_same_in_another_process(packed: bool, sparse: bool, weig
     if packed:
         graph = graph.pack(tmp_path / "graph.cg")
     graph = graph.replace(labels=graph.labels.index_fill(0, torch.arange(20), -1))
-    parcel = parcel_of(graph)
-    for array in parcel.arrays.values():
+    handle = handle_of(graph)
+    for array in handle.arrays.values():
         array.flags.writeable = False
-    check_same(unpacked(parcel), graph)
+    check_same(from_handle(handle), graph)
 
 
 @pytest.fixture
@@ -70,14 +70,14 @@ def reader(folder: Path, asked: list[str] | None = None) -> Fetch:
 def test_a_copy_that_cannot_be_made_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("credalgnn.runtime.memory.temporary_folder", lambda: tmp_path / "missing")
     csbm(60, 3).pack(tmp_path / "graph.cg")
-    parcel = parcel_of(load_graph(tmp_path / "graph.cg"))._replace(path=Path("/nowhere/graph.cg"))
+    handle = handle_of(load_graph(tmp_path / "graph.cg"))._replace(path=Path("/nowhere/graph.cg"))
     with pytest.raises(GraphError, match=r"/nowhere/graph.cg is not on .*, and cannot be copied to .*: free"):
-        unpacked(parcel, lambda *chunk: b"")
+        from_handle(handle, lambda *chunk: b"")
     (tmp_path / "missing").mkdir()
     with pytest.raises(GraphError, match="has become shorter while it was copied"):
-        unpacked(parcel, lambda *chunk: b"")
+        from_handle(handle, lambda *chunk: b"")
     with pytest.raises(GraphError, match="no such folder"):
-        unpacked(parcel)
+        from_handle(handle)
 
 
 def shorten(path: Path) -> None:
@@ -95,15 +95,15 @@ def shorten(path: Path) -> None:
 )
 def test_a_damaged_copy_is_fetched_anew(damage: Callable[[Path], None], tmp_path: Path, temporary: Path) -> None:
     graph = csbm(60, 3).pack(tmp_path / "graph.cg")
-    parcel, asked = parcel_of(graph)._replace(path=Path("/nowhere/graph.cg")), list[str]()
+    handle, asked = handle_of(graph)._replace(path=Path("/nowhere/graph.cg")), list[str]()
     fetch = reader(tmp_path / "graph.cg", asked)
-    check_same(unpacked(parcel, fetch), graph)
+    check_same(from_handle(handle, fetch), graph)
     times = len(asked)
-    check_same(unpacked(parcel, fetch), graph)
+    check_same(from_handle(handle, fetch), graph)
     assert len(asked) == times  # there already
     (copy,) = temporary.glob("*/*.cg")
     damage(copy)
-    check_same(unpacked(parcel, fetch), graph)
+    check_same(from_handle(handle, fetch), graph)
     assert len(asked) == 2 * times
     load_graph(copy, verify=True)
     assert not list(temporary.glob("*/*.half"))
@@ -111,7 +111,7 @@ def test_a_damaged_copy_is_fetched_anew(damage: Callable[[Path], None], tmp_path
 
 @pytest.mark.parametrize("link", [True, False])
 def test_a_folder_that_others_may_use_holds_no_copies(link: bool, tmp_path: Path, temporary: Path) -> None:
-    parcel = parcel_of(csbm(60, 3).pack(tmp_path / "graph.cg"))._replace(path=Path("/nowhere/graph.cg"))
+    handle = handle_of(csbm(60, 3).pack(tmp_path / "graph.cg"))._replace(path=Path("/nowhere/graph.cg"))
     folder, other = temporary / f"credalgnn-{os.getuid()}-graphs", tmp_path / "other"
     (other if link else folder).mkdir()
     if link:
@@ -119,9 +119,9 @@ def test_a_folder_that_others_may_use_holds_no_copies(link: bool, tmp_path: Path
     (other if link else folder).chmod(0o700 if link else 0o770)
     line = f"cannot be copied to {folder} (a link, or open to others: remove it)"
     with pytest.raises(GraphError, match=re.escape(line)):
-        unpacked(parcel, reader(tmp_path / "graph.cg"))
+        from_handle(handle, reader(tmp_path / "graph.cg"))
     folder.unlink() if link else folder.rmdir()
-    unpacked(parcel, reader(tmp_path / "graph.cg"))
+    from_handle(handle, reader(tmp_path / "graph.cg"))
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
@@ -130,8 +130,8 @@ def test_a_copy_of_the_same_features_and_edges_has_the_names_of_each_graph(tmp_p
     names = [f"f{at}" for at in range(graph.num_features)]
     for path, given in ((tmp_path / "named.cg", graph.replace(feature_names=names)), (tmp_path / "bare.cg", graph)):
         packed = given.pack(path)
-        for parcel in (parcel_of(packed), parcel_of(packed)._replace(path=Path("/nowhere/graph.cg"))):
-            copy = unpacked(parcel, reader(path))
+        for handle in (handle_of(packed), handle_of(packed)._replace(path=Path("/nowhere/graph.cg"))):
+            copy = from_handle(handle, reader(path))
             for each in (copy, pickle.loads(pickle.dumps(copy))):
                 assert (each.feature_names, each.fingerprint) == (given.feature_names, packed.fingerprint)
 
@@ -149,7 +149,7 @@ def test_what_else_lies_at_the_same_place_here_is_left_alone(there: str, tmp_pat
     else:
         here.write_text("mine")
     before = {path: path.read_bytes() for path in here.parent.rglob("*") if path.is_file()}
-    check_same(unpacked(parcel_of(graph)._replace(path=here), reader(tmp_path / "graph.cg")), graph)
+    check_same(from_handle(handle_of(graph)._replace(path=here), reader(tmp_path / "graph.cg")), graph)
     assert {path: path.read_bytes() for path in here.parent.rglob("*") if path.is_file()} == before
 
 
@@ -157,7 +157,7 @@ def test_a_graph_that_is_packed_anew_while_it_is_fetched_leaves_no_copy(tmp_path
     """The new one's files have the same sizes, and the old one's header has come already."""
     graph = csbm(60, 3).pack(tmp_path / "graph.cg")
     graph.replace(features=graph.features + 1).pack(tmp_path / "new.cg")
-    parcel = parcel_of(graph)._replace(path=Path("/nowhere/graph.cg"))
+    handle = handle_of(graph)._replace(path=Path("/nowhere/graph.cg"))
     old, new = reader(tmp_path / "graph.cg"), reader(tmp_path / "new.cg")
 
     def mixed(folder: str, name: str, begin: int, size: int) -> bytes:
@@ -166,6 +166,6 @@ def test_a_graph_that_is_packed_anew_while_it_is_fetched_leaves_no_copy(tmp_path
     line = f"/nowhere/graph.cg: what came to {os.uname().nodename} is another graph, or a damaged one"
     for fetch in (mixed, new):
         with pytest.raises(GraphError, match=re.escape(line)):
-            unpacked(parcel, fetch)
+            from_handle(handle, fetch)
         assert not [*temporary.glob("*/*.cg"), *temporary.glob("*/*.half")]
-    check_same(unpacked(parcel, old), graph)
+    check_same(from_handle(handle, old), graph)

@@ -42,7 +42,7 @@ class GraphHandle(NamedTuple):
     files: dict[str, int] = {}  # noqa: RUF012
 
 
-def parcel_of(graph: Graph) -> GraphHandle:
+def handle_of(graph: Graph) -> GraphHandle:
     """Return the handle of a graph, without node ids."""
     if graph.path is not None:
         labelled = (graph.labels >= 0).nonzero().flatten()
@@ -65,28 +65,28 @@ def parcel_of(graph: Graph) -> GraphHandle:
     return GraphHandle(_numpy(arrays), graph.class_names, graph.feature_names, tuple(x.shape))
 
 
-def unpacked(parcel: GraphHandle, fetch: Fetch | None = None) -> Graph:
+def from_handle(handle: GraphHandle, fetch: Fetch | None = None) -> Graph:
     """Return the graph of a handle, not validated again; its arrays must not be written to.
 
     ``fetch`` returns a chunk of a file (folder, name, first byte, size) for machines that do not see the folder; they
     keep a copy among their temporary files.
     """
-    arrays = _torch(parcel.arrays)
-    names: dict[str, Any] = {"class_names": parcel.class_names, "feature_names": parcel.feature_names}
-    if parcel.path is not None:
+    arrays = _torch(handle.arrays)
+    names: dict[str, Any] = {"class_names": handle.class_names, "feature_names": handle.feature_names}
+    if handle.path is not None:
         try:
-            packed = _opened(parcel.path, parcel)
+            packed = _opened(handle.path, handle)
         except (GraphError, OSError):
             if fetch is None:
                 raise
-            packed = _copied(parcel, fetch)
+            packed = _copied(handle, fetch)
         labels = torch.full((packed.num_nodes,), -1)
         labels[arrays["known"]] = arrays["labels"]
         return packed._with_fields(labels=labels, **names)  # also None, where features have no names
     features = arrays.get("features")
     if features is None:
         parts = arrays["rows"], arrays["columns"], arrays["values"]
-        features = torch.sparse_csr_tensor(*parts, parcel.shape, check_invariants=False)
+        features = torch.sparse_csr_tensor(*parts, handle.shape, check_invariants=False)
     graph = Graph._trusted(
         features=features,
         edge_index=arrays["edge_index"],
@@ -100,50 +100,50 @@ def unpacked(parcel: GraphHandle, fetch: Fetch | None = None) -> Graph:
     return graph
 
 
-def _opened(path: Path, parcel: GraphHandle) -> PackedGraph:
+def _opened(path: Path, handle: GraphHandle) -> PackedGraph:
     """Open the graph of a handle in a folder."""
-    return reopened(path, parcel.content, {}, None, "weighted" in parcel.arrays)
+    return reopened(path, handle.content, {}, None, "weighted" in handle.arrays)
 
 
-def _copied(parcel: GraphHandle, fetch: Fetch) -> PackedGraph:
+def _copied(handle: GraphHandle, fetch: Fetch) -> PackedGraph:
     """Return the copy of a packed graph on this machine, fetched once, and again if it is damaged."""
     try:
         folder = own_folder("graphs")
-        copy = folder / f"{parcel.content}.cg"
-        with locked(folder / f"{parcel.content}.lock", wait=True):
+        copy = folder / f"{handle.content}.cg"
+        with locked(folder / f"{handle.content}.lock", wait=True):
             with suppress(GraphError):
-                return _opened(copy, parcel)
-            _fetch_all(parcel, fetch, copy)
-            return _opened(copy, parcel)
+                return _opened(copy, handle)
+            _fetch_all(handle, fetch, copy)
+            return _opened(copy, handle)
     except OSError as error:
         raise GraphError(
-            f"{parcel.path} is not on {os.uname().nodename}, and cannot be copied to "
+            f"{handle.path} is not on {os.uname().nodename}, and cannot be copied to "
             f"{error.filename or temporary_folder()} ({error.strerror}): free some space there, or put the graph where "
             "all machines see it"
         ) from None
 
 
-def _fetch_all(parcel: GraphHandle, fetch: Fetch, copy: Path) -> None:
+def _fetch_all(handle: GraphHandle, fetch: Fetch, copy: Path) -> None:
     half = copy.with_suffix(".half")
     shutil.rmtree(half, ignore_errors=True)
     half.mkdir()
     try:
-        for name, size in parcel.files.items():
+        for name, size in handle.files.items():
             with (half / name).open("wb") as file:
                 while file.tell() < size:
-                    chunk = fetch(str(parcel.path), name, file.tell(), min(CHUNK, size - file.tell()))
+                    chunk = fetch(str(handle.path), name, file.tell(), min(CHUNK, size - file.tell()))
                     if not chunk:
-                        raise GraphError(f"{parcel.path}: {name} has become shorter while it was copied")
+                        raise GraphError(f"{handle.path}: {name} has become shorter while it was copied")
                     file.write(chunk)
                 file.flush()
                 os.fsync(file.fileno())  # copies are not verified again, so they must survive a crash
         sync_folder(half)
         try:
             verify_packed(half)
-            _opened(half, parcel)
+            _opened(half, handle)
         except GraphError:
             raise GraphError(
-                f"{parcel.path}: what came to {os.uname().nodename} is another graph, or a damaged one (was it packed "
+                f"{handle.path}: what came to {os.uname().nodename} is another graph, or a damaged one (was it packed "
                 "anew since it was opened?); open it again"
             ) from None
         shutil.rmtree(copy, ignore_errors=True)

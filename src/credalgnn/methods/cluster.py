@@ -25,7 +25,7 @@ from torch import Tensor
 
 from .._version import __version__
 from ..graphs import Graph, GraphError, Part, TrainingView
-from ..graphs.sharing import GraphHandle, parcel_of, unpacked
+from ..graphs.sharing import GraphHandle, from_handle, handle_of
 from ..nn import Classifier, TrainingError
 from ..nn.backbones import Stack
 from ..nn.chunks import LEAVE, Scratch, latent_of
@@ -312,14 +312,14 @@ def graph_here(handle: GraphHandle, coordinator: Any) -> Graph:
             ) from None
         return content
 
-    return unpacked(handle, fetch)
+    return from_handle(handle, fetch)
 
 
 @contextmanager
 def _shared(backbone: Stack, graph: Graph) -> Iterator[Any]:
     """Yield a reference to the ``Remote`` of a graph while its coordinator runs."""
     ray = ray_module()
-    handle = parcel_of(graph)
+    handle = handle_of(graph)
     coordinator = start_coordinator([handle])
     try:
         pickled = ray.cloudpickle.dumps(backbone)
@@ -440,9 +440,9 @@ def train_by_workers(
     if saved is not None and saved["ended"]:
         return _take_over(module, saved)
     view = training.view
-    graphs = {"graph": parcel_of(view.graph)}
+    graphs = {"graph": handle_of(view.graph)}
     if view.val_graph is not view.graph:
-        graphs["val_graph"] = parcel_of(view.val_graph)
+        graphs["val_graph"] = handle_of(view.val_graph)
     coordinator = start_coordinator(graphs.values())
     parts = {
         "train": view.train, "val": view.val, "num_classes": view.num_classes, "class_names": view.class_names,
