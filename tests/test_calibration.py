@@ -518,9 +518,9 @@ def test_tables_of_other_methods() -> None:
 def test_class_names_that_a_table_cannot_hold_are_refused() -> None:
     graph = graph_of()
     for names, credal, words in (
-        (("a|b", "b", "c"), False, "separates classes"),
+        (("a|b", "b", "c"), False, "separator of classes"),
         (("value", "b", "c"), False, "p_value"),
-        (("a|b", "b", "c"), True, "separates classes"),
+        (("a|b", "b", "c"), True, "separator of classes"),
     ):
         method = make("credal-lj" if credal else "vanilla").fit(graph.replace(class_names=names))
         with pytest.raises(MethodError, match=words):
@@ -539,7 +539,7 @@ def test_a_table_is_written_whole_or_not_at_all(vanilla: Prediction, tmp_path: P
     with pytest.raises(MethodError, match="needs 999"):
         vanilla.to_parquet(place, false_alarms=0.001)
     assert place.read_bytes() == before
-    with pytest.raises(MethodError, match=r"a \.csv or \.parquet file is wanted"):
+    with pytest.raises(MethodError, match=r"must end with \.csv or \.parquet"):
         vanilla.to_parquet(tmp_path / "table.xlsx")
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(MethodError, match="cannot be written"):

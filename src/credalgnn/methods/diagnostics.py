@@ -17,15 +17,15 @@ from .inputs import feature_chunks
 from .prediction import Prediction
 
 OPEN = 0.05  # an interval wider than this is open
-FEW = 0.05  # at most this share of the nodes has an open interval, if the sets are closed,
-LITTLE = 0.1  # and EU is at most this share of TU: a model may be sure of all its nodes, but not close where it doubts
-TOP = 1e-3  # bits; TU this near to log2 C is at it
-NEARLY_ALL = 0.9  # a larger share of the nodes has TU there, if the sets are saturated
-ENOUGH = 20  # fewer nodes are no reason to warn
-SAMPLE = 2_000  # nodes at most that a method looks at when it has been fitted
+FEW = 0.05  # sets are closed if at most this share of the nodes has an open interval
+LITTLE = 0.1  # and EU is at most this share of TU: narrow intervals are fine for a model without doubt
+TOP = 1e-3  # bits: tolerance of TU = log2 C
+NEARLY_ALL = 0.9  # sets are saturated if a larger share of the nodes has TU = log2 C
+ENOUGH = 20  # least number of nodes for a warning
+SAMPLE = 2_000  # nodes, at most, that a method checks after fitting
 FAR = 10.0  # times a feature's range in training: further outside is far
-LARGE = 1000.0  # a value that no feature of mean 0 and standard deviation 1 has
-NARROWEST = 0.01  # of the widest range: what every feature may vary by at least
+LARGE = 1000.0  # larger than any value of a standardised feature
+NARROWEST = 0.01  # least width of a feature's range, relative to the widest
 
 
 class CredalWarning(UserWarning):
@@ -47,12 +47,12 @@ FINDINGS = {
     "narrow": Finding(
         f"closed intervals: at most {100 * FEW:g} % of the nodes have one wider than {OPEN}, and EU is at most "
         f"{100 * LITTLE:g} % of TU",
-        "EU is the order of tiny numbers: use credal-coverage, whose widths come from where labels are, or go by TU",
+        "intervals have collapsed, so EU ranks numerical noise: use credal-coverage, or rank by TU",
     ),
     "saturated": Finding(
         f"TU is within {TOP} bits of log2 C on over {100 * NEARLY_ALL:g} % of the nodes",
-        "TU says nothing, and EU is log2 C - AU: read the two as one score, or narrow the intervals by longer "
-        "training, a larger delta or a lower half_length_decay",
+        "TU is constant and EU is log2 C - AU, one score: narrow the intervals by longer training, a larger delta or "
+        "a lower half_length_decay",
     ),
 }
 

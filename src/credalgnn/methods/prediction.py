@@ -87,7 +87,7 @@ class Prediction:
     def classes(self) -> Tensor:
         """The most probable class of each node."""
         if self.probabilities is None:
-            raise MethodError(f"this method scores nodes ({', '.join(self.scores)}) and predicts no classes")
+            raise MethodError(f"this method predicts no classes; its scores are {', '.join(self.scores)}")
         return self.probabilities.argmax(-1)
 
     def classify(self, by: Literal["intersection", "lower", "upper"] = "intersection") -> Tensor:
@@ -97,7 +97,7 @@ class Prediction:
             by: The intersection probability, or the largest lower or upper probability.
         """
         if self.credal is None:
-            raise MethodError("this method predicts no credal sets: its classes are in .classes")
+            raise MethodError("this method predicts no credal sets: use .classes")
         if by not in ("intersection", "lower", "upper"):
             raise MethodError(f"unknown rule {by!r}: choose intersection, lower or upper")
         return self.classes if by == "intersection" else getattr(self.credal, by).argmax(-1)
@@ -143,7 +143,7 @@ class Prediction:
         if rate is None or (false_alarms is not None and fdr is not None):
             raise MethodError("give one rate: flag_unfamiliar(false_alarms=0.05), or flag_unfamiliar(fdr=0.1)")
         if not 0.0 < rate < 1.0:
-            raise MethodError(f"a rate must be between 0 and 1, not {rate}: 0.05 is one in twenty")
+            raise MethodError(f"{'false_alarms' if fdr is None else 'fdr'} must be between 0 and 1, not {rate}")
         if fdr is not None and by_class:
             raise MethodError("by_class goes with false_alarms: fdr is the rate of all flags together")
         calibration = self._calibrated("a flag with a promise")
@@ -151,7 +151,7 @@ class Prediction:
         count = len(calibration.scores)
         if by_class:
             if calibration.classes is None:
-                raise MethodError("this method predicts no classes, so there is nothing to group nodes by")
+                raise MethodError("this method predicts no classes, which by_class needs")
             groups = (calibration.classes, self.classes)
             count = int(torch.bincount(calibration.classes, minlength=len(self.class_names)).max())
         self._check_enough(count, rate, "false_alarms" if fdr is None else "fdr")
@@ -168,10 +168,10 @@ class Prediction:
             coverage: The probability.
         """
         if not 0.0 < coverage < 1.0:
-            raise MethodError(f"coverage must be between 0 and 1, not {coverage}: 0.9 is nine in ten")
+            raise MethodError(f"coverage must be between 0 and 1, not {coverage}")
         calibration = self._calibrated("prediction sets with a promise")
         if calibration.nonconformity is None or self.probabilities is None:
-            raise MethodError(f"this method scores nodes ({', '.join(self.scores)}) and predicts no classes")
+            raise MethodError(f"this method predicts no classes; its scores are {', '.join(self.scores)}")
         self._check_enough(len(calibration.scores), coverage, "coverage")
         threshold = conformal.threshold(calibration.nonconformity, coverage)
         return conformal.prediction_sets(self.nonconformity(), threshold, self.probabilities)
@@ -179,7 +179,7 @@ class Prediction:
     def nonconformity(self) -> Tensor:
         """Return the nonconformity of each class, float64 ``[N, C]``, which prediction sets are made from."""
         if self.probabilities is None:
-            raise MethodError(f"this method scores nodes ({', '.join(self.scores)}) and predicts no classes")
+            raise MethodError(f"this method predicts no classes; its scores are {', '.join(self.scores)}")
         return conformal.nonconformity(self.probabilities if self.credal is None else self.credal.upper)
 
     def as_calibration(self, labels: Tensor, alike: bool) -> Calibration:
@@ -345,9 +345,9 @@ def check_class_names(names: Sequence[str], credal: bool) -> None:
     """Refuse class names that would make the table ambiguous."""
     for name in names:
         if SEPARATOR in name:
-            raise MethodError(f"the class name {name!r} has a {SEPARATOR} in it, which separates classes: rename it")
+            raise MethodError(f"class name {name!r} contains {SEPARATOR}, the separator of classes: rename the class")
         if name == "value" and not credal:
-            raise MethodError("a class called 'value' has the column of p-values, p_value: rename it")
+            raise MethodError("class name 'value' collides with the column p_value: rename the class")
 
 
 def _classes(prediction: Prediction, kept: Tensor) -> list[str]:
@@ -435,4 +435,4 @@ def write_tables(tables: Iterable[pyarrow.Table], path: str | os.PathLike[str]) 
 def check_ending(path: Path) -> None:
     """Refuse a file name that ends neither with .csv nor with .parquet."""
     if path.suffix.lower() not in (".csv", ".parquet"):
-        raise MethodError(f"{path}: a .csv or .parquet file is wanted")
+        raise MethodError(f"{path}: the name must end with .csv or .parquet")
