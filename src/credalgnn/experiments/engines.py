@@ -25,7 +25,6 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
-from tqdm import tqdm
 
 from .._version import __version__
 from ..graphs import GraphError, Task
@@ -189,7 +188,6 @@ def _without_main() -> Iterator[None]:
 def _serve(pipe: Connection, source: Source, models: Path) -> None:
     """Main loop of a worker: execute units until the other end of the pipe is closed."""
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    tqdm.set_lock(threading.RLock())  # its own would be a semaphore that outlives a killed process
     one_thread()
     while True:
         try:

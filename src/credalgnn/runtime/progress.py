@@ -48,6 +48,7 @@ class Progress:
     def __init__(
         self, total: float | None, label: str = "", unit: str = "", show: bool | None = None, done: float = 0
     ) -> None:
+        total = round(total, 1) if isinstance(total, float) else total
         self._total, self._label, self._unit, self._status = total, label, f" {unit}" if unit else "", ""
         self._hidden, self._has_bar = show is False, show is True or (show is None and on_terminal())
         self._done = self._skipped = done

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...runtime.files import atomic, write
+from ...runtime.progress import Progress
 from ...runtime.reading import most_unpacked, open_file
 from ...runtime.texts import without_credentials
 from ..errors import GraphError
@@ -122,12 +123,13 @@ def download(url: str, path: Path, size: int | None = None, sha256: str | None =
             if reply.headers.get_content_type() == "text/html":
                 raise _failed(url, path, "a web page came instead of the file (a quota, perhaps)")
             promised = reply.headers.get("Content-Length")
-            while block := reply.read(BLOCK):
-                file.write(block)
-                digest.update(block)
-                received += len(block)
-                _show_progress(received, promised)
             expected = size if size is not None else int(promised) if promised else None
+            with Progress(None if expected is None else expected / 2**20, path.name, "MB") as progress:
+                while block := reply.read(BLOCK):
+                    file.write(block)
+                    digest.update(block)
+                    received += len(block)
+                    progress.update(received / 2**20)
             if expected is not None and received != expected:
                 raise _failed(url, path, f"{received:,} of {expected:,} bytes arrived; the rest is missing")
             if sha256 is not None and digest.hexdigest() != sha256:
@@ -144,9 +146,3 @@ def download(url: str, path: Path, size: int | None = None, sha256: str | None =
 def _failed(url: str, path: Path, reason: str) -> DownloadError:
     shown, reason = without_credentials(url), without_credentials(reason, url)
     return DownloadError(f"{shown} could not be downloaded: {reason}. Try again, or put the file at {path} by hand")
-
-
-def _show_progress(received: int, promised: str | None) -> None:
-    if sys.stderr.isatty():
-        total = f" of {int(promised) / 2**20:,.0f}" if promised else ""
-        print(f"\r  {received / 2**20:,.0f}{total} MB", end="" if str(received) != promised else "\n", file=sys.stderr)
