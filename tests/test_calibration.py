@@ -192,9 +192,9 @@ def test_wider_credal_sets_keep_more_classes(covered: tuple[cg.CredalCoverage, P
 def test_what_cannot_be_promised_is_refused_in_a_line(vanilla: Prediction) -> None:
     count = len(vanilla.calibration.scores)
     for call, words in (
-        (lambda: vanilla.flag_unfamiliar(), "say how many false alarms may be"),
-        (lambda: vanilla.flag_unfamiliar(0.05, fdr=0.1), "say how many false alarms may be"),
-        (lambda: vanilla.flag_unfamiliar(fdr=0.1, by_class=True), "by_class is for false_alarms"),
+        (lambda: vanilla.flag_unfamiliar(), "give one rate"),
+        (lambda: vanilla.flag_unfamiliar(0.05, fdr=0.1), "give one rate"),
+        (lambda: vanilla.flag_unfamiliar(fdr=0.1, by_class=True), "by_class goes with false_alarms"),
         (lambda: vanilla.flag_unfamiliar(0.0), "between 0 and 1, not 0.0"),
         (lambda: vanilla.flag_unfamiliar(1.0), "between 0 and 1"),
         (lambda: vanilla.flag_unfamiliar(-0.1), "between 0 and 1"),
