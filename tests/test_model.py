@@ -35,8 +35,8 @@ from credalgnn.methods import MethodError
 from credalgnn.methods.base import parts_of
 from credalgnn.model import Model, fit, load_model
 from credalgnn.model.model import SUMMED
-from credalgnn.model.page import report_graph
 from credalgnn.model.predicting import predict_to
+from credalgnn.model.summary import report_graph
 from credalgnn.model.watching import PICTURE, STATE, batch_content, sparse_rows, watch
 from credalgnn.report.drawing import evidence_chart
 from credalgnn.runtime.files import to_json

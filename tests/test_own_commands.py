@@ -548,7 +548,7 @@ def test_a_page_that_finds_no_room_costs_no_model(typed: Typed, here: Path, monk
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("credalgnn.model.page.write_page_of", full)
+        patched.setattr("credalgnn.model.fitting.write_page_of", full)
         code, out, err = typed(f"fit {TABLES} {QUICK} --out other")
     assert code == 0
     assert "! the model is in other, and its page could not be written (No space left on device)" in err
@@ -579,7 +579,7 @@ def test_large_features_of_a_graph_are_told_by_name(typed: Typed, here: Path) ->
     assert code == 0
     (line,) = [line for line in err.splitlines() if "large values" in line]
     assert line.startswith(f"! 1 of {graph.num_features} features have large values; feature 1 goes from ")
-    assert "mean 0 and standard deviation 1" in line
+    assert "standardise features first" in line
     graph.save("usual.npz")
     assert "large values" not in typed("fit --graph usual.npz -m vanilla --set epochs=2 --out usual")[2]
 

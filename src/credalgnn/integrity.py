@@ -26,7 +26,8 @@ from .graphs._packed_files import HEADER as PACKED
 from .graphs.storage import from_arrays, read_arrays
 from .methods import MethodError
 from .methods.storage import CONFIG, WEIGHTS, read_files
-from .model.model import CARD, CHECKPOINTS, MODEL, PAGE, PARTS, SUMMED, TUNING, read_config
+from .model.model import CARD, CHECKPOINTS, MODEL, PARTS, SUMMED, TUNING, read_config
+from .model.summary import PAGE
 from .model.watching import PICTURE, STATE
 from .records.folder import DAMAGED, EXPERIMENT, Folder, read_nodes
 from .records.folder import PAGE as RESULTS_PAGE

@@ -104,7 +104,7 @@ def report(
             raise UserError("--out is needed: the model's own page is of the graph it was fitted on")
         place = read_place(options)
         with user_errors(), warnings_as_lines():
-            from ..model.page import report_graph
+            from ..model.summary import report_graph
 
             print(f"the page: {report_graph(load(folders[0]), out, *place)}")
         return 0

@@ -22,9 +22,9 @@ from ..methods.registry import Choice, MethodLike, choose
 from ..runtime.memory import processors
 from ..runtime.progress import Stages
 from ..runtime.warn import collected_warnings, warn_caller
-from .model import CHECKPOINTS, PAGE, TUNING, Model, check_free
+from .model import CHECKPOINTS, TUNING, Model, check_free
 from .reading import Loaded, TableReader, read_to_fit
-from .summary import judged_part, sample_nodes, summarise
+from .summary import PAGE, judged_part, sample_nodes, summarise, write_page_of
 
 NAMES = ("train", "val", "calibration", "test")
 
@@ -172,8 +172,6 @@ def _write(model: Model, folder: Path, graph: Graph, prediction: Prediction, par
     remove_checkpoints(folder / CHECKPOINTS)
     if len(prediction.nodes) < graph.num_nodes or prediction.probabilities is None:
         return
-    from .page import write_page_of
-
     try:
         write_page_of(model, graph, prediction, folder, parts)
     except OSError as error:

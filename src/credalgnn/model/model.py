@@ -30,7 +30,7 @@ from ..runtime.files import check_writable, checksum, find_link, sealed_with, to
 from ..runtime.reading import parse_json, read_bytes, read_tensors
 from ..runtime.warn import warn_caller
 from .reading import Loaded, TableReader, read_to_predict
-from .summary import card, facts, percent, sample_nodes, summary_text
+from .summary import PAGE, card, facts, percent, sample_nodes, summary_text
 
 FALSE_ALARMS, COVERAGE = 0.05, 0.95  # defaults
 NOT_IDENTIFIED = (
@@ -38,7 +38,7 @@ NOT_IDENTIFIED = (
 )
 
 FORMAT = 3
-MODEL, PARTS, CARD, PAGE, TUNING = "model.json", "parts.safetensors", "README.md", "report.html", "tuning"
+MODEL, PARTS, CARD, TUNING = "model.json", "parts.safetensors", "README.md", "tuning"
 SUMMED = (WEIGHTS, CONFIG, PARTS)  # the checksums of these are in model.json
 CHECKPOINTS = "checkpoints"  # training states of a fit that is not finished
 DAMAGED = "damaged"  # for damaged records (`credalgnn check --repair`)
