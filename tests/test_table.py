@@ -81,7 +81,14 @@ def test_wide_tables_divide_by_group() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("a_b%", "a\\_b\\%"), ("1 ± 2", "1\\,$\\pm$\\,2"), ("~", "\\textasciitilde{}")]
-)
-def test_latex_of_special_signs(text: str, expected: str) -> None:
-    assert expected in Table(columns("name"), [[text]]).latex()
+    ("sign", "expected"),
+    [
+        ("_", r"\_"), ("%", r"\%"), ("&", r"\&"), ("#", r"\#"), ("$", r"\$"), ("{", r"\{"), ("}", r"\}"),
+        ("~", r"\textasciitilde{}"), ("^", r"\textasciicircum{}"), ("\\", r"\textbackslash{}"), (" ± ", r"\,$\pm$\,"),
+    ],
+)  # fmt: skip
+def test_latex_escapes_what_is_special(sign: str, expected: str) -> None:
+    """In heads and in cells."""
+    text = Table(columns(f"my{sign}data".replace(" ", "")), [[f"a{sign}b"]]).latex()
+    assert f"a{expected}b" in text
+    assert sign == " ± " or f"my{expected}data" in text
