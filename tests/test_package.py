@@ -220,7 +220,7 @@ def test_uncertainty_of_an_npz_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     ("name", "content", "message"),
     [
         ("no.csv", None, "no such file"),
-        ("x.txt", "hello", "a .csv or .npz file is wanted"),
+        ("x.txt", "hello", "must be a .csv or .npz file"),
         ("x.csv", "", "not a CSV file with a header"),
         ("x.csv", "a,b\n1,2\n", "no columns lower_NAME"),
         ("x.csv", "lower_a,lower_b,upper_a\n0,0,1\n", "column upper_b is missing"),
@@ -328,7 +328,7 @@ def test_bad_npz_and_bad_words(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "a single array" in capsys.readouterr().err
     np.savez(path, lower=np.zeros(3), upper=np.ones(3))
     assert main(["uncertainty", str(path)]) == 2
-    assert "2 dimensions are wanted" in capsys.readouterr().err
+    assert "not 2 dimensions" in capsys.readouterr().err
     np.savez(path, lower=np.array([["a"]], dtype=object), upper=np.ones((1, 1)))
     assert main(["uncertainty", str(path)]) == 2
     assert "not a readable npz" in capsys.readouterr().err  # a pickle is never loaded

@@ -181,8 +181,8 @@ def test_two_that_take_turns_try_what_one_would(tmp_path: Path, undisturbed: Pat
 def child(role: str, folder: Path, gate: Path) -> None:
     """What another process does; see below."""
     if role == "ask":  # begins a round of each study, ends two trials of it, and never comes back
-        for name, space in (("endless", ENDLESS), ("finite", FINITE)):
-            one = search(folder, space, 30, name)
+        both = [search(folder, space, 30, name) for name, space in (("endless", ENDLESS), ("finite", FINITE))]
+        for one in both:  # which hold their locks as long as there is a reference
             for number, unit in one.next_trials()[:2]:
                 one.report(number, worth(unit.run))
         (gate / f"{role}-{folder.name}").touch()

@@ -91,7 +91,7 @@ def test_a_database_does_as_well(tmp_path: Path, undisturbed: Path) -> None:
     "url", ["nonsense", "", "nosuchdb://host/trials", "sqlite:////no/such/folder/trials.db", "mysql://host:x/y"]
 )
 def test_a_storage_that_cannot_be_opened_is_an_engine_error(url: str, tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="--storage") as caught:
+    with pytest.raises(EngineError, match="`storage`") as caught:
         open_storage(tmp_path, url)
     assert "\n" not in str(caught.value)
     assert url in str(caught.value)

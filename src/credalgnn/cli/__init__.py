@@ -25,24 +25,24 @@ from .streams import steady_streams
 LEAST = 1400 << 20  # bytes of address space: with less, torch and LLVM end the process at some point or other
 RESUMABLE = "what was finished is kept, and the same command goes on"
 NOTHING = "nothing was written"
-TABLES = "cli/own.py:tables"
+TABLES = "cli/model.py:tables"
 COMMANDS = {
     "fit": Command(
-        "own:fit", (TABLES, "model/fitting.py:fit"), ("data", "train", "val", "calibration", "context"),
-        ("out",), {"out": "DIR"}, stopped="own:stopped_fit",
+        "model:fit", (TABLES, "model/fitting.py:fit"), ("data", "train", "val", "calibration", "context"),
+        ("out",), {"out": "DIR"}, stopped="model:stopped_fit",
         example="credalgnn fit --nodes nodes.csv --edges edges.csv --label topic --out model/",
     ),
     "predict": Command(
-        "own:predict", (TABLES, "model/predicting.py:predict_to"), ("data",), names={"out": "FILE"}, stopped=NOTHING,
+        "model:predict", (TABLES, "model/predicting.py:predict_to"), ("data",), names={"out": "FILE"}, stopped=NOTHING,
         example="credalgnn predict model/ --nodes new.csv --edges new_edges.csv \\\n"
         "      --context nodes.csv edges.csv --out predictions.parquet --false-alarms 0.05",
     ),
     "evaluate": Command(
-        "own:evaluate", (TABLES, "model/model.py:Model.evaluate"), ("data",), stopped=NOTHING, prints=True,
+        "model:evaluate", (TABLES, "model/model.py:Model.evaluate"), ("data",), stopped=NOTHING, prints=True,
         example="credalgnn evaluate model/ --nodes labelled.csv --edges edges.csv",
     ),
     "watch": Command(
-        "own:watch", (TABLES, "model/watching.py:watch"), ("data", "folder"), stopped=NOTHING,
+        "model:watch", (TABLES, "model/watching.py:watch"), ("data", "folder"), stopped=NOTHING,
         example="credalgnn watch model/ --nodes monday.csv --edges monday_edges.csv \\\n"
         "      --context nodes.csv edges.csv",
     ),
@@ -147,7 +147,7 @@ def _run(command: Command, options: dict[str, Any]) -> int:
         return 2
     except KeyboardInterrupt as stop:
         left = command.stopped or RESUMABLE
-        text = _function(left)(**options) if left.startswith("own:") else left
+        text = _function(left)(**options) if left.startswith("model:") else left
         print(f"credalgnn: stopped; {text}", file=sys.stderr)
         return 128 + (signal.SIGTERM if isinstance(stop, _Terminated) else signal.SIGINT)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..runtime.texts import printable
 from .common import KEPT, UserError, check_output, need, user_errors, warnings_as_lines
-from .own import is_model, load, read_place
+from .model import is_model, load, read_place
 
 if TYPE_CHECKING:
     from ..experiments.best import Best

@@ -108,7 +108,7 @@ class Command:
     @property
     def has_texts(self) -> bool:
         """True if `TEXTS` replaces texts of functions of the package."""
-        return "cli/own.py:tables" in self.apis
+        return "cli/model.py:tables" in self.apis
 
     @property
     def summary(self) -> str:

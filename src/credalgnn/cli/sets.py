@@ -54,8 +54,8 @@ def uncertainty(
         raise UserError(f"{file}: {message}") from None
     measures = sets.uncertainty(credal, certify=True)
     point = credal.intersection_probability()
-    kept = getattr(sets, rule.replace("-", "_"))(credal)
-    columns = measures.total, measures.aleatoric, measures.epistemic, measures.gap, point.argmax(-1), kept
+    candidates = getattr(sets, rule.replace("-", "_"))(credal)
+    columns = measures.total, measures.aleatoric, measures.epistemic, measures.gap, point.argmax(-1), candidates
     rows: list[list[str]] = [[*header, "total", "aleatoric", "epistemic", "gap", "prediction", "kept"]]
     for k, (total, aleatoric, epistemic, gap, best, row_kept) in enumerate(zip(*columns, strict=True)):
         labels = "|".join(name for name, stays in zip(classes, row_kept, strict=True) if stays)
@@ -84,7 +84,7 @@ def _read(path: Path) -> tuple[list[np.ndarray], list[str], list[str], list[list
         return _read_npz(path)
     if path.suffix == ".csv":
         return _read_csv(path)
-    raise UserError(f"{path}: a .csv or .npz file is wanted")
+    raise UserError(f"{path}: must be a .csv or .npz file")
 
 
 def _read_npz(path: Path) -> tuple[list[np.ndarray], list[str], list[str], list[list[str]]]:
@@ -95,10 +95,10 @@ def _read_npz(path: Path) -> tuple[list[np.ndarray], list[str], list[str], list[
     except (Unreadable, OSError) as error:
         needs = "it needs lower and upper [N, C], or members [M, N, C]"
         raise UserError(f"{path}: not a readable npz file ({error}); {needs}") from None
-    wanted = 3 if names == ["members"] else 2
+    dimensions = 3 if names == ["members"] else 2
     for name, array in zip(names, arrays, strict=True):
-        if array.ndim != wanted:
-            raise UserError(f"{path}: {name} has shape {list(array.shape)}, but {wanted} dimensions are wanted")
+        if array.ndim != dimensions:
+            raise UserError(f"{path}: {name} has shape {list(array.shape)}, not {dimensions} dimensions")
     return arrays, [str(k) for k in range(arrays[0].shape[-1])], [], []
 
 

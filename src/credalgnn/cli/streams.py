@@ -1,4 +1,4 @@
-"""Output that cannot be written does not end the work: a closed terminal, a full disk, a reader that has gone."""
+"""Streams for stdout and stderr whose failures do not end the work."""
 
 from __future__ import annotations
 
@@ -11,24 +11,16 @@ from typing import Any
 
 
 class Steady:
-    """A stream whose writes do not fail; ``lost`` is why what was written did not arrive, if it did not.
+    """Stream whose writes do not fail; `lost` is the reason why text did not arrive, if any.
 
-    A reader who has gone (``| head``) has read all that it wanted: nothing is lost then.
-
-    Args:
-        stream: Where to write.
-        lost: What is wrong with it from the beginning.
+    A closed pipe (``| head``) loses nothing.
     """
 
     def __init__(self, stream: Any, lost: OSError | None = None) -> None:
         self._stream, self.lost = stream, lost
 
     def write(self, text: str) -> int:
-        """Write, or remember why not.
-
-        Args:
-            text: What to write.
-        """
+        """Write, or remember why not."""
         try:
             self._stream.write(text)
         except OSError as error:

@@ -105,8 +105,8 @@ class Journal(BaseJournalBackend):
 
     def _damaged(self) -> EngineError:
         return EngineError(
-            f"{self.path}: damaged, and not by a kill; bring it back from a copy, choose another --out, or keep what "
-            f"is whole with credalgnn check --repair {self.path.parent}"
+            f"{self.path}: damaged, and not by a kill; bring it back from a copy, choose another `out`, or keep what "
+            f"is intact with credalgnn check --repair {self.path.parent}"
         )
 
 

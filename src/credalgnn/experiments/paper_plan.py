@@ -108,14 +108,14 @@ class Reproduction:
         if number == 0:
             self.pool: list[Best] = []
             self.above: dict[str, Search] = {}
-            self.networks = {name: self._search(name, self._space(name), self._network(name)) for name in self._trained}
+            self.networks = {name: self._search(name, self._space(name), self._maker(name)) for name in self._trained}
             return list(self.networks.values())
         if "vanilla" not in self.networks:
             return []
         self.vanilla = self.networks["vanilla"].top(1, among=self.budget.trials)[0]
         self.pool = self.networks["vanilla"].top(self.budget.largest)
         post_hoc = [name for name in POST_HOC if name in self.methods]
-        self.above = {name: self._search(name, self._space(name), self._post_hoc(name)) for name in post_hoc}
+        self.above = {name: self._search(name, self._space(name), self._maker(name)) for name in post_hoc}
         if {*ENSEMBLES} & {*self.methods}:
             sizes = {"size": tuple(range(2, len(self.pool) + 1))}
             self.above[ENSEMBLES[0]] = self._search(ENSEMBLES[0], sizes, self._ensemble)
@@ -128,11 +128,10 @@ class Reproduction:
         trials = self.budget.pool if name == "vanilla" else self.budget.trials
         return self.studies.search(self.task, name, space, trials, make, base)
 
-    def _network(self, name: str) -> Callable[[dict[str, Any], int], Run]:
-        return lambda point, seed: self._plan(name, seed, {**point, **self.budget.settings})
-
-    def _post_hoc(self, name: str) -> Callable[[dict[str, Any], int], Run]:
-        """On the vanilla GNN of the best trial."""
+    def _maker(self, name: str) -> Callable[[dict[str, Any], int], Run]:
+        """Function that makes the run of a point and a seed: of a network, or on the vanilla GNN of the best trial."""
+        if name in TRAINED:
+            return lambda point, seed: self._plan(name, seed, {**point, **self.budget.settings})
         below, seed = self._below(self.vanilla.config), self.vanilla.seed
         return lambda point, _: self._plan(name, seed, point, [below])
 

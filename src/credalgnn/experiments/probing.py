@@ -127,16 +127,16 @@ def measure(run: Run, task: Task, models: ModelCache, condition: Condition) -> t
     for name in {epistemic, aleatoric} - {None, *prediction.scores}:
         raise MethodError(f"{run.method}: decomposition names {name!r}, which its predictions do not have")
     rows = rows_of_part(prediction, task.test, "test")
-    known = rows[~task.test.is_ood]
+    id_rows = rows[~task.test.is_ood]
     measured: dict[str, Any] = {
         "graph": condition.graph,
         "test": condition.test,
         "level": condition.level,
         "epistemic": epistemic,
         "aleatoric": aleatoric,
-        "mean": {name: float(values[known].mean()) for name, values in prediction.scores.items()},
+        "mean": {name: float(values[id_rows].mean()) for name, values in prediction.scores.items()},
         "quantiles": {
-            name: [float(f"{q:.6g}") for q in np.quantile(values[known].numpy(), GRID)]
+            name: [float(f"{q:.6g}") for q in np.quantile(values[id_rows].numpy(), GRID)]
             for name, values in prediction.scores.items()
         },
     }
@@ -145,7 +145,7 @@ def measure(run: Run, task: Task, models: ModelCache, condition: Condition) -> t
         measured["changed"] = shift_aurocs(method, fitted_on, run.split_seed)
     if condition.homophily is not None:
         truth = true_distribution(condition.homophily, task)
-        measured["truth"] = against_truth(prediction, known, truth)
+        measured["truth"] = against_truth(prediction, id_rows, truth)
     return {**record, "probe": measured}, None
 
 

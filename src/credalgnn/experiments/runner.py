@@ -181,7 +181,7 @@ def run_all(
 
     with guarded(folder.path, EXPERIMENT) as check_folder:
 
-        def tell(run: Run, record: Mapping[str, Any] | None) -> None:
+        def note(run: Run, record: Mapping[str, Any] | None) -> None:
             check_folder()
             if record is not None:
                 paths.add(folder.record(*run.key))
@@ -205,10 +205,10 @@ def run_all(
                     elsewhere.append(run)
                 elif is_finished(run):  # by another process meanwhile
                     lock.free()
-                    tell(run, _read(folder, run, tasks))
+                    note(run, _read(folder, run, tasks))
                 else:
                     busy[id(run)] = lock
-                    tell(run, None)
+                    note(run, None)
                     engine.start(make_unit(run))
             if not busy:
                 time.sleep(0.2)
@@ -224,7 +224,7 @@ def run_all(
                 if result.error is None or not _is_done(_read(folder, run, tasks)):
                     folder.write(record, nodes)  # a failure never replaces a finished run
                 busy.pop(id(run)).free()
-                tell(run, record)
+                note(run, record)
         for lock in busy.values():
             lock.free()
         outcome.left = len(runs) - outcome.done - outcome.failed

@@ -202,7 +202,7 @@ class Search:
             for seed, point in zip(self._seeds(number), self._points(number, before), strict=True):
                 if seed not in states:
                     if math.isfinite(size(self.space)):
-                        point = self._untried(point, taken)
+                        point = _untried(self.space, point, taken)
                         taken.add(_key(point))
                     self.study.enqueue_trial(point, user_attrs={"seed": seed})
         thresholds = self._thresholds(before) if self.prune else {}
@@ -234,15 +234,6 @@ class Search:
         scratch = optuna.create_study(direction="maximize", sampler=sampler)
         scratch.add_trials(before)
         return [draw(self.space, scratch.ask()) for _ in self._seeds(number)]
-
-    def _untried(self, point: dict[str, Any], taken: set[str]) -> dict[str, Any]:
-        """The point of a finite space, or the next free one in its order.
-
-        A trial that a kill has cost gets the same point again, as all others are taken.
-        """
-        after = itertools.dropwhile(lambda each: each != point, points(self.space))
-        free = (each for each in itertools.chain(after, points(self.space)) if _key(each) not in taken)
-        return next(free, point)
 
     def report(self, number: int, result: Mapping[str, Any]) -> None:
         """Store the result of a trial, unless another process has taken it over.
@@ -351,6 +342,16 @@ class Search:
         return {check: float(np.quantile(seen, 0.75)) for check, seen in values.items() if len(seen) >= FEWEST}
 
 
+def _untried(space: Space, point: dict[str, Any], taken: set[str]) -> dict[str, Any]:
+    """The point of a finite space, or the next free one in its order.
+
+    A trial that a kill has cost gets the same point again, as all others are taken.
+    """
+    after = itertools.dropwhile(lambda each: each != point, points(space))
+    free = (each for each in itertools.chain(after, points(space)) if _key(each) not in taken)
+    return next(free, point)
+
+
 def _point(trial: optuna.trial.FrozenTrial) -> dict[str, Any]:
     """The point of a trial, also of one in the queue."""
     return trial.params or dict(trial.system_attrs.get("fixed_params", {}))
@@ -446,8 +447,8 @@ def run_searches(
                 idle = time.monotonic() if idle is None else idle
                 if time.monotonic() - idle >= PATIENCE:
                     for search in searches:
-                        for who in search.waits_for():
-                            on_wait(f"{search.name}: waiting for {who}")
+                        for owner in search.waits_for():
+                            on_wait(f"{search.name}: waiting for {owner}")
                             idle = math.inf
             else:
                 idle = None

@@ -99,7 +99,7 @@ def open_storage(folder: Path, url: str | None = None) -> optuna.storages.BaseSt
             return optuna.storages.RDBStorage(url)
         except Exception as error:  # whatever the driver of the database raises
             place, message = without_credentials(url), without_credentials(one_line(str(error)), url)
-            raise EngineError(f"--storage {place}: cannot be opened ({message:.200})") from None
+            raise EngineError(f"`storage` {place}: cannot be opened ({message:.200})") from None
     from .journal import Journal  # here, as it needs Optuna
 
     path = folder / JOURNAL
@@ -114,7 +114,7 @@ def open_storage(folder: Path, url: str | None = None) -> optuna.storages.BaseSt
     except Exception as error:  # whatever Optuna makes of operations that do not belong together
         reason = one_line(str(error)) or type(error).__name__
         raise EngineError(
-            f"{path}: damaged, and not by a kill ({reason:.100}); bring it back from a copy, or choose another --out"
+            f"{path}: damaged, and not by a kill ({reason:.100}); bring it back from a copy, or choose another `out`"
         ) from None
 
 

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 Columns: TypeAlias = dict[str, NDArray[Any] | list[Any]]
 
-REASONS = 20_000  # nodes of which a table says why they are uncertain, at the most: texts take time and space
+REASONS = 20_000  # nodes up to which tables have reasons: texts take time and space
 
 
 def columns(prediction: Prediction, task: Task, method: Method | None = None) -> Columns:
-    """A prediction as a table, one row per node, with the truth beside it, and what the method says of its reasons."""
+    """Return a prediction as a table with labels and, if the method gives them, reasons; one row per node."""
     parts = {"val": task.validation, "test": task.test}
     rows = torch.cat([rows_of_part(prediction, part, name) for name, part in parts.items()])
     nodes, labels = (torch.cat([getattr(part, name) for part in parts.values()]) for name in ("nodes", "labels"))
@@ -52,11 +52,11 @@ def columns(prediction: Prediction, task: Task, method: Method | None = None) ->
     return table
 
 
-NEIGHBOURS = 30  # of a node that are kept for the page
+NEIGHBOURS = 30  # neighbours of a node that the page shows
 
 
 def graph_columns(tasks: Sequence[Task]) -> Columns:
-    """Facts of a graph about validation and test nodes of its splits: degree, homophily, neighbours, their classes."""
+    """Return degree, homophily, neighbours and their classes of the validation and test nodes of a graph's splits."""
     graph = tasks[0].graph
     nodes = torch.cat([part.nodes for task in tasks for part in (task.validation, task.test)])
     nodes = torch.from_numpy(np.unique(nodes.numpy()))
@@ -88,11 +88,7 @@ _NULLABLE = ("prediction", "homophily", "reasons")
 
 
 def column_names(path: Path) -> list[str]:
-    """The names of the columns of a table of nodes.
-
-    Args:
-        path: The Parquet file.
-    """
+    """Return the names of the columns of a Parquet file of nodes."""
     import pyarrow.parquet as pq
 
     with _whole(path):
@@ -101,12 +97,7 @@ def column_names(path: Path) -> list[str]:
 
 
 def read_columns(path: Path, names: Sequence[str]) -> pyarrow.Table:
-    """Columns of a table of nodes, each of the type that it was written with, and complete.
-
-    Args:
-        path: The Parquet file.
-        names: Of the columns; all must be there.
-    """
+    """Read columns of a Parquet file of nodes; all must be there, complete and of their types."""
     with _whole(path):
         table = read_parquet(path, names)
         for name in names:
@@ -121,7 +112,7 @@ def _parts(name: str, column: Any) -> Iterator[tuple[Any, Callable[[Any], bool]]
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    stem = re.sub(r"^(score)_.*|^(p|lower|upper)_\d+$", lambda found: found[1] or found[2], name)
+    stem = re.sub(r"^(score)_.*|^(p|lower|upper)_\d+$", lambda match: match[1] or match[2], name)
     if name in _LISTS:
         yield column, pa.types.is_list
         if pa.types.is_list(column.type):
@@ -134,7 +125,7 @@ def _parts(name: str, column: Any) -> Iterator[tuple[Any, Callable[[Any], bool]]
 
 @contextmanager
 def _whole(path: Path) -> Iterator[None]:
-    """A Parquet file that cannot be read is named, with the remedy."""
+    """Name a Parquet file that cannot be read, with the remedy."""
     import pyarrow as pa
 
     try:

@@ -56,8 +56,8 @@ def stopped_fit(out: Path, tune: int = 0, **_: Any) -> str:
         return f"the model is in {out}, without its page: credalgnn report makes it"
     if tune:
         return "no model was written; finished trials are kept, and the same command goes on"
-    kept = any((out / "checkpoints").glob("*.safetensors"))
-    return "no model was written" + ("; the same command goes on from the training that was kept" if kept else "")
+    resumable = any((out / "checkpoints").glob("*.safetensors"))
+    return "no model was written" + ("; the same command goes on from the training that was kept" if resumable else "")
 
 
 def predict(
