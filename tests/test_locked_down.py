@@ -33,7 +33,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(compiling, "_said", False)
     for name in ("HOME", "XDG_CACHE_HOME", "TMPDIR"):
         monkeypatch.setenv(name, "/dev/null/nobody")
-    monkeypatch.setattr(compiling, "own_folder", nowhere)
+    monkeypatch.setattr(compiling, "private_folder", nowhere)
     compiling.is_private.cache_clear()
     return tmp_path
 
@@ -142,7 +142,7 @@ def test_a_private_folder_serves_where_numba_s_is_open_to_others(
     (place / "__pycache__").mkdir(exist_ok=True)
     (place / "__pycache__").chmod(0o777)
     (place / "private").mkdir()
-    monkeypatch.setattr(compiling, "own_folder", lambda name: place / "private")
+    monkeypatch.setattr(compiling, "private_folder", lambda name: place / "private")
     assert [made(place)(3), hits(made(place))] == [6, 0]
     again = made(place)
     assert (again(4), hits(again)) == (8, 1)

@@ -30,7 +30,7 @@ from .._version import __version__
 from ..graphs import GraphError, Task
 from ..methods import CredalWarning
 from ..runtime.errors import CredalError
-from ..runtime.memory import own_folder
+from ..runtime.memory import private_folder
 from ..runtime.ray import NoCluster, connect
 from .execute import ModelCache
 from .plan import Run, Source
@@ -286,6 +286,6 @@ def _own_models(models: Path) -> Path:
     """A private folder for fitted models on a machine that does not see the experiment's."""
     name = hashlib.blake2b(str(models).encode(), digest_size=8).hexdigest()
     try:
-        return own_folder(name)
+        return private_folder(name)
     except PermissionError as error:
         raise EngineError(f"{error.filename} on {os.uname().nodename}: {error.strerror}") from None

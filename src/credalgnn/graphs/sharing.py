@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..runtime.files import locked, sync_folder
-from ..runtime.memory import own_folder, temporary_folder
+from ..runtime.memory import private_folder, temporary_folder
 from ._packed_files import ARRAYS, HEADER
 from .edges import Edges
 from .errors import GraphError
@@ -108,7 +108,7 @@ def _opened(path: Path, handle: GraphHandle) -> PackedGraph:
 def _copied(handle: GraphHandle, fetch: Fetch) -> PackedGraph:
     """Return the copy of a packed graph on this machine, fetched once, and again if it is damaged."""
     try:
-        folder = own_folder("graphs")
+        folder = private_folder("graphs")
         copy = folder / f"{handle.content}.cg"
         with locked(folder / f"{handle.content}.lock", wait=True):
             with suppress(GraphError):

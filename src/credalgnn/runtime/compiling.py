@@ -19,7 +19,7 @@ from numba import config, njit
 from numba.core.caching import FunctionCache, NullCache
 from numba.core.event import Event, Listener, register
 
-from .memory import own_folder
+from .memory import private_folder
 from .progress import on_terminal
 
 # Options of kernels that only other kernels call: without an entry from Python, which takes a sixth of the time to
@@ -75,7 +75,7 @@ def _cache_for(function: Callable[..., Any]) -> Any:
     """Return numba's cache of a function, in its folder or in ours, whichever is private."""
     settings: Any = config
     before = settings.CACHE_DIR
-    for folder in (lambda: before, lambda: str(own_folder("kernels"))):
+    for folder in (lambda: before, lambda: str(private_folder("kernels"))):
         try:
             settings.CACHE_DIR = folder()
             chosen = _Cache(function)

@@ -119,7 +119,7 @@ def temporary_folder(mounts: Path = Path("/proc/mounts")) -> Path:
     return disk if _is_memory(folder, mounts) and not _is_memory(disk, mounts) else folder
 
 
-def own_folder(name: str) -> Path:
+def private_folder(name: str) -> Path:
     """Return a folder among temporary files that is private to this user; made if missing, and kept.
 
     Raises:
