@@ -64,10 +64,10 @@ class CheckpointStore:
         self.kept.append(packed(state()))
 
 def trained(state):
-    method, keeper = Vanilla(hidden=8, epochs=6, patience=6, dropout=0.5, batch_size=32), CheckpointStore(state)
+    method, checkpoint = Vanilla(hidden=8, epochs=6, patience=6, dropout=0.5, batch_size=32), CheckpointStore(state)
     training = training_data(csbm(200, 3, seed=2), None, None, None, "sealed")
-    method._fit(training, Context(progress=False, worker=WorkerContext(group, keeper)))
-    return [method.history_, [each.tolist() for each in method.module_.state_dict().values()]], keeper.kept
+    method._fit(training, Context(progress=False, worker=WorkerContext(group, checkpoint)))
+    return [method.history_, [each.tolist() for each in method.module_.state_dict().values()]], checkpoint.kept
 
 whole, kept = trained(None)
 distributed.broadcast_object_list(kept, src=0)  # the others go on from what the first one has kept

@@ -430,7 +430,7 @@ def test_fanouts_that_cannot_work(fanouts: Any) -> None:
 
 
 class Memory:
-    """A keeper whose user dies once."""
+    """A checkpoint whose user dies once."""
 
     def __init__(self, dies_after: int) -> None:
         self.state: Any = None
@@ -458,7 +458,7 @@ def test_training_goes_on_where_it_was_stopped_with_the_same_bits(
     monkeypatch.setattr("credalgnn.nn.training.PLATEAU", 16)  # two epochs
     graph = graph_of()
 
-    def fit(keeper: Any) -> tuple[Any, Any]:
+    def fit(checkpoint: Any) -> tuple[Any, Any]:
         draws = RngScope(4)
         with draws:
             module = Classifier(SAGE(14, 8, 2, dropout=0.3), torch.nn.Linear(8, 4), 2)
@@ -468,18 +468,24 @@ def test_training_goes_on_where_it_was_stopped_with_the_same_bits(
         loss = torch.nn.functional.cross_entropy
         monitor = Monitor(torch.arange(300, 400), lambda out: loss(out, graph.labels[300:]).item())
         curve = train(
-            module, data, loss, monitor, Schedule(0.05, 0.0, 25, 25, 40 if sampled else None), draws, keeper=keeper
+            module,
+            data,
+            loss,
+            monitor,
+            Schedule(0.05, 0.0, 25, 25, 40 if sampled else None),
+            draws,
+            checkpoint=checkpoint,
         )
         return curve, module.state_dict()
 
     whole_curve, whole = fit(None)
-    keeper = Memory(18)
+    checkpoint = Memory(18)
     with pytest.raises(KeyboardInterrupt):
-        fit(keeper)
-    curve, state = fit(keeper)
+        fit(checkpoint)
+    curve, state = fit(checkpoint)
     assert curve == whole_curve
     assert all(torch.equal(state[name], whole[name]) for name in whole)
-    assert (min(keeper.state["scheduler"].get("_last_lr", [0.05])) < 0.05) == sampled
+    assert (min(checkpoint.state["scheduler"].get("_last_lr", [0.05])) < 0.05) == sampled
 
 
 def test_a_model_is_judged_on_a_packed_graph_within_its_memory_as_on_the_whole(tmp_path: Path) -> None:

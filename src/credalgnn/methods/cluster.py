@@ -423,7 +423,7 @@ class _Work(NamedTuple):
 
 
 def train_by_workers(
-    method: Network, module: Classifier, training: TrainingData, context: Context, keeper: Checkpoint | None
+    method: Network, module: Classifier, training: TrainingData, context: Context, checkpoint: Checkpoint | None
 ) -> list[Epoch]:
     """Train a network by the processes of a cluster, and return the training curve.
 
@@ -432,11 +432,11 @@ def train_by_workers(
         module: Network that gets the weights.
         training: Training data.
         context: Context of the call, with the number of workers.
-        keeper: Storage of the state on this machine; None: it is not kept.
+        checkpoint: Storage of the state on this machine; None: it is not kept.
     """
     ray = ray_module()
     assert context.workers is not None
-    saved = None if keeper is None else keeper.load()
+    saved = None if checkpoint is None else checkpoint.load()
     if saved is not None and saved["ended"]:
         return _take_over(module, saved)
     view = training.view
@@ -455,7 +455,7 @@ def train_by_workers(
     on_gpu = torch.device(method.device).type == "cuda"
     done = 0 if saved is None else len(saved["curve"]) - 1
     with Progress(method.epochs, f"{method.name} seed {method.seed}", "epochs", context.progress, done) as shown:
-        reports = _Reports(coordinator, shown, context.on_epoch, keeper, done)
+        reports = _Reports(coordinator, shown, context.on_epoch, checkpoint, done)
         try:
             if saved is not None:
                 ray.get(coordinator.save.remote(packed_state(saved)))
@@ -482,10 +482,10 @@ class _Reports:
         coordinator: Any,
         shown: Progress,
         on_epoch: Callable[[Epoch], None] | None,
-        keeper: Checkpoint | None = None,
+        checkpoint: Checkpoint | None = None,
         done: int = 0,
     ) -> None:
-        self.coordinator, self.shown, self.on_epoch, self.keeper = coordinator, shown, on_epoch, keeper
+        self.coordinator, self.shown, self.on_epoch, self.checkpoint = coordinator, shown, on_epoch, checkpoint
         self.lines, self.last = 0, done
 
     def update(self) -> None:
@@ -505,10 +505,10 @@ class _Reports:
 
     def save(self, ended: bool = False) -> None:
         """Write the coordinator's state to disk, if it is time."""
-        if self.keeper is not None and self.keeper.is_due(ended):
+        if self.checkpoint is not None and self.checkpoint.is_due(ended):
             state: bytes | None = ray_module().get(self.coordinator.state.remote())
             if state is not None:
-                self.keeper.write(state)
+                self.checkpoint.write(state)
 
 
 def _train_until_done(work: _Work, reports: _Reports, count: int, resource: str, name: str) -> None:
@@ -643,9 +643,9 @@ def _work_on_share(config: dict[str, Any]) -> None:
         torch.set_num_threads(1)  # results then do not depend on the machine, and none waits for another
         group = Processes()
         method = ray.cloudpickle.loads(work.method)
-        keeper = _RemoteStore(coordinator, state, group.rank)
+        checkpoint = _RemoteStore(coordinator, state, group.rank)
         report = (lambda line: ray.get(coordinator.report.remote(tuple(line)))) if group.rank == 0 else None
-        worker = WorkerContext(group, keeper)
+        worker = WorkerContext(group, checkpoint)
         context = Context(work.parts["memory"], progress=False, on_epoch=report, worker=worker)
         method._fit(_training_data(work), context)
     except (ProcessLost, ray.exceptions.RayError):

@@ -155,8 +155,8 @@ class Network(Method):
         if context.workers is not None:
             from .cluster import train_by_workers
 
-            keeper = checkpoint_of(self, module, training, context, self.batch_size or BATCH)
-            self.history_, self.module_ = train_by_workers(self, module, training, context, keeper), module
+            checkpoint = checkpoint_of(self, module, training, context, self.batch_size or BATCH)
+            self.history_, self.module_ = train_by_workers(self, module, training, context, checkpoint), module
             return
         size = self._batch_size(training, context, module)
         x, edges = inputs(view.graph, self.device) if size is None else inputs_by_rows(view.graph)
@@ -173,7 +173,7 @@ class Network(Method):
             self.history_ = train(
                 module, data, self._training_loss, monitor, schedule, draws,
                 progress=context.progress, description=f"{self.name} seed {self.seed}", on_epoch=context.on_epoch,
-                group=worker.group, keeper=worker.keeper, after_reading=keep_within(context.memory, view.graph),
+                group=worker.group, checkpoint=worker.checkpoint, after_reading=keep_within(context.memory, view.graph),
             )  # fmt: skip
         except TrainingError as error:
             raise TrainingError(f"{self.name}, seed {self.seed}: {error}") from None

@@ -159,7 +159,7 @@ def train(
     description: str = "training",
     on_epoch: Callable[[Epoch], None] | None = None,
     group: Processes | None = None,
-    keeper: CheckpointStore | None = None,
+    checkpoint: CheckpointStore | None = None,
     after_reading: Callable[[], None] | None = None,
 ) -> list[Epoch]:
     """Minimise a loss on labelled nodes, restore the weights with the best monitor, and return the training curve.
@@ -180,7 +180,7 @@ def train(
         description: Label of the bar.
         on_epoch: Called with each line of the curve; what it raises ends the training.
         group: Processes that train the same model on their share of each batch.
-        keeper: Storage of the state after every epoch and at the end; training continues from it.
+        checkpoint: Storage of the state after every epoch and at the end; training continues from it.
         after_reading: Called after rows of features have been read for a mini-batch.
     """
     strategy: Strategy
@@ -189,7 +189,7 @@ def train(
     else:
         strategy = FullBatch(model, data, loss, monitor, rng)
     loop = _Loop(model, strategy, schedule, rng)
-    if keeper is not None and (saved := keeper.load()) is not None:
+    if checkpoint is not None and (saved := checkpoint.load()) is not None:
         loop.restore(saved)
     with Progress(schedule.epochs, description, "epochs", progress, max(0, len(loop.curve) - 1)) as shown:
         while not loop.ended:
@@ -200,13 +200,13 @@ def train(
                 strategy.load_weights(loop.best_state)
             show_epoch(shown, loop.curve[-1])
             loop.step(shown)
-            if keeper is not None:
-                keeper.save(loop.state, False)
+            if checkpoint is not None:
+                checkpoint.save(loop.state, False)
     best = loop.best_state
     if best is None:
         raise TrainingError(f"the monitor was never a number in {len(loop.curve)} epochs: lower lr (now {schedule.lr})")
-    if keeper is not None and not loop.was_saved:
-        keeper.save(loop.state, True)
+    if checkpoint is not None and not loop.was_saved:
+        checkpoint.save(loop.state, True)
     model.load_state_dict(best)
     model.eval()
     return loop.curve

@@ -15,11 +15,11 @@ class WorkerContext(NamedTuple):
 
     Attributes:
         group: All processes that train together (``nn.distributed.Processes``); None: this one alone.
-        keeper: Store of training states (``nn.training.CheckpointStore``); None: they are not kept.
+        checkpoint: Store of training states (``nn.training.CheckpointStore``); None: they are not kept.
     """
 
     group: Any
-    keeper: Any
+    checkpoint: Any
 
 
 @dataclass(frozen=True)
