@@ -218,7 +218,7 @@ def test_describe_graphs_from_outside(
         (["-m", "mymodles:Mine"], "mymodles cannot be imported"),
         (["-m", "mymodels:torch"], "mymodels:torch is no class derived from credalgnn.Method"),
         (["-m", "broken:Taken"], "the name 'energy' is that of a built-in method; give it another one"),
-        (["-m", "broken:Twice", "mymodels:Mine"], "two methods are called 'mine': give one of them another name"),
+        (["-m", "broken:Twice", "mymodels:Mine"], "two methods are called 'mine': rename one of them"),
         (["-m", "broken:Nothing"], "broken:Nothing does not override _fit, _predictor"),
         (["-m", "crashes:Mine"], "crashes cannot be imported (ZeroDivisionError: division by zero)"),
         (["-m", "degre"], "unknown method 'degre': did you mean degree?"),
@@ -296,10 +296,10 @@ def test_what_python_s_benchmark_refuses() -> None:
 
     task = small_task()
     for methods, message in (
-        ([Local], "Local cannot be imported by the processes that do the work: define it at the top level of a file"),
+        ([Local], "Local cannot be imported by worker processes: define it at the top level of a file"),
         ([dict], "dict is no class derived from credalgnn.Method"),
-        ([3], "a method's name, class or template is wanted, not int"),
-        ([Mine(temperature=0.5), Mine], "mymodels:Mine stands twice among the methods, with different"),
+        ([3], "a method must be a name, a class or a template, not int"),
+        ([Mine(temperature=0.5), Mine], "mymodels:Mine is twice among the `methods`, with different"),
     ):
         with pytest.raises(MethodError, match=message):
             cg.benchmark([task], methods, seeds=1)  # type: ignore[arg-type]
@@ -341,9 +341,7 @@ def test_evaluate_refuses_a_prediction_of_another_task_or_split() -> None:
             ValueError, match=r"belongs to another task or split: \d+ nodes of the test part, node \d+ first"
         ):
             cg.evaluate(prediction, resplit)
-        with pytest.raises(
-            ValueError, match="belongs to another task: its classes are 1, 2, and those of this task 0, 2"
-        ):
+        with pytest.raises(ValueError, match="belongs to another task: its classes are 1, 2, those of this task 0, 2"):
             cg.evaluate(prediction, others)
 
 
@@ -384,9 +382,9 @@ def test_another_order_of_features_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"engine": "rey"}, "unknown engine 'rey'"),
-        ({"engine": "ray", "jobs": 2}, "jobs is for this machine"),
-        ({"address": "localhost:1"}, "choose engine='ray'"),
+        ({"engine": "rey"}, "unknown `engine` 'rey'"),
+        ({"engine": "ray", "jobs": 2}, "`jobs` is for this machine"),
+        ({"address": "localhost:1"}, "add engine='ray'"),
         ({"seeds": 0}, "at least 1"),
         ({"predictions": "some"}, "'none', 'first' or 'all'"),
     ],
