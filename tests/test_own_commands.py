@@ -367,7 +367,9 @@ def test_class_names_of_all_kinds(typed: Typed, here: Path) -> None:
     assert {row["class"] for row in rows} == {"a,b", 'c "d"', "e\nf"}
     assert len(rows) == 300
     write_tables(here / "bar", classes=("a|b", "c", "d"))
-    refuses(typed, f"fit --nodes bar/nodes.csv --edges bar/edges.csv {QUICK} --out bar/model", "'a|b'", "rename it")
+    refuses(
+        typed, f"fit --nodes bar/nodes.csv --edges bar/edges.csv {QUICK} --out bar/model", "'a|b'", "rename the class"
+    )
 
 
 def test_few_labels_give_p_values_and_no_flags(typed: Typed, here: Path) -> None:
