@@ -198,7 +198,7 @@ class Adjacency:
         starts = self.edges.starts[first : last + 1] - self.edges.starts[first]
         shape, once = (last - first, self.num_nodes), self.sample is not None
         if name == "mean":
-            return SparseMatrix(starts, source, self._means(first, last, target, precision), shape, once)
+            return SparseMatrix(starts, source, _means(self, first, last, target, precision), shape, once)
         if name == "normalized":
             values = self._scale[source.long()] * self._scale[target] * self._counted(first, last, precision)
             values = values * (source != target)
@@ -217,19 +217,20 @@ class Adjacency:
         columns[ends], all_values[ends] = torch.arange(first, last, dtype=source.dtype), loops.to(values.dtype)
         return SparseMatrix(starts + torch.arange(count + 1), columns, all_values, shape, once)
 
-    def _means(self, first: int, last: int, target: Tensor, precision: torch.dtype) -> Tensor:
-        if not self.is_weighted:
-            counts = self.edges.starts[first : last + 1].diff()  # of the sampled edges, if they were sampled
-            return torch.repeat_interleave(1.0 / counts.float(), counts)
-        values = self._counted(first, last, precision) / self.in_weight.to(precision)[target]
-        return values.nan_to_num(nan=0.0)  # 0 / 0
-
     def _counted(self, first: int, last: int, precision: torch.dtype, weighted: bool = True) -> Tensor:
         """Return how much each edge into some nodes counts: its weight, for all those that it stands for."""
         places = slice(int(self.edges.starts[first]), int(self.edges.starts[last]))
         weights = self.edges.weights if weighted else None
         values = torch.ones(places.stop - places.start) if weights is None else weights[places]
         return values.to(precision) if self.sample is None else self.sample.counts[places] * values
+
+
+def _means(adjacency: Adjacency, first: int, last: int, target: Tensor, precision: torch.dtype) -> Tensor:
+    if not adjacency.is_weighted:
+        counts = adjacency.edges.starts[first : last + 1].diff()  # of the sampled edges, if they were sampled
+        return torch.repeat_interleave(1.0 / counts.float(), counts)
+    values = adjacency._counted(first, last, precision) / adjacency.in_weight.to(precision)[target]
+    return values.nan_to_num(nan=0.0)  # 0 / 0
 
 
 def _ends(edges: Edges, first: int, last: int) -> tuple[Tensor, Tensor]:
