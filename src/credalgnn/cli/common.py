@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..runtime.errors import CredalError
+from ..runtime.errors import CredalError, translated
 from ..runtime.files import check_writable
 from ..runtime.memory import parse_memory
 from ..runtime.names import install_hint
@@ -70,10 +70,10 @@ def warnings_as_lines() -> AbstractContextManager[list[str]]:
 
 def check_output(out: Path, *inputs: Path | None) -> None:
     """Refuse a file of results that cannot be written, or that is also read."""
-    try:
+    with translated(
+        OSError, lambda error: UserError(f"--out {out}: cannot be written ({error.strerror}); name another file")
+    ):
         check_writable(out)
-    except OSError as error:
-        raise UserError(f"--out {out}: cannot be written ({error.strerror}); name another file") from None
     if any(path is not None and os.path.realpath(path) == os.path.realpath(out) for path in inputs):
         raise UserError(f"--out {out}: the result would overwrite the input; name another file")
 
@@ -120,10 +120,8 @@ def rate(text: str) -> float:
 
 def memory_size(text: str) -> int:
     """Bytes of a size such as 4GiB or 500MB."""
-    try:
+    with translated(ValueError, lambda error: argparse.ArgumentTypeError(str(error))):
         return parse_memory(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def class_name(text: str) -> int | str:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from ..runtime.errors import translated
 from ..runtime.files import write
 from ..runtime.reading import Unreadable, read_npz
 from .common import UserError, check_output
@@ -71,10 +72,8 @@ def _write(rows: list[list[str]], out: Path | None) -> None:
         return
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
-    try:
+    with translated(OSError, lambda error: UserError(f"{out}: {error.strerror}")):
         write(out, text.getvalue().encode())
-    except OSError as error:
-        raise UserError(f"{out}: {error.strerror}") from None
     print(f"{len(rows) - 1} credal sets measured: {out}")
 
 

@@ -11,6 +11,7 @@ from ..methods import Method
 from ..methods.training_data import EvalProtocol
 from ..records.folder import EXPERIMENT
 from ..records.schema import FORMAT, SETTINGS, RecordError, read_json
+from ..runtime.errors import translated
 from ..runtime.files import locked, to_json, write
 
 BEST = "best.json"
@@ -93,14 +94,15 @@ def read_tuned(folder: Path, task: Task, protocol: EvalProtocol) -> dict[str, di
 def read_best(folder: Path) -> dict[str, Any]:
     """Read and check the folder's ``best.json``: the protocol, and for each data set its fingerprint and methods."""
     content = read_json(folder / BEST, "the result of a search", _AGAIN)
-    try:
+    with translated(
+        (LookupError, TypeError, ValueError, AttributeError),
+        lambda _: RecordError(f"{folder / BEST}: damaged; {_AGAIN}"),
+    ):
         for table in content["best"].values():
             if not isinstance(table["fingerprint"], str):
                 raise TypeError
             if not all(isinstance(entry["config"], dict) for entry in table["methods"].values()):
                 raise TypeError
-    except (LookupError, TypeError, ValueError, AttributeError):
-        raise RecordError(f"{folder / BEST}: damaged; {_AGAIN}") from None
     return content
 
 

@@ -29,7 +29,7 @@ import torch
 from .._version import __version__
 from ..graphs import GraphError, Task
 from ..methods import CredalWarning
-from ..runtime.errors import CredalError
+from ..runtime.errors import CredalError, translated
 from ..runtime.memory import private_folder
 from ..runtime.ray import NoCluster, connect
 from .execute import ModelCache
@@ -214,10 +214,8 @@ class Ray(Engine):
     RETRIES = 3
 
     def __init__(self, address: str | None, source: Source, models: Path) -> None:
-        try:
+        with translated(NoCluster, lambda error: EngineError(str(error))):
             ray = connect(address)
-        except NoCluster as error:
-            raise EngineError(str(error)) from None
         self._ray, self._source, self._models = ray, source, models.resolve()
         self._remote = ray.remote(num_cpus=1, max_retries=self.RETRIES)(_do_remotely)
         self._tasks: dict[tuple[str, int, bool], Any] = {}
@@ -272,20 +270,21 @@ def _do_remotely(unit: Unit, pickled: bytes, models: Path, version: str, path: l
 
 def _unpickled(pickled: bytes) -> Task:
     """Unpickle a task; its packed graph is opened in place."""
-    try:
-        task: Task = pickle.loads(pickled)
-    except GraphError as error:
-        raise GraphError(
+    with translated(
+        GraphError,
+        lambda error: GraphError(
             f"{os.uname().nodename} cannot open the graph ({error}): put a packed graph where all machines of the "
             "cluster see it under the same path"
-        ) from None
+        ),
+    ):
+        task: Task = pickle.loads(pickled)
     return task
 
 
 def _own_models(models: Path) -> Path:
     """A private folder for fitted models on a machine that does not see the experiment's."""
     name = hashlib.blake2b(str(models).encode(), digest_size=8).hexdigest()
-    try:
+    with translated(
+        PermissionError, lambda error: EngineError(f"{error.filename} on {os.uname().nodename}: {error.strerror}")
+    ):
         return private_folder(name)
-    except PermissionError as error:
-        raise EngineError(f"{error.filename} on {os.uname().nodename}: {error.strerror}") from None

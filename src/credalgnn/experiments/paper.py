@@ -19,6 +19,7 @@ from ..report.page import Page, scrollable, section
 from ..report.results import legend, letters
 from ..report.summary import Row, Summary, make_rows, read_runs
 from ..report.table import Cell, Column, Table, columns
+from ..runtime.errors import translated
 from ..runtime.files import write
 from ..runtime.texts import markdown as escaped
 from .paper_plan import ENSEMBLES, POST_HOC, TRAINED
@@ -141,10 +142,10 @@ def is_reproduction(folder: Path) -> bool:
 def as_published(folder: Path) -> list[str]:
     """Choices of the published runs that a reproduction repeats; none by default."""
     names = read_json(folder / EXPERIMENT, "an experiment").get("as_published")
-    try:
+    with translated(
+        (MethodError, TypeError), lambda _: RecordError(f"{folder / EXPERIMENT}: as_published has unknown choices")
+    ):
         return list(choices_named(names)) if names else []
-    except (MethodError, TypeError):
-        raise RecordError(f"{folder / EXPERIMENT}: as_published has unknown choices") from None
 
 
 def _comparison(rows: Sequence[Row], table: str, with_std: bool, colours: bool) -> Table:

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..runtime.errors import translated
 from .errors import GraphError
 
 with warnings.catch_warnings():  # the notice that CSR is in beta, once per process
@@ -75,10 +76,8 @@ def as_tensor(value: Any, name: str) -> Tensor:
 def csr_from_scipy(matrix: Any) -> Tensor:
     """Return a scipy sparse matrix as a torch CSR matrix with sorted columns."""
     if hasattr(matrix, "check_format"):  # scipy reads at the indices unchecked
-        try:
+        with translated(ValueError, lambda error: GraphError(f"features are no sparse matrix ({error})")):
             matrix.check_format(full_check=True)
-        except ValueError as error:
-            raise GraphError(f"features are no sparse matrix ({error})") from None
     csr = matrix.tocsr(copy=True)
     csr.sum_duplicates()
     return torch.sparse_csr_tensor(
@@ -105,7 +104,9 @@ def rows_or_columns(matrix: Tensor, rows: Tensor | None = None, columns: Tensor 
 
 def _check_indices(matrix: Tensor) -> None:
     """Refuse a sparse tensor whose indices point outside of it; torch would read there unchecked."""
-    try:
+    with translated(
+        RuntimeError, lambda error: GraphError(f"features are no sparse matrix ({str(error).splitlines()[0]})")
+    ):
         if matrix.layout == torch.sparse_coo:
             torch.sparse_coo_tensor(matrix._indices(), matrix._values(), matrix.shape, check_invariants=True)
         else:
@@ -115,8 +116,6 @@ def _check_indices(matrix: Tensor) -> None:
             torch.sparse_compressed_tensor(
                 starts, others, matrix.values(), matrix.shape, layout=matrix.layout, check_invariants=True
             )
-    except RuntimeError as error:
-        raise GraphError(f"features are no sparse matrix ({str(error).splitlines()[0]})") from None
 
 
 def _canonical(matrix: Tensor) -> Tensor:
@@ -330,10 +329,11 @@ def node_numbers(nodes: Tensor, name: str, count: int) -> Tensor:
         name: Their name in messages.
         count: Number of nodes of the graph.
     """
-    try:
+    with translated(
+        (TypeError, ValueError, RuntimeError),
+        lambda _: GraphError(f"{name} must be a boolean mask or a tensor of node numbers"),
+    ):
         nodes = torch.as_tensor(nodes).detach().cpu()
-    except (TypeError, ValueError, RuntimeError):
-        raise GraphError(f"{name} must be a boolean mask or a tensor of node numbers") from None
     if nodes.numel() == 0:
         return torch.empty(0, dtype=torch.int64)
     if nodes.dtype == torch.uint8 or (nodes.dim() == 1 and len(nodes) == count > 2 and int(nodes.max()) <= 1):

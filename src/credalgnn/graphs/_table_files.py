@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..runtime.errors import translated
 from ..runtime.names import install_hint
 from ..runtime.reading import Unreadable, check_gzip, check_regular, read_parquet
 from ..runtime.texts import one_line
@@ -87,10 +88,11 @@ def find_tables(folder: Path) -> tuple[Path, Path]:
 def _from_pandas(frame: Any, role: str) -> Any:
     pa, _ = pyarrow_modules()
     named = any(name is not None for name in frame.index.names)
-    try:
+    with translated(
+        (pa.ArrowException, ValueError),
+        lambda error: GraphError(f"{role}: the data frame cannot be read ({error}); give such a column one type"),
+    ):  # mixed types in a column, duplicate names
         return pa.Table.from_pandas(frame, preserve_index=None if named else False)
-    except (pa.ArrowException, ValueError) as error:  # mixed types in a column, duplicate names
-        raise GraphError(f"{role}: the data frame cannot be read ({error}); give such a column one type") from None
 
 
 def _text_table(path: Path, text: Sequence[str], delimiter: str | None) -> Any:
@@ -123,10 +125,8 @@ def text_format(path: Path, delimiter: str | None) -> tuple[str | None, str, boo
         raise not_utf8(path)
     if b"\0" in start:
         raise GraphError(f"{path}: not a text file, though its name says so; a table of fields in lines is wanted")
-    try:
+    with translated(UnicodeDecodeError, lambda _: not_utf8(path)):
         header = getincrementaldecoder("utf-8-sig")().decode(start.split(b"\n")[0])  # possibly cut off
-    except UnicodeDecodeError:
-        raise not_utf8(path) from None
     separator = delimiter if delimiter is not None else _delimiter(header)
     if len(separator) != 1:
         raise GraphError(f"delimiter must be a single character, not {separator!r}")

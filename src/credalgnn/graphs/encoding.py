@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..runtime.errors import translated
 from ._checks import sparse_is_smaller
 from ._table_files import plain, pyarrow_modules
 from .errors import GraphError, warn
@@ -272,13 +273,14 @@ class FeatureEncoder:
         """
         if not isinstance(values, dict) or values.get("format") != FORMAT:
             raise GraphError("not an encoder of features that this version knows: fit the model again")
-        try:
+        with translated(
+            (KeyError, TypeError),
+            lambda error: GraphError(f"not an encoder of features ({error}): fit the model again"),
+        ):
             ignored = tuple(values["ignored"])
             if not all(isinstance(name, str) for name in ignored):
                 raise TypeError("columns are called by texts")
             return cls(tuple(_column(column) for column in values["columns"]), ignored)
-        except (KeyError, TypeError) as error:
-            raise GraphError(f"not an encoder of features ({error}): fit the model again") from None
 
 
 def _fit(column: Any, name: str, where: str, named: bool) -> Column | str:
@@ -457,12 +459,13 @@ def _numbers_of_text(array: Any, where: str) -> Any:
 
 def _dates_of_text(array: Any, where: str) -> Any:
     pa, _ = pyarrow_modules()
-    try:
-        return array.cast(pa.timestamp("us"))
-    except pa.ArrowInvalid as error:
-        raise GraphError(
+    with translated(
+        pa.ArrowInvalid,
+        lambda error: GraphError(
             f"{where} held dates when the model was fitted ({error}); write dates as 2026-01-31 or 2026-01-31 12:00:00"
-        ) from None
+        ),
+    ):
+        return array.cast(pa.timestamp("us"))
 
 
 class Blocks:

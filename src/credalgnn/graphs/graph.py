@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..runtime.cache import Cache
+from ..runtime.errors import translated
 from . import convert, storage
 from ._checks import (
     check_feature_order,
@@ -432,10 +433,10 @@ class Graph:
         Args:
             path: Where to; missing folders are made, an existing file is replaced.
         """
-        try:
+        with translated(
+            OSError, lambda error: GraphError(f"{path}: cannot be written ({error.strerror}); choose another place")
+        ):
             storage.write_arrays(Path(path), storage.to_arrays(self.in_memory("an npz file")))
-        except OSError as error:
-            raise GraphError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
 
     def pack(self, path: str | os.PathLike[str], dtype: str = "float32") -> Graph:
         """Write the folder of a packed graph, atomically, and open it. Edges are reordered by target.

@@ -25,6 +25,7 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
 
+from ..runtime.errors import translated
 from ..runtime.files import Lock, sealed_with, sync_folder, to_json, write
 from ..runtime.reading import Unreadable, parse_json, read_bytes
 from ._pack_edges import (
@@ -184,16 +185,12 @@ def pack(
     """
     check_dtype(dtype)
     path = Path(out)
-    try:
+    with translated(ValueError, lambda error: GraphError(f"memory: {error}")):
         budget = parse_memory(memory) // (2 if memory is None else 1)
-    except ValueError as error:
-        raise GraphError(f"memory: {error}") from None
     columns = Columns(id, label, None if features is None else tuple(features), source, target, weight)
     packer = Packer(Path(nodes), Path(edges), path, columns, split, delimiter, undirected, dtype, budget, progress)
-    try:
+    with translated(OSError, lambda error: cannot_write(path, error)):
         seconds = packer.run()
-    except OSError as error:
-        raise cannot_write(path, error) from None
     head = read_header(path)
     size = sum(file.stat().st_size for file in path.iterdir())
     return Packed(path, head["nodes"], head["edges"], size, seconds)

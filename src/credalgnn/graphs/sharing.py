@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..runtime.errors import translated
 from ..runtime.files import locked, sync_folder
 from ..runtime.memory import private_folder, temporary_folder
 from ._packed_files import ARRAYS, HEADER
@@ -107,7 +108,14 @@ def _opened(path: Path, handle: GraphHandle) -> PackedGraph:
 
 def _copied(handle: GraphHandle, fetch: Fetch) -> PackedGraph:
     """Return the copy of a packed graph on this machine, fetched once, and again if it is damaged."""
-    try:
+    with translated(
+        OSError,
+        lambda error: GraphError(
+            f"{handle.path} is not on {os.uname().nodename}, and cannot be copied to "
+            f"{error.filename or temporary_folder()} ({error.strerror}): free some space there, or put the graph where "
+            "all machines see it"
+        ),
+    ):
         folder = private_folder("graphs")
         copy = folder / f"{handle.content}.cg"
         with locked(folder / f"{handle.content}.lock", wait=True):
@@ -115,12 +123,6 @@ def _copied(handle: GraphHandle, fetch: Fetch) -> PackedGraph:
                 return _opened(copy, handle)
             _fetch_all(handle, fetch, copy)
             return _opened(copy, handle)
-    except OSError as error:
-        raise GraphError(
-            f"{handle.path} is not on {os.uname().nodename}, and cannot be copied to "
-            f"{error.filename or temporary_folder()} ({error.strerror}): free some space there, or put the graph where "
-            "all machines see it"
-        ) from None
 
 
 def _fetch_all(handle: GraphHandle, fetch: Fetch, copy: Path) -> None:
@@ -138,14 +140,15 @@ def _fetch_all(handle: GraphHandle, fetch: Fetch, copy: Path) -> None:
                 file.flush()
                 os.fsync(file.fileno())  # copies are not verified again, so they must survive a crash
         sync_folder(half)
-        try:
-            verify_packed(half)
-            _opened(half, handle)
-        except GraphError:
-            raise GraphError(
+        with translated(
+            GraphError,
+            lambda _: GraphError(
                 f"{handle.path}: what came to {os.uname().nodename} is another graph, or a damaged one (was it packed "
                 "anew since it was opened?); open it again"
-            ) from None
+            ),
+        ):
+            verify_packed(half)
+            _opened(half, handle)
         shutil.rmtree(copy, ignore_errors=True)
         half.rename(copy)
         sync_folder(copy.parent)

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..runtime.errors import translated
 from ..runtime.reading import Unreadable, check_regular, read_tensors
 from ._checks import check_mask
 from ._packed_files import PARTS, is_packed
@@ -138,10 +139,11 @@ def _check_sizes(values: Any, path: Path) -> None:
 
 
 def _load_safetensors(path: Path) -> Any:
-    try:
+    with translated(
+        (Unreadable, OSError),
+        lambda error: GraphError(f"{path}: cannot be read ({error}); write it again with safetensors"),
+    ):
         return read_tensors(path)[0]
-    except (Unreadable, OSError) as error:
-        raise GraphError(f"{path}: cannot be read ({error}); write it again with safetensors") from None
 
 
 def _from_tensors(values: Any, path: Path) -> GraphParts:
@@ -158,14 +160,12 @@ def _from_tensors(values: Any, path: Path) -> GraphParts:
     unused = [str(key) for key in values if key not in TENSORS and str(key).removesuffix("_mask") not in masks]
     if unused:
         warn(f"{path}: {', '.join(unused[:12])} are not used; a graph has {', '.join(TENSORS)} and masks")
-    try:
+    with translated(GraphError, lambda error: GraphError(f"{path}: {error}")):
         graph = Graph(values["x"], values["edge_index"], flat(values.get("y")), edge_weight=values.get("edge_weight"))
         taken = torch.zeros(graph.num_nodes, dtype=torch.int64)
         for part, mask in masks.items():
             check_mask(mask, part, graph.num_nodes)
             taken += mask
-    except GraphError as error:
-        raise GraphError(f"{path}: {error}") from None
     twice = (taken > 1).nonzero()
     if len(twice):
         raise GraphError(f"{path}: node {int(twice[0])} is in two of the masks; a node can be in one part only")

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..runtime.errors import translated
 from ..runtime.files import BLANK, atomic, is_sealed_zip, seal_zip
 from ..runtime.reading import open_file, read_npz
 from .errors import GraphError
@@ -99,13 +100,14 @@ def read_arrays(path: Path, sealed: bool = False) -> dict[str, NDArray[Any]]:
     """
     if not path.is_file():
         raise GraphError(f"{path}: no such file")
-    try:
+    with translated(
+        (ValueError, TypeError, OSError),
+        lambda error: GraphError(f"{path}: not a saved graph, or damaged ({error}); save it again"),
+    ):
         with open_file(path) as stream:
             is_sealed = is_sealed_zip(stream)
         arrays = read_npz(path)
         version = int(arrays.pop("format", np.array(0)))
-    except (ValueError, TypeError, OSError) as error:
-        raise GraphError(f"{path}: not a saved graph, or damaged ({error}); save it again") from None
     if version not in (FORMAT, FOREIGN) or "edge_index" not in arrays:
         raise GraphError(f"{path}: not a graph saved by this version; save it again")
     if not is_sealed and (sealed or version == FORMAT):
@@ -116,7 +118,9 @@ def read_arrays(path: Path, sealed: bool = False) -> dict[str, NDArray[Any]]:
 
 def from_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> dict[str, Any]:
     """Return the arguments of ``Graph`` that ``to_arrays`` took apart."""
-    try:
+    with translated(
+        (KeyError, RuntimeError), lambda error: GraphError(f"{path}: not a saved graph ({error}); save it again")
+    ):
         if "features" in arrays:
             features = torch.from_numpy(arrays["features"])
         else:
@@ -134,5 +138,3 @@ def from_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> dict[str, Any]:
             "edge_weight": arrays.get("edge_weight"),
             "edgeless": True,
         }
-    except (KeyError, RuntimeError) as error:
-        raise GraphError(f"{path}: not a saved graph ({error}); save it again") from None

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..runtime.errors import translated
 from ._checks import check_unique
 from ._table_files import NamedTable, plain, pyarrow_modules, read_table
 from .errors import GraphError, warn
@@ -248,10 +249,10 @@ def ids_of(column: Any, name: str, first: int = 0) -> Any:
     if array.null_count:
         raise GraphError(f"{name}: row {first + int(pc.index(pc.is_null(array), True).as_py())} has no id")
     if pa.types.is_integer(array.type):
-        try:
+        with translated(
+            pa.ArrowInvalid, lambda _: GraphError(f"{name}: an id is too large for 64 bits; write ids as text")
+        ):
             return array.cast(pa.int64())
-        except pa.ArrowInvalid:
-            raise GraphError(f"{name}: an id is too large for 64 bits; write ids as text") from None
     if pa.types.is_string(array.type):
         return array
     raise GraphError(f"{name}: ids must be integers or text, not {array.type}")
@@ -397,12 +398,11 @@ def parts_of(column: Any, name: str, first: int = 0) -> dict[str, NDArray[np.int
     """Return the rows of each part of a split that a column names, without empty parts."""
     pa, pc = pyarrow_modules()
     array = plain(column)
-    try:
+    with translated(
+        pa.ArrowException,
+        lambda _: GraphError(f"{name}: {array.type} is no text; train, val, calibration, test or nothing is wanted"),
+    ):
         words = pc.utf8_lower(pc.utf8_trim_whitespace(array.cast(pa.string())))
-    except pa.ArrowException:
-        raise GraphError(
-            f"{name}: {array.type} is no text; train, val, calibration, test or nothing is wanted"
-        ) from None
     codes = pc.index_in(words, value_set=pa.array(list(PARTS)), skip_nulls=True)
     unknown = pc.and_(pc.is_null(codes), pc.not_equal(pc.fill_null(words, ""), ""))
     if pc.any(unknown).as_py():

@@ -21,6 +21,7 @@ from ..nn.backbones import Features
 from ..nn.training import Epoch
 from ..runtime.cache import Caches
 from ..runtime.context import Context
+from ..runtime.errors import translated
 from ..runtime.warn import warn_caller
 from .calibration import Calibration, CalibrationNodes, KnownNodes, ids_of, numbers_of
 from .diagnostics import CredalWarning, FeatureRange, InputWarning, complaint_about, sample
@@ -577,10 +578,8 @@ def open_graph(method: Method, graph: Graph | None, memory: str | int | None) ->
         raise MethodError("a loaded method has no graph: predict(graph), or load_method(folder, task)")
     if not isinstance(graph, Graph):
         raise MethodError(f"a credalgnn Graph is wanted, not {type(graph).__name__}: Graph.from_pyg(data) makes one")
-    try:
+    with translated(GraphError, lambda error: MethodError(str(error))):
         graph.check_features(method.feature_names)
-    except GraphError as error:
-        raise MethodError(str(error)) from None
     if graph.num_features != method.num_features:
         raise MethodError(
             f"the graph has {graph.num_features} features, but {method.num_features} were there in training: "
@@ -604,14 +603,12 @@ def chosen_nodes(graph: Graph, nodes: Tensor | None, ids: Sequence[Any] | None =
         nodes: A mask or node numbers; None: all nodes.
         ids: Instead of ``nodes``, their ids.
     """
-    try:
+    with translated(GraphError, lambda error: MethodError(str(error))):
         if ids is not None and nodes is not None:
             raise GraphError("say which nodes by nodes= or by ids=, not by both")
         if ids is not None:
             return numbers_of(graph, ids)
         return torch.arange(graph.num_nodes) if nodes is None else node_numbers(nodes, "nodes", graph.num_nodes)
-    except GraphError as error:
-        raise MethodError(str(error)) from None
 
 
 def _chosen_at_once(

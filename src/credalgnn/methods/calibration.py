@@ -16,6 +16,7 @@ from torch import Tensor
 from ..conformal import needed
 from ..graphs import Graph, GraphError
 from ..graphs.edges import damaged
+from ..runtime.errors import translated
 from ..runtime.reading import Unreadable, check_characters
 
 
@@ -174,10 +175,8 @@ def ids_of(graph: Graph, nodes: NDArray[np.int64] | slice) -> NDArray[Any]:
     assert graph.node_ids is not None
     ids = graph.node_ids[nodes]
     if ids.dtype.kind == "U":
-        try:
+        with translated(Unreadable, lambda _: damaged("an id has characters that do not exist")):
             check_characters(np.ascontiguousarray(ids))
-        except Unreadable:
-            raise damaged("an id has characters that do not exist") from None
     return ids
 
 

@@ -33,6 +33,7 @@ from ..nn.distributed import Processes, ProcessLost
 from ..nn.layers import MessageLayer, rows_of
 from ..nn.training import Epoch, show_epoch
 from ..runtime.context import Context, WorkerContext
+from ..runtime.errors import translated
 from ..runtime.names import install_hint
 from ..runtime.progress import Progress
 from ..runtime.ray import Coordinator, NoCluster, check_head, connect, ray_module
@@ -303,13 +304,14 @@ def graph_here(handle: GraphHandle, coordinator: Any) -> Graph:
     ray = ray_module()
 
     def fetch(folder: str, name: str, *place: int) -> bytes:
-        try:
-            content: bytes = ray.get(coordinator.read.remote(folder, name, *place))
-        except ray.exceptions.RayTaskError as error:
-            raise GraphError(
+        with translated(
+            ray.exceptions.RayTaskError,
+            lambda error: GraphError(
                 f"{folder}: {name} cannot be read any more on the machine that started the work ({error.cause}); open "
                 "it again"
-            ) from None
+            ),
+        ):
+            content: bytes = ray.get(coordinator.read.remote(folder, name, *place))
         return content
 
     return from_handle(handle, fetch)

@@ -16,6 +16,7 @@ from ..nn.backbones import Adjacency, Features
 from ..nn.layers import rows_of
 from ..nn.sparse import check_csr
 from ..runtime.context import Context
+from ..runtime.errors import translated
 from .base import Outputs
 from .inputs import inputs
 from .neighbours import NeighbourBank, Search, check_search
@@ -60,12 +61,10 @@ class Mahalanobis(PostHoc):
         count = len(outputs.latents)
         if not -count <= self.layer < count:
             raise MethodError(f"layer {self.layer} does not exist: the latents are 0 (features) to {count - 1}")
-        try:
+        with translated(ValueError, lambda error: MethodError(f"mahalanobis: {error}")):
             self.gaussians_ = fit_gaussians(
                 self._latent(outputs, view.train), view.graph.labels[view.train], view.num_classes
             )
-        except ValueError as error:
-            raise MethodError(f"mahalanobis: {error}") from None
 
     def _latent(self, outputs: Outputs, nodes: Tensor) -> Tensor:
         """Dense rows of the scored latent."""

@@ -17,6 +17,7 @@ from ..nn import Classifier
 from ..nn.adjacency import drop_edges
 from ..nn.backbones import BackboneError, EdgeDropping, dropped_units, message_layers
 from ..runtime.context import Context
+from ..runtime.errors import translated
 from ..runtime.memory import let_go
 from ..sets import HullSet
 from . import scores
@@ -140,12 +141,10 @@ class Sampling(Vanilla):
 
     def _predictor(self, graph: Graph, context: Context) -> Predictor:
         logits = scratch((self.samples, graph.num_nodes, len(self.class_names)), memory=context.memory)
-        try:
+        with translated(BackboneError, lambda error: MethodError(str(error))):
             for number, sample in enumerate(self._samples(graph)):
                 logits[number] = sample.cpu()
                 let_go(logits)
-        except BackboneError as error:
-            raise MethodError(str(error)) from None
 
         def predict(nodes: Tensor) -> Prediction:
             samples = (torch.from_numpy(rows_at(sample, nodes.numpy())) for sample in logits)

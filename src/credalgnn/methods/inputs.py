@@ -15,6 +15,7 @@ from ..graphs.edges import damaged
 from ..nn import Adjacency, SparseMatrix
 from ..nn.layers import Features, rows_of
 from ..nn.sparse import check_csr
+from ..runtime.errors import translated
 from ..runtime.memory import let_go, on_disk
 from .prediction import MethodError
 
@@ -43,10 +44,8 @@ def _adjacency(graph: Graph, device: str) -> Adjacency:
 def _features(graph: Graph, device: str) -> Features:
     x = _stored_features(graph)
     if isinstance(x, SparseMatrix) and graph.path is not None:  # a file may have changed since it was opened
-        try:
+        with translated(ValueError, lambda error: damaged(f"features contradict themselves ({error})")):
             check_csr(x)
-        except ValueError as error:
-            raise damaged(f"features contradict themselves ({error})") from None
     if isinstance(x, Tensor):
         x = x.to(torch.float32)
     elif x.values.dtype != torch.float32:
@@ -171,10 +170,8 @@ def scratch(shape: tuple[int, ...], dtype: DTypeLike = np.float32, memory: int |
     most = IN_MEMORY if memory is None else min(IN_MEMORY, memory // SHARE)
     if int(np.prod(shape)) * np.dtype(dtype).itemsize <= most:
         return np.empty(shape, dtype)
-    try:
+    with translated(OSError, lambda error: MethodError(error.strerror or str(error))):
         return on_disk(shape, dtype)
-    except OSError as error:
-        raise MethodError(error.strerror or str(error)) from None
 
 
 def rows_at(array: NDArray[Any], numbers: NDArray[Any]) -> NDArray[Any]:

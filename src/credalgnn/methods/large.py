@@ -16,6 +16,7 @@ from ..nn.chunks import LEAVE, Scratch, check_chunks, latents_by_chunks
 from ..nn.layers import rows_of
 from ..nn.training import Classifier, Output
 from ..runtime.context import Context
+from ..runtime.errors import translated
 from ..runtime.memory import available_memory, in_units, parse_memory, resident_memory, temporary_folder
 from ..runtime.progress import Progress
 from ..runtime.warn import warn_caller
@@ -92,10 +93,8 @@ def refusal(needed: int, allowed: int) -> str:
 
 def budget_of(memory: str | int | None) -> int | None:
     """Return a budget such as ``"4GiB"`` in bytes; None stands for what is available when it is needed."""
-    try:
+    with translated(ValueError, lambda error: MethodError(f"memory: {error}")):
         return None if memory is None else parse_memory(memory)
-    except ValueError as error:
-        raise MethodError(f"memory: {error}") from None
 
 
 def batch_size_for(name: str, module: Classifier, graph: Graph, context: Context, widths: list[int]) -> int | None:
@@ -103,10 +102,8 @@ def batch_size_for(name: str, module: Classifier, graph: Graph, context: Context
     needed, allowed = training_bytes(graph, widths), context.allowed
     if needed <= allowed:
         return None
-    try:
+    with translated(BackboneError, lambda error: MethodError(str(error))):
         check_chunks(module.backbone)
-    except BackboneError as error:
-        raise MethodError(str(error)) from None
     warn_caller(
         f"{name}: training on the whole graph at once {refusal(needed, allowed)}: mini-batches of {BATCH:,} "
         "nodes with sampled neighbours are trained on instead (batch_size= and fanouts= choose others)",
@@ -119,10 +116,8 @@ def check_prediction(module: Classifier, graph: Graph, context: Context, widths:
     """Refuse, before training, a graph whose prediction would need chunks that are not possible."""
     if prediction_bytes(graph, widths) <= context.allowed:
         return
-    try:
+    with translated(BackboneError, lambda error: MethodError(str(error))):
         check_stored(module, graph, (widths if context.logits else widths[:-1]) * context.networks, context.memory)
-    except BackboneError as error:
-        raise MethodError(str(error)) from None
 
 
 def check_stored(module: Classifier, graph: Graph, widths: list[int], memory: int | None) -> None:
@@ -211,10 +206,8 @@ class StoredOutputs:
         for first in range(0, count, CHUNK):
             part = made_of(self._head(torch.arange(first, min(first + CHUNK, count))))
             if result is None:
-                try:
+                with translated(OSError, lambda error: _no_room(error)):
                     result = self._scratch.matrix(count, part.shape[1])
-                except OSError as error:
-                    raise _no_room(error) from None
             result[first : first + len(part)] = part
         assert result is not None
         self._logits = result

@@ -16,6 +16,7 @@ from ..nn.backbones import NATIVE, Adjacency, BackboneError, BackboneFactory, Fe
 from ..nn.sampling import ALL
 from ..nn.training import Output, at
 from ..runtime.context import Context, WorkerContext
+from ..runtime.errors import translated
 from . import scores
 from .base import Method, Outputs
 from .checkpoints import checkpoint_of
@@ -114,20 +115,19 @@ class Network(Method):
     def _check(self) -> None:
         if self.fanouts is not None:
             self.fanouts = self._checked_fanouts()
-        try:
+        with translated(
+            (RuntimeError, AssertionError),
+            lambda error: MethodError(f"device {self.device!r} cannot be used: {str(error).splitlines()[0]}"),
+        ):
             torch.empty(0, device=self.device)
-        except (RuntimeError, AssertionError) as error:
-            raise MethodError(f"device {self.device!r} cannot be used: {str(error).splitlines()[0]}") from None
         if not isinstance(self.backbone, str):
             if isinstance(self.backbone, nn.Module) or not callable(self.backbone):
                 raise MethodError(f"backbone must be a name or a function that makes one, not {self.backbone!r:.60}")
         elif self.backbone.lower() in ("graphsage", *NATIVE):
             self.backbone = "sage" if self.backbone.lower() == "graphsage" else self.backbone.lower()
         else:
-            try:
+            with translated(ValueError, lambda error: MethodError(str(error))):
                 pyg_model(self.backbone)
-            except ValueError as error:
-                raise MethodError(str(error)) from None
 
     def _checked_fanouts(self) -> list[int]:
         fanouts = self.fanouts
@@ -206,10 +206,8 @@ class Network(Method):
         return self._loss(output, labels)
 
     def _build(self, num_features: int, num_classes: int) -> Classifier:
-        try:
+        with translated(ValueError, lambda error: MethodError(str(error))):
             backbone = make_backbone(self._backbone(), num_features, self.hidden, self.layers, self.dropout)
-        except ValueError as error:
-            raise MethodError(str(error)) from None
         widths = widths_of(backbone, num_features)
         head = self._head([num_features, *widths] if self.joint else widths[-1:], num_classes)
         hops = getattr(backbone, "hops", len(widths))
@@ -257,21 +255,17 @@ class Network(Method):
         widths = self._widths(self.module_, len(self.class_names))
         if cluster is None and prediction_bytes(graph, widths) <= context.allowed:
             return None
-        try:
+        with translated(BackboneError, lambda error: MethodError(str(error))):
             return self._cache.get(
                 "outputs", key, lambda: StoredOutputs(self.module_, graph, context.memory, cluster=cluster)
             )
-        except BackboneError as error:
-            raise MethodError(str(error)) from None
 
     def _output_of(self, graph: Graph, context: Context) -> Callable[[Tensor], Output]:
         """Return a function of node numbers that gives the head's output; the whole graph is computed here, once."""
         if (stored := self._stored_outputs(graph, context)) is not None:
             return stored.at
-        try:
+        with translated(BackboneError, lambda error: MethodError(str(error))):
             whole = self.module_(*inputs(graph, self.device))
-        except BackboneError as error:
-            raise MethodError(str(error)) from None
 
         def output(nodes: Tensor) -> Output:
             part = at(whole, nodes.to(self.device))

@@ -16,6 +16,7 @@ from ..nn import Classifier, Monitor, RngScope, Schedule, SparseMatrix, Supervis
 from ..nn.backbones import Features
 from ..nn.training import Epoch, Output
 from ..runtime.context import Context
+from ..runtime.errors import translated
 from . import scores
 from .base import CHUNK, Components, Method, Outputs, fitted_on
 from .calibration import KnownNodes
@@ -130,13 +131,11 @@ def train_module(
 ) -> list[Epoch]:
     """Train a module on a fitted model's outputs with the method's hyper-parameters."""
     schedule = Schedule(method.lr, method.weight_decay, method.epochs, method.patience)
-    try:
+    with translated(TrainingError, lambda error: TrainingError(f"{method.name}, seed {method.seed}: {error}")):
         return train(
             module, data, loss, monitor, schedule, draws,
             progress=context.progress, description=f"{method.name} seed {method.seed}", on_epoch=context.on_epoch,
         )  # fmt: skip
-    except TrainingError as error:
-        raise TrainingError(f"{method.name}, seed {method.seed}: {error}") from None
 
 
 @dataclass(kw_only=True, eq=False)

@@ -16,6 +16,7 @@ from ..graphs import Task
 from ..nn.backbones import BackboneFactory
 from ..nn.building import at_most
 from ..nn.training import Epoch
+from ..runtime.errors import translated
 from ..runtime.files import checksum, sealed_with, to_json, write
 from ..runtime.reading import Unreadable, parse_json, parse_tensors, read_bytes
 from ..runtime.texts import one_line
@@ -42,17 +43,16 @@ def save(method: Method, folder: str | os.PathLike[str]) -> None:
     weights = save_tensors({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()})
     config["weights"] = checksum(weights)
     path = Path(folder)
-    try:
-        described = to_json(config, allow_nan=True)  # a training curve may have gaps
-    except TypeError as error:
-        raise MethodError(
+    with translated(
+        TypeError,
+        lambda error: MethodError(
             f"{type(method).__name__} cannot be saved ({error}): use hyper-parameters that JSON can hold"
-        ) from None
-    try:
+        ),
+    ):
+        described = to_json(config, allow_nan=True)  # a training curve may have gaps
+    with translated(OSError, lambda error: MethodError(f"{path}: cannot be written ({error.strerror})")):
         for name, content in ((WEIGHTS, weights), (CONFIG, described)):
             write(path / name, content)
-    except OSError as error:
-        raise MethodError(f"{path}: cannot be written ({error.strerror})") from None
 
 
 def load_method(

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..graphs import Graph, GraphError, Part, Task, TrainingView, node_numbers, stratified_split
+from ..runtime.errors import translated
 from .prediction import MethodError
 
 EvalProtocol: TypeAlias = Literal["sealed", "paper"]
@@ -54,11 +55,9 @@ def training_data(
     elif isinstance(data, Graph):
         if protocol == "paper":
             raise MethodError("the paper's protocol looks at OOD validation nodes, which only a task has: fit(task)")
-        try:
+        with translated(GraphError, lambda error: MethodError(str(error))):
             parts = _parts(data, train, val, calibration)
             view, validation = TrainingView.of_graph(data, parts["train"], parts["val"]), None
-        except GraphError as error:
-            raise MethodError(str(error)) from None
         calibration = parts.get("calibration")
         if calibration is not None:
             labels = data.labels[calibration]

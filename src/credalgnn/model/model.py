@@ -26,6 +26,7 @@ from ..methods.large import budget_of, fits
 from ..methods.storage import CONFIG, WEIGHTS
 from ..metrics import Evaluation
 from ..metrics.evaluation import evaluate_nodes
+from ..runtime.errors import translated
 from ..runtime.files import check_writable, checksum, find_link, sealed_with, to_json, write
 from ..runtime.reading import parse_json, read_bytes, read_tensors
 from ..runtime.warn import warn_caller
@@ -325,7 +326,9 @@ class Model:
             "tables": None if self.reader is None else self.reader.to_json(),
             "summary": dict(self.summary),
         }
-        try:
+        with translated(
+            OSError, lambda error: MethodError(f"{place}: cannot be written ({error.strerror}); choose another place")
+        ):
             for path in place.glob(".*.part"):
                 if _PART.fullmatch(path.name):
                     path.unlink()
@@ -335,8 +338,6 @@ class Model:
             columns = None if self.reader is None else self.reader.columns
             write(place / CARD, card(self.summary, config, columns, self.method.is_credal).encode())
             write(place / MODEL, to_json(config))  # last: a folder without it is no model
-        except OSError as error:
-            raise MethodError(f"{place}: cannot be written ({error.strerror}); choose another place") from None
 
     def __str__(self) -> str:
         return summary_text(self.summary)
@@ -410,10 +411,11 @@ def check_free(folder: Path) -> None:
     if not place.is_dir():
         kind = "a link to no folder" if place.is_symlink() else "a file"
         raise MethodError(f"{place} is {kind}, so {folder} cannot be made: name another folder")
-    try:
+    with translated(
+        OSError,
+        lambda error: MethodError(f"{folder}: nothing can be written there ({error.strerror}); name another folder"),
+    ):
         check_writable(folder, folder=True)
-    except OSError as error:
-        raise MethodError(f"{folder}: nothing can be written there ({error.strerror}); name another folder") from None
     if (link := find_link(folder)) is not None:
         raise MethodError(f"{link}: a link, which would lead writes elsewhere; remove it, or name another folder")
     ours = {*SUMMED, PAGE, TUNING, DAMAGED}

@@ -23,6 +23,7 @@ from ..graphs import Graph
 from ..methods import Method, MethodError
 from ..methods.calibration import ids_of
 from ..report.drawing import evidence_chart
+from ..runtime.errors import translated
 from ..runtime.files import BLANK, Lock, seal, sealed_with, write
 from ..runtime.reading import parse_json, parse_tensors, read_bytes, texts_about
 from .model import Model, check_identified
@@ -155,10 +156,11 @@ def watch(
 def _locked(folder: Path) -> Iterator[None]:
     """Hold the lock of a folder."""
     lock = Lock(folder / LOCK)
-    try:
+    with translated(
+        OSError,
+        lambda error: MethodError(f"{folder}: cannot be written ({error.strerror}), and watch keeps its state there"),
+    ):
         lock.take(wait=True)
-    except OSError as error:
-        raise MethodError(f"{folder}: cannot be written ({error.strerror}), and watch keeps its state there") from None
     try:
         yield
     finally:
@@ -221,11 +223,12 @@ def _read(
     place = folder / STATE
     if reset or not place.exists():
         rate = FALSE_ALARMS if false_alarms is None else false_alarms
-        try:
+        with translated(ValueError, lambda error: MethodError(str(error))):
             return ExchangeabilityTest(calibration, 0, rate), []
-        except ValueError as error:
-            raise MethodError(str(error)) from None
-    try:
+    with translated(
+        (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OSError),
+        lambda error: MethodError(f"{place}: cannot be read ({error}); begin anew with `reset`"),
+    ):
         content = read_bytes(place)
         if sealed_with(content) is None:
             raise ValueError("damaged or edited, its checksum does not fit")
@@ -234,8 +237,6 @@ def _read(
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         test = ExchangeabilityTest.from_state(stored["test"], arrays)
         history = [_report(**report) for report in stored["batches"]]
-    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OSError) as error:
-        raise MethodError(f"{place}: cannot be read ({error}); begin anew with `reset`") from None
     if false_alarms is not None and false_alarms != test.false_alarms:
         raise MethodError(
             f"the batches so far were watched with false_alarms={test.false_alarms:g}: give the same, or begin anew "
@@ -261,11 +262,9 @@ def _write(folder: Path, test: ExchangeabilityTest, history: Sequence[WatchRepor
     values, arrays = test.state()
     stored = {"test": values, "batches": [asdict(report) for report in history]}
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    try:
+    with translated(OSError, lambda error: MethodError(f"{folder}: cannot be written ({error.strerror})")):
         write(folder / STATE, seal(save_tensors(tensors, {"watch": json.dumps(stored), "checksum": BLANK})))
         write(folder / PICTURE, picture(history).encode())
-    except OSError as error:
-        raise MethodError(f"{folder}: cannot be written ({error.strerror})") from None
 
 
 def _exp(log: float) -> float:

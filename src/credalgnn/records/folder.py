@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .._version import __version__
-from ..runtime.errors import CredalError
+from ..runtime.errors import CredalError, translated
 from ..runtime.files import BLANK, Lock, Occupancy, find_link, locked, seal, sealed_with, to_json, write
 from ..runtime.reading import Unreadable, read_bytes
 from .node_tables import Columns
@@ -69,7 +69,9 @@ class Folder:
         The identity is the configuration; the version that created the folder is recorded and not compared.
         """
         identity = json.loads(json.dumps({"format": FORMAT, VERSION: __version__, **identity}))
-        try:
+        with translated(
+            (FileExistsError, NotADirectoryError), lambda _: RecordError(f"{path} is a file: choose another `out`")
+        ):
             path.mkdir(parents=True, exist_ok=True)
             if (link := find_link(path)) is not None:
                 raise RecordError(
@@ -82,8 +84,6 @@ class Folder:
             with locked(path / ".experiment.lock", wait=True):
                 if not (path / EXPERIMENT).exists():
                     write(path / EXPERIMENT, to_json(identity))
-        except (FileExistsError, NotADirectoryError):
-            raise RecordError(f"{path} is a file: choose another `out`") from None
         present = read_json(path / EXPERIMENT, "an experiment's description", "choose another `out`")
         for name in sorted({*identity, *present} - {VERSION}):
             if identity.get(name) != present.get(name):

@@ -1,4 +1,9 @@
-"""Base of the errors that a user can act on."""
+"""Errors that a user can act on, and their translation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 
 class CredalError(Exception):
@@ -12,3 +17,22 @@ class CredalError(Exception):
 
 class ArgumentError(CredalError, ValueError):
     """An argument has a value that is not allowed."""
+
+
+class translated:
+    """Context that raises errors of some kinds as another one, without the first in the traceback.
+
+    Args:
+        kinds: The kinds of errors.
+        make: Makes the error that is raised of the one that was caught.
+    """
+
+    def __init__(self, kinds: type[BaseException] | tuple[type[BaseException], ...], make: Callable[[Any], Exception]):
+        self._kinds, self._make = kinds, make
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, self._kinds):
+            raise self._make(error) from None

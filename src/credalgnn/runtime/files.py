@@ -22,6 +22,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from .errors import translated
+
 PREFIX = "sha256:"
 BLANK = PREFIX + "0" * 64  # in place of a checksum until everything else is written
 _LOCAL = struct.Struct("<26xHH")  # header of a zip member up to the lengths of its name and extra field
@@ -83,7 +85,7 @@ def check_writable(path: Path, folder: bool = False) -> None:
         path: A file, or a folder of files, that a call writes later. It may be missing, and so may its parents.
         folder: It is a folder.
     """
-    try:
+    with translated(OSError, lambda error: OSError(error.errno, error.strerror, str(path))):
         mode = None
         with suppress(FileNotFoundError):
             mode = path.stat().st_mode
@@ -93,8 +95,6 @@ def check_writable(path: Path, folder: bool = False) -> None:
             kind = "is no folder" if folder else "is a folder" if stat.S_ISDIR(mode) else "is no regular file"
             raise OSError(errno.EINVAL, f"what is there {kind}")
         tempfile.TemporaryFile(dir=place).close()
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def find_link(folder: Path) -> Path | None:

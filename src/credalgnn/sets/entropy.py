@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, overload
 import torch
 from torch import Tensor
 
+from ..runtime.errors import translated
 from .base import Backend, CredalSet, Optimum, SolverOptions, check_credal
 from .intervals import IntervalSet, interval_softmax
 
@@ -191,10 +192,8 @@ def _epistemic_error(midpoints: Tensor, half: Tensor, target: Tensor) -> Tensor:
 
 def _options(credal: CredalSet, certify: bool, budget: int, backend: Backend | None) -> SolverOptions:
     check_credal(credal)
-    try:
+    with translated(TypeError, lambda _: TypeError(f"budget must be a whole number, not {budget!r}")):
         budget = operator.index(budget)
-    except TypeError:
-        raise TypeError(f"budget must be a whole number, not {budget!r}") from None
     if not 1 <= budget <= 2**40:
         raise ValueError(f"budget must be at least 1 and at most 2**40, not {budget}")
     on_cpu = credal.device.type == "cpu"

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ...runtime.errors import translated
 from ...runtime.files import is_sealed_zip
 from ...runtime.reading import open_file, read_npz
 from ...runtime.texts import one_line
@@ -215,12 +216,10 @@ def load_files(dataset: Dataset, mirror: Folder, data_root: Folder) -> Loaded:
             print(f"{one_line(str(error))}; it is made anew from the raw files", file=sys.stderr)
     mirror_folder = _mirror(mirror)
     remedy = "choose another place with `data_root` or CREDALGNN_DATA"
-    try:
+    with translated(OSError, lambda error: GraphError(f"{folder} cannot be written ({error.strerror}); {remedy}")):
         folder.mkdir(parents=True, exist_ok=True)
         _sweep(folder)
         work = Path(tempfile.mkdtemp(prefix=f"work-{platform.node()}-{os.getpid()}-", dir=folder))
-    except OSError as error:
-        raise GraphError(f"{folder} cannot be written ({error.strerror}); {remedy}") from None
     try:
         locate(dataset.files, mirror_folder, root / "raw", work)
         loaded = _read_files(dataset, work)

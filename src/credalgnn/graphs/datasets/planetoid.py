@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ...runtime.errors import translated
 from ..errors import GraphError
 from ..graph import Graph
 from .base import Dataset, Summary
@@ -124,10 +125,10 @@ def _edges(neighbours: dict[int, list[int]]) -> tuple[NDArray[np.int64], int]:
 
 
 def _numbers(path: Path) -> NDArray[np.int64]:
-    try:
+    with translated(
+        (ValueError, OverflowError), lambda error: GraphError(f"{path.name} is not a list of node numbers: {error}")
+    ):
         return np.array([int(word) for word in path.read_text().split()], np.int64)
-    except (ValueError, OverflowError) as error:
-        raise GraphError(f"{path.name} is not a list of node numbers: {error}") from None
 
 
 def _dataset(
