@@ -1,11 +1,11 @@
-"""What a model does not know, on a graph of handwritten digits of which it never saw an 8 or a 9.
+"""Credal sets on a graph of handwritten digits, trained without 8s and 9s.
 
     python examples/digits.py
 
-Nodes are images, joined to those that look alike; methods learn 0 to 7 and are asked which test nodes are strangers.
-credal-coverage gives every digit a lower and an upper probability: close together where training had labels, far apart
-where labels never were. credal-lj, the paper's model, is fitted beside it: on data as easy as this its loss is least
-where intervals close, so that strangers look as sure as the rest.
+Nodes are images, joined to similar ones; methods learn 0 to 7 and detect OOD test nodes, the 8s and 9s. credal-coverage
+gives every class a lower and an upper probability: narrow intervals where similar nodes have labels, wide ones where
+none has. credal-lj, the paper's model, is fitted for comparison: on data as easy as these its loss is least for closed
+intervals, so that those of OOD nodes are as narrow as the others.
 """
 
 import argparse
@@ -22,48 +22,48 @@ from sklearn.metrics import roc_auc_score
 
 import credalgnn as cg
 
-STRANGER, KNOWN = "#c8500a", "#0a5c8f"
+OOD, KNOWN = "#c8500a", "#0a5c8f"
 SHOWN = 6  # digits in a row of the picture
-Found = dict[str, cg.Prediction]
+Predictions = dict[str, cg.Prediction]
 
 
-def fit(task: cg.Task) -> tuple[cg.CredalCoverage, Found]:
-    """credal-coverage, and what both methods predict for the test nodes, with what it is worth in plain words."""
+def fit(task: cg.Task) -> tuple[cg.CredalCoverage, Predictions]:
+    """Fit both methods, print their quality, and return credal-coverage and the predictions of the test nodes."""
     coverage = cg.CredalCoverage(seed=0)
-    found, is_ood = {}, task.test.is_ood
+    predictions, is_ood = {}, task.test.is_ood
     for model in (coverage, cg.CredalLJ(seed=0)):
         begin = time.perf_counter()
-        found[model.name] = prediction = model.fit(task).predict(nodes=task.test.nodes)
+        predictions[model.name] = prediction = model.fit(task).predict(nodes=task.test.nodes)
         widest = prediction.credal.width.amax(-1)
         auroc = roc_auc_score(is_ood, prediction.epistemic)
         right = (prediction.classes == task.test.labels)[~is_ood].double().mean()
         print(
-            f"{model.name}, fitted in {time.perf_counter() - begin:.0f} s: its EU tells strangers from the rest with "
+            f"{model.name}, fitted in {time.perf_counter() - begin:.0f} s: its EU detects OOD nodes with "
             f"AUROC {auroc:.1%},\n  {right:.1%} of the others are classified rightly. Widest interval of a typical "
-            f"stranger {widest[is_ood].median():.2f}, of a typical known digit {widest[~is_ood].median():.2f}.\n",
+            f"OOD node {widest[is_ood].median():.2f}, of a typical known digit {widest[~is_ood].median():.2f}.\n",
             flush=True,
         )
-    return coverage, found
+    return coverage, predictions
 
 
 def spread(prediction: cg.Prediction, chosen: torch.Tensor, count: int) -> list[int]:
-    """Rows of some of the chosen nodes, evenly spread over their EU: neither the best nor the worst are picked."""
+    """Return rows of some of the chosen nodes, evenly spread over their EU."""
     rows = chosen.nonzero().squeeze(-1)
     order = rows[prediction.epistemic[rows].argsort(stable=True)]
     return [int(order[int((k + 0.5) / count * len(order))]) for k in range(count)]
 
 
-def show(path: Path, task: cg.Task, found: Found) -> None:
-    """Strangers above, known digits below, each with the intervals of both methods."""
-    first, second = found.values()
+def show(path: Path, task: cg.Task, predictions: Predictions) -> None:
+    """Draw OOD nodes above and known digits below, each with the intervals of both methods."""
+    first, second = predictions.values()
     is_ood, images = task.test.is_ood, task.graph.features.to_dense()
     classes = task.graph.labels[task.test.nodes]
-    strangers = [row for k in task.ood_classes for row in spread(first, classes == k, SHOWN // len(task.ood_classes))]
+    ood = [row for k in task.ood_classes for row in spread(first, classes == k, SHOWN // len(task.ood_classes))]
     figure = plt.figure(figsize=(13.2, 7.2))
     parts = figure.subfigures(2, 1)
     for part, mask, rows, colour, words in (
-        (parts[0], is_ood, strangers, STRANGER, "Digits it never saw: “I have never been shown anything like this”"),
-        (parts[1], ~is_ood, spread(first, ~is_ood, SHOWN), KNOWN, "Digits it knows: “I know such nodes”"),
+        (parts[0], is_ood, ood, OOD, "OOD: digits that are not in the training data"),
+        (parts[1], ~is_ood, spread(first, ~is_ood, SHOWN), KNOWN, "ID: digits of the training classes"),
     ):
         part.subplots_adjust(left=0.05, right=0.985, top=0.81, bottom=0.14, wspace=0.3, hspace=0.12)
         axes = part.subplots(2, SHOWN, height_ratios=[1.2, 1.5])
@@ -73,7 +73,7 @@ def show(path: Path, task: cg.Task, found: Found) -> None:
             image.axis("off")
             guess = f"predicted {first.class_names[int(first.classes[row])]}"
             name = task.graph.class_names[int(classes[row])]
-            image.set_title(f"{name}, {'never seen' if is_ood[row] else guess}", fontsize=12)
+            image.set_title(f"{name}, {'not in training' if is_ood[row] else guess}", fontsize=12)
             draw(bars, first, second, row, colour)
         axes[1, 0].set_ylabel("probability", fontsize=10, labelpad=-2)
         part.text(0.05, 0.945, words, fontsize=15, weight="bold", color=colour, va="center")
@@ -90,7 +90,7 @@ def show(path: Path, task: cg.Task, found: Found) -> None:
 
 
 def draw(ax: Axes, first: cg.Prediction, second: cg.Prediction, row: int, colour: str) -> None:
-    """The intervals of one node: of the first method as bars, of the second as strokes with a diamond."""
+    """Draw the intervals of one node: of the first method as bars, of the second as strokes with a diamond."""
     places = range(len(first.class_names))
     lower, upper = first.credal.lower[row], first.credal.upper[row]
     ax.bar(places, 1.0, width=0.62, color="0.94")
@@ -114,15 +114,15 @@ def main() -> None:
     counts = task.counts
     print(
         f"{counts['train_id']} training images of 0 to 7; {counts['test_id'] + counts['test_ood']} test images, "
-        f"{counts['test_ood']} of them 8 or 9, which no method has seen.\n"
+        f"{counts['test_ood']} of them 8 or 9, which are not trained on.\n"
         "(The first time, kernels are compiled, which takes some seconds.)\n",
         flush=True,
     )
-    coverage, found = fit(task)
-    show(out / "digits.png", task, found)
-    (stranger,) = spread(found[coverage.name], task.test.is_ood, 1)
-    print(f"Why is it so unsure of a typical stranger?\n{coverage.explain(int(task.test.nodes[stranger]))}\n")
-    print(f"the picture: {out / 'digits.png'}; all methods side by side: make demo")
+    coverage, predictions = fit(task)
+    show(out / "digits.png", task, predictions)
+    (typical,) = spread(predictions[coverage.name], task.test.is_ood, 1)
+    print(f"Why is the credal set of a typical OOD node wide?\n{coverage.explain(int(task.test.nodes[typical]))}\n")
+    print(f"the picture: {out / 'digits.png'}; all methods: make demo")
 
 
 if __name__ == "__main__":
