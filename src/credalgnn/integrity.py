@@ -119,10 +119,10 @@ class Check:
             for finding in self.findings:
                 for path in dict.fromkeys(finding.aside):
                     if path.is_file():
-                        kept = _whole_part(path) if path.name == JOURNAL else b""
+                        whole = _whole_part(path) if path.name == JOURNAL else b""
                         _put_aside(path, root)
-                        if kept:
-                            _keep(path, kept)
+                        if whole:
+                            _keep(path, whole)
                         moved.append(path)
         return moved
 

@@ -188,7 +188,6 @@ class Method(Parameters, Fitted, ABC):
         super().__post_init__()
         self.calibration_, self.history_ = None, []
         self._cache = Caches()
-        self._examined: str | None = None  # content of the graph on which `fit` has looked at the credal sets
 
     def fit(
         self,
@@ -246,10 +245,10 @@ class Method(Parameters, Fitted, ABC):
             context = Context(budget, cluster, workers, folder, progress, on_epoch)
             fitted = fitted_copy(self, training, context)
             fitted.calibration_ = _calibration_nodes(fitted, training, context)
-            examined = _examined(fitted, training, context)
+            sampled = _predict_sample(fitted, training, context)
         self.__dict__ = fitted.__dict__  # the only assignment
-        if examined is not None:
-            _warn_of(self, examined)
+        if sampled is not None:
+            _warn_of(self, sampled)
         return self
 
     def predict(
@@ -278,7 +277,7 @@ class Method(Parameters, Fitted, ABC):
         with explained():
             predict = method._predictor(graph, context)
             prediction = _finite(predict(chosen))
-        if prediction.credal is not None and graph.content != method._examined:
+        if prediction.credal is not None and not _is_sampled(method, graph):
             _warn_of(method, prediction)
         return _completed(method, graph, predict, context)(prediction)
 
@@ -545,15 +544,20 @@ def _calibration_nodes(method: Method, training: TrainingData, context: Context)
     return CalibrationNodes(KnownNodes.of(training.graph, nodes), labels, scored)
 
 
-def _examined(method: Method, training: TrainingData, context: Context) -> Prediction | None:
+def _predict_sample(method: Method, training: TrainingData, context: Context) -> Prediction | None:
     """Predict some nodes, for a look at the credal sets; None where nothing was learnt, which then costs nothing."""
     models, graph = given_models(method), training.view.graph
     if not method.is_credal or not (method.learns or not models or not all(model.is_fitted for model in models)):
         return None
-    method._examined = graph.content
+    method._cache.get("sampled by fit", graph.content, lambda: True)
     with torch.no_grad(), suppress(ValueError):  # what cannot be predicted is for predict to refuse
         return method._predictor(graph, context)(sample(graph.num_nodes, training.view.train))
     return None
+
+
+def _is_sampled(method: Method, graph: Graph) -> bool:
+    """Return whether `fit` has looked at the credal sets in this graph."""
+    return method._cache.peek("sampled by fit", graph.content) is not None
 
 
 def _warn_of(method: Method, prediction: Prediction) -> None:
@@ -707,7 +711,7 @@ def _chunks(
             context = context.replace(cluster=cluster)
         with explained():
             predict = method._predictor(graph, context)
-            if method.is_credal and graph.content != method._examined:
+            if method.is_credal and not _is_sampled(method, graph):
                 _warn_of(method, predict(chosen[sample(len(chosen), chosen[:0])]))
         complete = _completed(method, graph, predict, context)
         yield None

@@ -189,18 +189,18 @@ def numbers_of(graph: Graph, ids: Sequence[Any]) -> Tensor:
     """
     if graph.node_ids is None:
         raise GraphError("the nodes of this graph have no ids: say which by their numbers, nodes=[...]")
-    asked = np.asarray(ids)
+    queried = np.asarray(ids)
     text = graph.node_ids.dtype.kind == "U"
-    if asked.ndim != 1 or not len(asked):
+    if queried.ndim != 1 or not len(queried):
         raise GraphError("ids must be a list of node ids, at least one")
-    if (asked.dtype.kind == "U") != text or asked.dtype.kind not in "iuU":
-        kind = "text" if asked.dtype.kind == "U" else "whole numbers" if asked.dtype.kind in "iu" else asked.dtype
+    if (queried.dtype.kind == "U") != text or queried.dtype.kind not in "iuU":
+        kind = "text" if queried.dtype.kind == "U" else "whole numbers" if queried.dtype.kind in "iu" else queried.dtype
         raise GraphError(f"ids are {kind}, and those of the graph {'text' if text else 'whole numbers'}")
-    if asked.dtype.kind == "u":
-        _refuse_unknown(graph, asked[asked > np.iinfo(np.int64).max])
-        asked = asked.astype(np.int64)  # as the graph's are: numpy compares uint64 and int64 as floats
-    numbers = _places(graph, asked, lambda ids: ids)
-    _refuse_unknown(graph, asked[numbers < 0])
+    if queried.dtype.kind == "u":
+        _refuse_unknown(graph, queried[queried > np.iinfo(np.int64).max])
+        queried = queried.astype(np.int64)  # as the graph's are: numpy compares uint64 and int64 as floats
+    numbers = _places(graph, queried, lambda ids: ids)
+    _refuse_unknown(graph, queried[numbers < 0])
     return torch.from_numpy(numbers)
 
 
@@ -210,19 +210,19 @@ def _refuse_unknown(graph: Graph, unknown: NDArray[Any]) -> None:
         raise GraphError(f"there is no node {unknown[0]!s}: the ids are {', '.join(map(str, graph.node_ids[:3]))}, ...")
 
 
-def _places(graph: Graph, wanted: NDArray[Any], as_wanted: Callable[[NDArray[Any]], NDArray[Any]]) -> NDArray[np.int64]:
-    """Where the nodes that are wanted are in a graph, -1 for those that are not in it; ids are read chunk by chunk."""
+def _places(graph: Graph, queried: NDArray[Any], convert: Callable[[NDArray[Any]], NDArray[Any]]) -> NDArray[np.int64]:
+    """Return the numbers of nodes in a graph, -1 for those that are not in it; ids are read chunk by chunk."""
     ids = graph.node_ids
     assert ids is not None
-    values, back = np.unique(wanted, return_inverse=True)
-    found = np.full(len(values), -1)
+    values, back = np.unique(queried, return_inverse=True)
+    positions = np.full(len(values), -1)
     for first in range(0, len(ids), CHUNK):
-        some = as_wanted(ids_of(graph, slice(first, first + CHUNK)))
+        some = convert(ids_of(graph, slice(first, first + CHUNK)))
         place = np.searchsorted(values, some).clip(max=len(values) - 1)
         here = np.flatnonzero(values[place] == some)
-        found[place[here]] = first + here
+        positions[place[here]] = first + here
         graph.release()
-    return found[back]
+    return positions[back]
 
 
 def _codes(ids: NDArray[Any]) -> Tensor:

@@ -290,7 +290,7 @@ def score_calibration(predict: Predictor, nodes: Tensor, labels: Tensor, size: i
     """Predict calibration nodes, ``size`` at a time; see ``Prediction.as_calibration``."""
     with torch.no_grad():
         parts = zip(torch.split(nodes, size), torch.split(labels, size), strict=True)
-        return Calibration.joined([predict(part).as_calibration(known, alike) for part, known in parts])
+        return Calibration.joined([predict(part).as_calibration(classes, alike) for part, classes in parts])
 
 
 SCHEMA = "1"

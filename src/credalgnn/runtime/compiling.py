@@ -64,8 +64,8 @@ class _Note(Listener):
             from tqdm import tqdm
 
             folder = self._kernel.stats.cache_path
-            kept = f", this once; it is kept in {folder}" if folder else ""
-            tqdm.write(f"compiling {self._message}{kept}", file=sys.stderr)
+            note = f", this once; it is cached in {folder}" if folder else ""
+            tqdm.write(f"compiling {self._message}{note}", file=sys.stderr)
 
     def on_end(self, event: Event) -> None:
         pass
@@ -146,7 +146,7 @@ def _is_alone(group: int) -> bool:
     import pwd
 
     try:
-        user, found = pwd.getpwuid(os.getuid()), grp.getgrgid(group)
+        user, members = pwd.getpwuid(os.getuid()), grp.getgrgid(group)
     except KeyError:
         return False
-    return (found.gr_gid, found.gr_name) == (user.pw_gid, user.pw_name) and not set(found.gr_mem) - {user.pw_name}
+    return (members.gr_gid, members.gr_name) == (user.pw_gid, user.pw_name) and not set(members.gr_mem) - {user.pw_name}

@@ -138,20 +138,20 @@ def _arrays(
     entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
     if len(entries) < len(archive.infolist()):
         raise Unreadable("a name stands twice in it")
-    wanted = list(entries) if names is None else list(names)
-    missing = [name for name in wanted if name not in entries]
+    selected = list(entries) if names is None else list(names)
+    missing = [name for name in selected if name not in entries]
     if missing:
         raise Unreadable(f"there is no array {missing[0]!r} in it")
-    wanted += [name for name in optional if name in entries and name not in wanted]
-    packed = sum(entries[name].compress_size for name in wanted)
-    unpacked = sum(entries[name].file_size for name in wanted)
+    selected += [name for name in optional if name in entries and name not in selected]
+    packed = sum(entries[name].compress_size for name in selected)
+    unpacked = sum(entries[name].file_size for name in selected)
     if packed > size or unpacked > most_unpacked(size):
         raise Unreadable(
             f"its {size:,} bytes claim to unpack to {unpacked:,}; if that is right, store it without packing: "
             "numpy.savez"
         )
     arrays = {}
-    for name in wanted:
+    for name in selected:
         try:
             with archive.open(entries[name]) as stream:
                 arrays[name] = _array(stream, entries[name].file_size)
@@ -239,12 +239,12 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Ta
             texts = [field.name for field in schema if pa.types.is_string(field.type)]
             # Not the metadata of single columns: pyarrow ends the process where a damaged file has wrong ones.
             leaves = [file.schema.column(number) for number in range(len(file.schema))]
-            wanted = [leaf for leaf in leaves if columns is None or leaf.path.split(".")[0] in columns]
-            claimed = sum(_WIDTHS.get(leaf.physical_type, leaf.length) for leaf in wanted) * file.metadata.num_rows
+            selected = [leaf for leaf in leaves if columns is None or leaf.path.split(".")[0] in columns]
+            claimed = sum(_WIDTHS.get(leaf.physical_type, leaf.length) for leaf in selected) * file.metadata.num_rows
         if claimed > left:
             raise Unreadable(f"its {size:,} bytes claim to hold {claimed:,}")
         chunks = []
-        rows = 8192 if any(leaf.max_repetition_level for leaf in wanted) else 1 << 18  # lists may be of any length
+        rows = 8192 if any(leaf.max_repetition_level for leaf in selected) else 1 << 18  # lists may be of any length
         for batch in pq.ParquetFile(path, read_dictionary=texts).iter_batches(rows, columns=columns):
             left -= sum(map(_decoded_size, batch.columns))
             if left < 0:

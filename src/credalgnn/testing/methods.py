@@ -353,9 +353,9 @@ def _check_unchanged(fitted: Method, prediction: Prediction) -> None:
         fitted.predict(memory="1MiB")
     if name := _difference(prediction, fitted.predict()):
         fail(kind, f"{name} differs after predict(memory='1MiB')", "use the memory of the context, and do not keep it")
-    for method, known in zip(methods, before, strict=True):
+    for method, attributes in zip(methods, before, strict=True):
         for name, value in vars(method).items():
-            if name not in known or value is not known[name]:
+            if name not in attributes or value is not attributes[name]:
                 fail(kind, f"predict changes {name}", "keep what is computed for a graph out of the method")
 
 
