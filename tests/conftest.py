@@ -64,6 +64,13 @@ def _one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.fixture(autouse=True)
+def _no_torch_mode_left() -> Iterator[None]:
+    """A mode of torch that a test leaves active would change the random numbers of later tests."""
+    yield
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _few_trees(request: pytest.FixtureRequest) -> Iterator[None]:
     if not request.module.__name__.startswith(FEW_TREES):

@@ -40,7 +40,9 @@ def test_benchmarks_find_what_they_import(script: Path, monkeypatch: pytest.Monk
     spec = importlib.util.spec_from_file_location(f"benchmark_{script.stem}", script)
     assert spec is not None
     assert spec.loader is not None
-    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)  # where dataclasses look for it
+    spec.loader.exec_module(module)
 
 
 def test_import_costs_little_more_than_torch() -> None:
@@ -332,8 +334,8 @@ def test_bad_npz_and_bad_words(tmp_path: Path, capsys: pytest.CaptureFixture[str
     np.savez(path, lower=np.array([["a"]], dtype=object), upper=np.ones((1, 1)))
     assert main(["uncertainty", str(path)]) == 2
     assert "not a readable npz" in capsys.readouterr().err  # a pickle is never loaded
-    assert main(["uncertainty", str(path), "--out", str(tmp_path / "no" / "out.csv")]) == 2
-    assert "its folder does not exist" in capsys.readouterr().err
+    assert main(["uncertainty", str(path), "--out", str(path / "out.csv")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
     for words in ([], ["nonsense"], ["uncertainty"], ["uncertainty", str(path), "--rule", "coin"]):
         with pytest.raises(SystemExit) as stopped:
             main(words)

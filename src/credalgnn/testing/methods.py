@@ -380,15 +380,14 @@ def _check_interrupts(template: Method, task: Task) -> None:
 
 
 def _calls(function: Callable[[], object], stop: int | None = None) -> int:
-    """Call a function, interrupt the ``stop``-th call inside it, and return the number of calls."""
+    """Call a function, interrupt the ``stop``-th call inside it or a later one, and return the number of calls."""
     count = 0
 
     def look(frame: FrameType, event: str, _: object) -> None:
         nonlocal count
-        code = frame.f_code  # generators and special methods may hold locks that would never be released
-        if event == "call" and not code.co_flags & inspect.CO_GENERATOR and not code.co_name.startswith("__"):
+        if event == "call":
             count += 1
-            if count == stop:
+            if stop is not None and count >= stop and not _enters_or_leaves(frame):
                 sys.setprofile(None)
                 raise KeyboardInterrupt
 
@@ -398,6 +397,16 @@ def _calls(function: Callable[[], object], stop: int | None = None) -> int:
     finally:
         sys.setprofile(None)
     return count
+
+
+def _enters_or_leaves(frame: FrameType | None) -> bool:
+    """Return whether a context is being entered or left, perhaps by a generator: locks and modes would stay forever."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name in ("__enter__", "__exit__", "__del__") or code.co_flags & inspect.CO_GENERATOR:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _check_hidden_labels(template: Method, task: Task, prediction: Prediction) -> None:
