@@ -30,23 +30,23 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "credalgnn"
 
 # Lower is better throughout. Lower a limit when its number falls, so that it cannot rise again.
 LIMITS: dict[str, float] = {
-    "lines": 41_500,  # goal: 32,500
-    "code lines": 26_800,  # goal: 22,000
-    "modules": 250,  # goal: 170
-    "except per 1,000 code lines": 8.6,  # goal: 5
-    "raise per 1,000 code lines": 32,
-    "large classes": 12,  # goal: 0
-    "question docstrings, %": 17.5,  # goal: below 1
-    "glossary names": 110,  # goal: 0
-    "vague variables": 370,  # goal: 0
-    "mutual imports": 14,  # goal: 0
-    "mutual imports in fit": 4,  # goal: 0
-    "modules in CredalLJ.fit": 38,  # goal: 24
-    "frames in CredalLJ.fit": 17,  # goal: 10
-    "modules in credalgnn fit": 100,  # goal: 60
-    "frames in credalgnn fit": 26,
-    "modules imported by fit": 225,  # goal: none of experiments, report, testing
-    "modules imported by predict": 225,
+    "lines": 37_000,  # goal: 32,500
+    "code lines": 25_000,  # goal: 22,000
+    "modules": 165,
+    "except per 1,000 code lines": 6.2,  # goal: 5
+    "raise per 1,000 code lines": 30,
+    "large classes": 1,  # goal: 0
+    "question docstrings, %": 0.9,
+    "glossary names": 0,
+    "vague variables": 6,  # goal: 0
+    "mutual imports": 0,
+    "mutual imports in fit": 0,
+    "modules in CredalLJ.fit": 33,  # goal: 24
+    "frames in CredalLJ.fit": 15,  # goal: 10
+    "modules in credalgnn fit": 67,  # goal: 60
+    "frames in credalgnn fit": 24,
+    "modules imported by fit": 125,
+    "modules imported by predict": 124,
 }
 MANY_METHODS, MAY_BE_LARGE = 15, ("Graph", "Network")
 QUESTIONS = ("What", "Whether", "Who", "Which", "Where", "How")
