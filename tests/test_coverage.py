@@ -986,7 +986,7 @@ def test_bad_settings() -> None:
         CredalCoverage(reestimate="yes")  # type: ignore[arg-type]
     with pytest.raises(MethodError, match="str"):
         CredalCoverage(model="vanilla")  # type: ignore[arg-type]
-    with pytest.raises(MethodError, match="must predict classes .* FeatureSum predicts none"):
+    with pytest.raises(MethodError, match=r"must predict classes .* FeatureSum predicts none"):
         CredalCoverage(model=FeatureSum().fit(small_task())).fit(small_task())  # type: ignore[arg-type]
 
 

@@ -558,7 +558,8 @@ def test_hostile_class_names_do_not_spoil_the_card(tmp_path: Path) -> None:
     assert "\n# b" not in card
     assert load_model(tmp_path / "model").class_names == graph.class_names
     for name in ("a|b", "value"):
-        refuses(MethodError, "rename the class", quick, graph.replace(class_names=(name, "b", "c")), out=tmp_path / "other")
+        named = graph.replace(class_names=(name, "b", "c"))
+        refuses(MethodError, "rename the class", quick, named, out=tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
 
