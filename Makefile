@@ -70,7 +70,7 @@ bench-forensics: $(READY)  ## from our figures to the paper's, choice by choice,
 bench-ablations: $(READY)  ## credal models with other latents and backbones on five graphs (half an hour)
 	CREDALGNN_MIRROR=$(MIRROR) $(BIN)/python -W ignore benchmarks/ablations.py
 
-bench-coverage: $(READY)  ## how credal-coverage degrades with fewer labels, fewer strangers and noisy labels (an hour)
+bench-coverage: $(READY)  ## how credal-coverage degrades with fewer labels, fewer OOD nodes and noisy labels (an hour)
 	CREDALGNN_MIRROR=$(MIRROR) $(BIN)/python -W ignore benchmarks/degradation.py
 
 bench-open: $(READY)  ## what keeps the intervals of credal-lj open, judged by ID validation nodes (half an hour)
@@ -82,7 +82,7 @@ bench-own: $(READY)  ## a graph of 2 million nodes from Parquet tables to predic
 bench-leaderboard: $(READY)  ## every method on every graph, all conditions of the leaderboard (some hours; resumable)
 	CREDALGNN_MIRROR=$(MIRROR) $(BIN)/python benchmarks/leaderboard.py
 
-bench-guarantee: $(READY)  ## false alarms, prediction sets and strangers caught, and what breaks the guarantee (an hour)
+bench-guarantee: $(READY)  ## false alarms, prediction sets and OOD nodes detected, and what breaks the guarantee (an hour)
 	CREDALGNN_MIRROR=$(MIRROR) $(BIN)/python -W ignore benchmarks/guarantee.py
 
 bench-integrity: $(READY)  ## what checksums cost: of a benchmark, and of loading a graph of the size of Reddit2 (minutes)

@@ -18,14 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 CLASSES = 8
-STRANGERS = 0.05  # share of nodes of a class that nobody labels
+OOD_SHARE = 0.05  # share of nodes of a class that nobody labels
 
 
 def write_tables(folder: Path, nodes: int, edges: int) -> None:
     """Nodes of CLASSES classes with six numbers, three categories and a date; edges mostly within a class."""
     rng = np.random.default_rng(0)
     label = rng.integers(CLASSES, size=nodes)
-    label[rng.random(nodes) < STRANGERS] = CLASSES
+    label[rng.random(nodes) < OOD_SHARE] = CLASSES
     numbers = {f"amount_{k}": rng.normal(label == k, 1.0).astype(np.float32) for k in range(5)}
     numbers["spent"] = rng.lognormal(0.2 * label, 1.5).astype(np.float32)
     kinds = {

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-CLASSES, STRANGERS, WIDTH = 10, 2, 128
+CLASSES, OOD_CLASSES, WIDTH = 10, 2, 128
 LABELLED, WITHIN, SHARD = 0.014, 0.6, 500_000
 POWER = 2.5  # the larger, the more edges go to few nodes
 
@@ -39,7 +39,7 @@ def write_shards(folder: Path, nodes: int, edges: int) -> None:
         ids = np.arange(first, min(first + SHARD, nodes))
         label = ids % CLASSES
         x = (centres[label] + rng.standard_normal((len(ids), WIDTH), dtype=np.float32)).astype(np.float16)
-        known = (rng.random(len(ids)) < LABELLED) & (label >= STRANGERS)
+        known = (rng.random(len(ids)) < LABELLED) & (label >= OOD_CLASSES)
         columns = {
             "id": ids,
             "label": pa.array(label.astype(np.int32), mask=~known),

@@ -37,9 +37,9 @@ def raises(call: Callable[[], object], *words: str) -> None:
 
 
 def village(**options: Any) -> Task:
-    """Ten nodes of four classes, of which 0 is left out: 1 4 8 train, 3 and 6 validate, 9 validates as a stranger.
+    """Ten nodes of four classes, of which 0 is left out: 1 4 8 train, 3 and 6 validate, 9 validates as an OOD node.
 
-    2 is a stranger among the training nodes, 5 has no label, 0 and 7 are to be judged.
+    2 is OOD among the training nodes, 5 has no label, 0 and 7 are to be judged.
     """
     edges = [[8, 1, 2, 4, 6, 3, 6, 9, 1, 8, 4, 0, 5, 8, 4], [1, 8, 1, 4, 8, 6, 3, 3, 3, 2, 1, 7, 4, 1, 5]]
     labels = [1, 2, 0, 3, 1, -1, 2, 0, 3, 0]

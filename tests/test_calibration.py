@@ -114,9 +114,9 @@ def test_what_breaks_the_promise_is_refused() -> None:
         both = {**parts, "calibration": torch.cat([parts["calibration"], parts[name][:1]])}
         with pytest.raises(MethodError, match=f"node {int(parts[name][0])} is in both calibration and {name}"):
             make("vanilla").fit(graph, **both)
-    stranger = (graph.labels < 0).nonzero().squeeze(-1)[:1]
-    with pytest.raises(MethodError, match=f"node {int(stranger)} is in calibration but has no label"):
-        make("vanilla").fit(graph, **{**parts, "calibration": stranger})
+    unlabelled = (graph.labels < 0).nonzero().squeeze(-1)[:1]
+    with pytest.raises(MethodError, match=f"node {int(unlabelled)} is in calibration but has no label"):
+        make("vanilla").fit(graph, **{**parts, "calibration": unlabelled})
     task = cg.Task.leave_out(graph_of(share=1.0), [2])
     with pytest.raises(MethodError, match="a task has its own split"):
         make("vanilla").fit(task, calibration=parts["calibration"])

@@ -55,7 +55,7 @@ def test_every_command_works_as_typed(followed: tuple[Path, dict[str, int]]) -> 
     folder, codes = followed
     assert [shlex.split(line)[1] for line in codes] == ["fit", "predict", "predict", "evaluate", "watch"]
     for line, code in codes.items():
-        # Strangers are in the batch, so there is an alarm, as the guide says.
+        # Unfamiliar nodes are in the batch, so there is an alarm, as the guide says.
         assert code == (3 if "watch" in line else 0), line
     for name in ("today.csv", "later.csv"):
         assert (folder / name).read_text().startswith('"id","class","probability",')
