@@ -8,7 +8,7 @@ DOCS_READY := $(VENV)/.docs-ready
 .PHONY: demo test test-slow lint docs browser characterise structure bench bench-compare bench-entropy bench-train bench-scale bench-network bench-untuned bench-features bench-coverage bench-open bench-guarantee bench-own bench-integrity bench-published bench-posterior bench-forensics bench-ablations bench-leaderboard figures clean
 
 FEW := credal-coverage credal-lj credal-dual vanilla classical-ensemble credal-ensemble mc-dropout energy knn gnnsafe evidential gpn
-demo: $(READY)  ## some methods on a graph of handwritten digits: who notices the 8s and 9s it never saw? (runs/demo)
+demo: $(READY)  ## some methods on a graph of handwritten digits: which detect the classes 8 and 9 that training left out? (runs/demo)
 	$(BIN)/credalgnn bench -d digits -m $(FEW) --seeds 3 --out runs/demo
 
 test: lint browser  ## lint, types, import direction, tests
