@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from browser import Page
 
 LONGEST = [
+    "test_workers",
+    "test_characterisation",
+    "test_package",
+    "test_contract",
     "test_bench",
     "test_ray",
     "test_reproduce",
@@ -30,6 +34,10 @@ LONGEST = [
     "test_tuning_run",
     "test_datasets",
     "test_methods",
+    "test_coverage",
+    "test_structure",
+    "test_own_commands",
+    "test_tasks",
 ]
 
 ONE_THREAD = (
