@@ -75,7 +75,7 @@ def add_contents(app: Sphinx, document: str, source: list[str]) -> None:
 
 def public_names() -> str:
     """The names of ``credalgnn`` by package, each with a link to its description."""
-    homes = {name: package for package in reversed(PACKAGES) for name in dir(package)}
+    homes = {name: package for package in reversed(PACKAGES) for name in package.__all__}
     lines = []
     for package in PACKAGES:
         names = [name for name in credalgnn.__all__ if homes.get(name) is package]
