@@ -8,7 +8,7 @@ from pathlib import Path
 from sphinx.application import Sphinx
 
 import credalgnn
-from credalgnn import experiments, graphs, methods, metrics, model, report, sets
+from credalgnn import experiments, graphs, methods, metrics, model, nn, report, sets
 
 project = "credalgnn"
 author = "The credalgnn developers"
@@ -41,7 +41,7 @@ html_theme = "furo"
 html_title = f"credalgnn {release}"
 html_copy_source = False
 
-PACKAGES = (sets, graphs, methods, metrics, model, report, experiments)
+PACKAGES = (sets, graphs, methods, nn, metrics, model, report, experiments)
 GUIDES = [
     "own-graph",
     "large",

@@ -61,12 +61,12 @@ if TYPE_CHECKING:
         RandomSet,
         Temperature,
         TrainingData,
-        TrainingError,
         Vanilla,
         load_method,
     )
     from .metrics import Evaluation, evaluate
     from .model import Model, ModelEvaluation, WatchReport, fit, load_model, watch
+    from .nn import TrainingError
     from .report import Leaderboard, Results, leaderboard, load_results, plot_ternary, write_report
     from .sets import (
         CredalSet,
@@ -94,7 +94,8 @@ _NAMES = {
     "methods": "CaGCN ClassicalEnsemble CredalCoverage CredalDual CredalEnsemble CredalFinal CredalFrozen CredalLJ "
     "CredalWarning Degree DropEdge Energy Evidential FeatureSum GEBM GNNSafe GPN GRASP InputWarning JLDE KNN "
     "KNNLJ MCDropout METHODS Mahalanobis MemoryWarning Method MethodError Network Odin PostHoc Prediction "
-    "RandomSet Temperature TrainingData TrainingError Vanilla load_method",
+    "RandomSet Temperature TrainingData Vanilla load_method",
+    "nn": "TrainingError",
     "metrics": "Evaluation evaluate",
     "model": "Model ModelEvaluation WatchReport fit load_model watch",
     "report": "Leaderboard Results leaderboard load_results plot_ternary write_report",

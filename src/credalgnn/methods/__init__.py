@@ -1,6 +1,5 @@
 """Methods: node classifiers and scores by the name a user types, and the base classes of others."""
 
-from ..nn import TrainingError
 from .base import Components, Method, Outputs
 from .baselines import Baseline, Degree, FeatureSum
 from .coverage import CredalCoverage
@@ -63,7 +62,6 @@ __all__ = [
     "SplitPredictor",
     "Temperature",
     "TrainingData",
-    "TrainingError",
     "Uniform",
     "Vanilla",
     "check_declared",
