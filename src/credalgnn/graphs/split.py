@@ -125,8 +125,8 @@ def stratified_split(labels: Tensor, parts: Mapping[str, Tensor], seed: int = 0)
     number = torch.searchsorted(bounds / bounds[-1], place, right=True).clamp_max(len(missing) - 1)
     if "train" in missing:
         number = _with_training_nodes(labels[nodes], number)
-    dealt = {name: nodes[number == k].sort().values for k, name in enumerate(missing)}
-    return {**parts, **dealt}
+    drawn = {name: nodes[number == k].sort().values for k, name in enumerate(missing)}
+    return {**parts, **drawn}
 
 
 def _with_training_nodes(labels: Tensor, number: Tensor) -> Tensor:

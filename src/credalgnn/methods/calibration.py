@@ -145,7 +145,7 @@ class KnownNodes:
         return cls(bytes(state["content"].tolist()).hex(), state["nodes"], state["codes"])
 
     def identifiable_in(self, graph: Graph) -> bool:
-        """Whether it can be known which nodes of a graph they are: by their ids, or because it is the fitted one.
+        """Return whether the nodes can be identified in a graph: by their ids, or because it is the fitted one.
 
         Args:
             graph: The fitted graph, or another one.

@@ -73,7 +73,7 @@ class Stack(nn.Module):
 
     @property
     def is_deterministic(self) -> bool:
-        """Whether training and evaluation compute the same."""
+        """True if training and evaluation compute the same."""
         return self.dropout == 0.0
 
     def reset_parameters(self) -> None:

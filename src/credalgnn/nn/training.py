@@ -68,7 +68,7 @@ class Classifier(nn.Module):
 
     @property
     def is_deterministic(self) -> bool:
-        """Whether training and evaluation compute the same, so that one forward pass serves both."""
+        """True if training and evaluation compute the same, so that one forward pass serves both."""
         return bool(getattr(self.backbone, "is_deterministic", False))  # PyG models do not say
 
 
